@@ -1,0 +1,108 @@
+"""The closed catalogue of event types: past-tense facts, grouped by what they are for."""
+
+from enum import StrEnum
+
+
+class EventClass(StrEnum):
+    """Who an event is from, and so whether it counts.
+
+    Only `transition` and `control` events have an offset and feed the projection.
+    """
+
+    TRANSITION = "transition"
+    CONTROL = "control"
+    FACT = "fact"
+    WORKER = "worker"
+    EXTERNAL = "external"
+
+
+class EventType(StrEnum):
+    """What the registry itself writes."""
+
+    REGISTERED = "job_registered"
+    SUBMITTING = "job_submitting"
+    QUEUED = "job_queued"
+    CLAIMED = "job_claimed"
+    STARTED = "job_started"
+    AGGREGATING = "job_aggregating"
+    VALIDATING = "job_validating"
+    SUCCEEDED = "job_succeeded"
+    PARTIALLY_SUCCEEDED = "job_partially_succeeded"
+    FAILED = "job_failed"
+    CANCELLED = "job_cancelled"
+    DEAD_LETTERED = "job_dead_lettered"
+    TIMED_OUT = "job_timed_out"
+    REQUEUED = "job_requeued"
+
+    CANCEL_REQUESTED = "job_cancel_requested"
+    COMPENSATED = "job_compensated"
+
+    ORPHAN_SUSPECTED = "job_orphan_suspected"
+    STALE_WRITE_REJECTED = "job_stale_write_rejected"
+    REPLAYED = "job_replayed"
+    RESUMED = "job_resumed"
+    OUTPUTS_VERIFIED = "job_outputs_verified"
+    LEASE_RENEWED = "job_lease_renewed"
+    HEARTBEAT = "job_heartbeat"
+
+
+CONTROL_TYPES = frozenset({EventType.CANCEL_REQUESTED, EventType.COMPENSATED})
+FACT_TYPES = frozenset(
+    {
+        EventType.ORPHAN_SUSPECTED,
+        EventType.STALE_WRITE_REJECTED,
+        EventType.REPLAYED,
+        EventType.RESUMED,
+        EventType.OUTPUTS_VERIFIED,
+        EventType.LEASE_RENEWED,
+        EventType.HEARTBEAT,
+    }
+)
+TRANSITION_TYPES = frozenset(set(EventType) - CONTROL_TYPES - FACT_TYPES)
+
+
+class WorkerEventType(StrEnum):
+    """What a worker says about its own attempt; the numbers of job.v1 follow this order."""
+
+    PROCESS_START = "process_start"
+    PROCESS_END = "process_end"
+    PROCESS_ERROR = "process_error"
+    HEARTBEAT = "heartbeat"
+    OUTPUT = "output"
+    TERMINAL_RESIZE = "terminal_resize"
+    OUTPUT_BATCH = "output_batch"
+    CONTAINER_CREATE = "container_create"
+    CONTAINER_REMOVE = "container_remove"
+    IMAGE_PULL_START = "image_pull_start"
+    IMAGE_PULL_PROGRESS = "image_pull_progress"
+    IMAGE_PULL_COMPLETE = "image_pull_complete"
+    GIT_CLONE_START = "git_clone_start"
+    GIT_CLONE_END = "git_clone_end"
+    GIT_CLONE_ERROR = "git_clone_error"
+    CUSTOM = "custom"
+
+
+WORKER_TYPES: frozenset[str] = frozenset(WorkerEventType)
+
+
+class ReasonCode(StrEnum):
+    """Why a job was parked among the dead letters."""
+
+    PARSE_ERROR = "parse_error"
+    VALIDATION_FAILED = "validation_failed"
+    DEPENDENCY_UNAVAILABLE = "dependency_unavailable"
+    TIMEOUT = "timeout"
+    EXHAUSTED_RETRIES = "exhausted_retries"
+    POLICY_VIOLATION = "policy_violation"
+    INFRASTRUCTURE_FAILURE = "infrastructure_failure"
+    COMPENSATION_FAILED = "compensation_failed"
+
+
+class Stage(StrEnum):
+    """Where in an attempt the failure happened."""
+
+    FETCH = "fetch"
+    INPUT = "input"
+    EXEC = "exec"
+    OUTPUT = "output"
+    COMMIT = "commit"

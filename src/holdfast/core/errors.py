@@ -1,0 +1,76 @@
+"""Errors, few and coarse: the class says what to do next, the message says what happened."""
+
+from typing import Literal
+
+
+class HoldfastError(Exception):
+    """The root of every error we raise. `job_id` and `version` are there whenever a job is known."""
+
+    advice = "Report this."
+
+    def __init__(
+        self, message: str, *, job_id: str | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job_id = job_id
+        self.version = version
+
+
+class Invalid(HoldfastError):
+    """The request can never be accepted as it is."""
+
+    advice = "Correct the request."
+
+
+class NotFound(HoldfastError):
+    """There is no such thing."""
+
+    advice = "Check the id; do not retry."
+
+
+class Conflict(HoldfastError):
+    """The job is not in a state that allows this."""
+
+    advice = "Read the job again, then decide."
+
+
+class Fenced(HoldfastError):
+    """The caller is no longer the owner."""
+
+    advice = "Stop work and discard the result."
+
+
+class Exhausted(HoldfastError):
+    """A limit is reached."""
+
+    advice = "Back off, then try again."
+
+
+class Denied(HoldfastError):
+    """The caller has no right to do this."""
+
+    advice = "Ask for the right."
+
+
+class Unavailable(HoldfastError):
+    """The store did not do it (`applied="no"`), or did not say whether it did (`"unknown"`)."""
+
+    advice = "Send the same request again, with the same op_id."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        applied: Literal["no", "unknown"] = "no",
+        job_id: str | None = None,
+        version: int | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, version=version)
+        self.applied = applied
+
+
+class Corrupt(HoldfastError):
+    """What is stored contradicts itself: never expected."""
+
+    advice = "Stop and call an operator."

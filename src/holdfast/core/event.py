@@ -1,0 +1,119 @@
+"""The event: one fact about a job (or about none), with an id that follows from what it records."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.core.catalogue import FACT_TYPES, WORKER_TYPES, EventClass, EventType
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import (
+    CLOCK_AHEAD_MAX,
+    EVENTS_PER_PUBLISH_MAX,
+    OUTPUT_CHUNK_BYTES_MAX,
+    check_id,
+)
+from holdfast.core.state import State
+
+Attributes: TypeAlias = dict[str, object]
+"""Small JSON facts that belong to one event type; the projection reads a few of them by name."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One fact. `offset` is its gapless place in its job; worker events have a `sequence` instead.
+
+    `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them.
+    """
+
+    event_type: str
+    event_class: EventClass
+    occurred_at: datetime
+    job_id: str | None = None
+    offset: int | None = None
+    transition_no: int | None = None
+    from_state: State | None = None
+    to_state: State | None = None
+    attempt: int | None = None
+    fencing_token: int | None = None
+    sequence: int | None = None
+    end_sequence: int | None = None
+    op_id: str | None = None
+    actor: str | None = None
+    reason: str | None = None
+    cause: str | None = None
+    task_id: str | None = None
+    correlation_id: str | None = None
+    execution_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    received_at: datetime | None = None
+    expires_at: datetime | None = None
+    given_id: str | None = None
+    stream: str | None = None
+    data: bytes | None = None
+    attributes: Attributes = {}
+    schema_version: int = 1
+    log_id: int | None = None
+
+    @property
+    def event_id(self) -> str:
+        """The identity of this fact, and the key by which a repeat is recognised.
+
+        Registry events are `job/offset`, worker events `job/attempt.token.sequence`; the slash
+        cannot occur in a caller's own id, so the three kinds never meet.
+        """
+        if self.given_id is not None:
+            return self.given_id
+        if self.offset is not None:
+            return f"{self.job_id}/{self.offset}"
+        return f"{self.job_id}/{self.attempt}.{self.fencing_token}.{self.sequence}"
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence this event uses up: a batch takes one for each of its items."""
+        return self.end_sequence or self.sequence or 0
+
+
+def fact_id(job_id: str, event_type: EventType, *parts: object) -> str:
+    """The id of a fact about a job: the same fact noticed twice is one event."""
+    return "/".join([job_id, event_type.removeprefix("job_"), *map(str, parts)])
+
+
+def check_external(event: Event) -> Event:
+    """Return a caller's own event, or raise `Invalid`: it may not pass for one of the registry's."""
+    check_id(event.given_id or "", "event_id")
+    if event.event_type in set(EventType) - FACT_TYPES or not event.event_type.isidentifier():
+        raise Invalid(
+            f"event_type {event.event_type!r} cannot be recorded: give a past-tense name of your own,"
+            " in snake_case, such as invoice_sent."
+        )
+    if event.offset is not None or event.sequence is not None or event.given_id is None:
+        raise Invalid("A recorded event has an event_id and neither offset nor sequence.")
+    return event
+
+
+def check_published(events: Sequence[Event], now: datetime) -> None:
+    """Raise `Invalid` unless these worker events can follow one another in one attempt."""
+    if not events:
+        raise Invalid("There is no event to publish.")
+    if len(events) > EVENTS_PER_PUBLISH_MAX:
+        raise Invalid(f"{len(events)} events at once; at most {EVENTS_PER_PUBLISH_MAX} are taken.")
+    last = 0
+    for event in events:
+        if event.event_type not in WORKER_TYPES:
+            raise Invalid(f"{event.event_type!r} is not a worker event; use custom.")
+        if event.sequence is None or event.sequence <= last:
+            raise Invalid(
+                f"Sequences must rise strictly, from 1 in each attempt: {event.sequence} follows {last}."
+            )
+        if event.end_sequence is not None and event.end_sequence < event.sequence:
+            raise Invalid(f"A batch cannot end at {event.end_sequence} and start at {event.sequence}.")
+        if event.data is not None and len(event.data) > OUTPUT_CHUNK_BYTES_MAX:
+            raise Invalid(
+                f"Output of {len(event.data):,} bytes in one event; at most"
+                f" {OUTPUT_CHUNK_BYTES_MAX:,} are taken."
+            )
+        if event.occurred_at - now > CLOCK_AHEAD_MAX:
+            raise Invalid(f"Event {event.sequence} claims to be from {event.occurred_at}: a day ahead.")
+        last = event.last_sequence

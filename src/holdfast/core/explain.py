@@ -1,0 +1,115 @@
+"""Why a job is where it is, and what happens next: one or two sentences a tired person understands."""
+
+from datetime import datetime, timedelta
+
+from holdfast.core.job import Job, Lease
+from holdfast.core.state import State
+
+
+def explain(
+    job: Job, now: datetime, *, waiting: int | None = None, holder: Job | None = None
+) -> str:
+    """`waiting` is how many others are queued; `holder` the job that has the resource lock."""
+    match job.state:
+        case State.PENDING:
+            return f"It is registered and waits for its submitter to hand it to {_executor(job)}."
+        case State.SUBMITTING:
+            return f"It is being handed to {_executor(job)}, {span(now - job.updated_at)} so far."
+        case State.QUEUED:
+            return _queued(job, now, waiting, holder)
+        case State.ASSIGNED | State.RUNNING | State.AGGREGATING:
+            return _leased(job, now)
+        case State.VALIDATING:
+            return "The work is done; its promised outputs are being checked."
+        case _:
+            return _ended(job)
+
+
+def _executor(job: Job) -> str:
+    return f"executor {job.spec.executor}" if job.spec.executor else "an executor"
+
+
+def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
+    spec = job.spec
+    past = f" Attempt {job.attempt - 1} ended: {job.reason}." if job.attempt > 1 else ""
+    if job.ready_at > now:
+        until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({span(job.ready_at - now)})"
+        return f"{until}; then any worker on queue {spec.queue} may claim it.{past}"
+    if holder is not None and holder.job_id != job.job_id and holder.leased:
+        return (
+            f"It waits for resource lock {spec.lock}, held by job {holder.job_id}"
+            f" ({holder.state}, owner {holder.owner}); it is claimable as soon as that ends.{past}"
+        )
+    who = (
+        f"a claim on behalf of executor {spec.executor}"
+        if spec.executor
+        else f"a worker on queue {spec.queue}"
+        + (f" in region {spec.region}" if spec.region else "")
+    )
+    others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
+    deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
+    return (
+        f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}."
+        f" If nothing moves, start one: holdfast worker -q {spec.queue}{deadline}{past}"
+    )
+
+
+def _leased(job: Job, now: datetime) -> str:
+    lease = job.lease
+    assert lease is not None  # noqa: S101  # leased states have a lease
+    doing = {State.ASSIGNED: "has claimed it but not started", State.RUNNING: "is running it"}
+    words = f"{lease.owner} {doing.get(job.state, 'is evaluating its targets')}"
+    words += f" (attempt {job.attempt}, token {job.fencing_token})"
+    if job.progress is not None:
+        total = f" of {job.progress.total}" if job.progress.total is not None else ""
+        words += f", {job.progress.done}{total} done"
+    return f"{words}. {_next(job, lease, now)}"
+
+
+def _next(job: Job, lease: Lease, now: datetime) -> str:
+    silent = f"Its owner was last heard of {span(now - lease.heartbeat_at)} ago"
+    if job.cancel is not None:
+        return (
+            f"A cancel was requested by {job.cancel.actor}; it ends when the owner stops,"
+            f" or when the lease ends in {span(lease.expires_at - now)}."
+        )
+    if lease.expires_at <= now:
+        return f"{silent}; the lease has lapsed, so the next claim takes the job from it."
+    suspected = " and has missed two heartbeats" if lease.suspected else ""
+    return (
+        f"{silent}{suspected}; unless it renews, the lease ends in {span(lease.expires_at - now)}"
+        " and another worker may take over."
+    )
+
+
+def _ended(job: Job) -> str:
+    tries = f"after {job.attempt} attempts" if job.attempt > 1 else "on the first attempt"
+    match job.state:
+        case State.SUCCEEDED:
+            return f"It succeeded {tries}. Nothing more will happen."
+        case State.CANCELLED:
+            return f"It was cancelled: {job.reason}. To run it again: holdfast retry {job.job_id}"
+        case State.DEAD_LETTERED:
+            return (
+                f"It was parked among the dead letters {tries}: {job.reason}."
+                f" To run it again: holdfast dead-letters replay {job.job_id}"
+            )
+        case State.PARTIAL_SUCCESS:
+            return f"{job.missing_outputs} of its {job.spec.promised_outputs} outputs are missing."
+        case _:
+            word = "timed out" if job.state is State.TIMEOUT else "failed"
+            return f"It {word} {tries}: {job.reason}. To run it again: holdfast retry {job.job_id}"
+
+
+def span(length: timedelta) -> str:
+    """A duration as people say it."""
+    seconds = max(0.0, length.total_seconds())
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"

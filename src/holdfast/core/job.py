@@ -1,0 +1,137 @@
+"""The job record: where it stands, who owns it, and what came of it. A value; nothing here acts."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.spec import Spec
+from holdfast.core.state import ENDED, LEASED, State
+
+
+class Lease(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The right to act on a job until `expires_at`. It exists only while somebody holds it."""
+
+    owner: str
+    op_id: str
+    expires_at: datetime
+    ttl: timedelta
+    granted_at: datetime
+    heartbeat_at: datetime
+    heartbeat_interval: timedelta | None = None
+    suspected: bool = False
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, in the owner's words. `crash` is set when the work died by a signal."""
+
+    message: str
+    code: str = "Error"
+    retryable: bool = True
+    stage: Stage = Stage.EXEC
+    exit_code: int | None = None
+    crash: bool = False
+    reason_code: ReasonCode | None = None
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody needs who opens a dead letter months later."""
+
+    reason_code: ReasonCode
+    last_error: str
+    attempts: int
+    stage: Stage
+    correlation_id: str
+    last_owner: str | None = None
+    last_lease_expires_at: datetime | None = None
+
+
+class CancelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody asked the owner to stop."""
+
+    actor: str
+    requested_at: datetime
+    reason: str | None = None
+
+
+class Progress(Struct, frozen=True, omit_defaults=True):
+    """How far the current attempt says it is."""
+
+    done: int
+    total: int | None = None
+    message: str | None = None
+
+
+class Resource(Struct, frozen=True):
+    """A resource that several jobs may lock: its own rising token, and who holds it."""
+
+    key: str
+    token: int = 0
+    holder: str | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job. `version` is the offset of its last registry event.
+
+    `lease`, `heartbeats`, `published`, `progress` and `checkpoint` are signs of life: they change
+    without an event, guarded by the fencing token, and are not part of what a fold gives back.
+    """
+
+    job_id: str
+    spec: Spec
+    state: State
+    created_at: datetime
+    updated_at: datetime
+    ready_at: datetime
+    attempt: int = 1
+    version: int = 0
+    transition_no: int = 0
+    failures: int = 0
+    crashes: int = 0
+    fencing_token: int = 0
+    lease: Lease | None = None
+    cancel: CancelRequest | None = None
+    deadline_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str | None = None
+    error: Failure | None = None
+    dead_letter: DeadLetter | None = None
+    result: msgspec.Raw | None = None
+    missing_outputs: int | None = None
+    handle: dict[str, str] | None = None
+    submitted_by: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    heartbeats: int = 0
+    published: int = 0
+    progress: Progress | None = None
+    checkpoint: msgspec.Raw | None = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.lease.owner if self.lease else None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def leased(self) -> bool:
+        return self.state in LEASED
+
+    @property
+    def correlation(self) -> str:
+        """The id that ties this job to whatever caused it; its own, when nobody gave one."""
+        return self.correlation_id or self.job_id
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When somebody must look at this job again if nothing happens before; None for never."""
+        if self.lease is not None:
+            lease = self.lease
+            if lease.heartbeat_interval is not None and not lease.suspected:
+                return min(lease.expires_at, lease.heartbeat_at + 2 * lease.heartbeat_interval)
+            return lease.expires_at
+        return None if self.ended or self.state is State.VALIDATING else self.deadline_at

@@ -1,0 +1,118 @@
+"""The rules, in one place: `decide(command, job, now)` gives a `Change` or a `Refusal`. Pure."""
+
+from datetime import datetime
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.errors import Fenced, HoldfastError, NotFound
+from holdfast.core.event import Event, fact_id
+from holdfast.core.job import Job, Resource
+from holdfast.core.lifecycle import creation, ending, judging, ownership
+from holdfast.core.lifecycle.commands import (
+    Aggregate,
+    Cancel,
+    Claim,
+    Command,
+    Complete,
+    Enqueue,
+    Expire,
+    Handoff,
+    HandoffStep,
+    Heartbeat,
+    Judge,
+    Outcome,
+    Publish,
+    Release,
+    Stopped,
+    Success,
+)
+from holdfast.core.lifecycle.draft import Change, Refusal
+
+__all__ = [
+    "Aggregate",
+    "Cancel",
+    "Change",
+    "Claim",
+    "Command",
+    "Complete",
+    "Enqueue",
+    "Expire",
+    "Handoff",
+    "HandoffStep",
+    "Heartbeat",
+    "Judge",
+    "Outcome",
+    "Publish",
+    "Refusal",
+    "Release",
+    "Stopped",
+    "Success",
+    "decide",
+]
+
+
+def decide(
+    command: Command, job: Job | None, now: datetime, resource: Resource | None = None
+) -> Change | Refusal:
+    """Decide one command on one job as it is at `now` on the store's clock.
+
+    `resource` is the lock the job names, as it is now. Pure: the same arguments always give the same
+    answer, so a store may decide again after a conflict.
+    """
+    try:
+        return _decide(command, job, now, resource)
+    except HoldfastError as error:
+        if job is not None:
+            error.job_id, error.version = job.job_id, job.version
+        facts = (_stale(command, job, now),) if isinstance(error, Fenced) and job else ()
+        return Refusal(error, job, facts)
+
+
+def _decide(
+    command: Command, job: Job | None, now: datetime, resource: Resource | None
+) -> Change:
+    match command:
+        case Claim():
+            return ownership.claim(job, command, now, resource)
+        case Enqueue():
+            return creation.enqueue(job, command, now)
+    if job is None:
+        raise NotFound("There is no such job.")
+    match command:
+        case Complete():
+            ownership.held(job, command.token)
+            return ending.complete(job, command, now, resource)
+        case Heartbeat():
+            return ownership.heartbeat(job, command, now)
+        case Publish():
+            return ownership.publish(job, command, now)
+        case Expire():
+            return ending.expire(job, command, now, resource)
+        case Release():
+            ownership.held(job, command.token)
+            return ending.release(job, command, now, resource)
+        case Cancel():
+            return ending.cancel(job, command, now, resource)
+        case Aggregate():
+            return ownership.aggregate(job, command, now)
+        case Handoff():
+            return creation.handoff(job, command, now)
+        case Judge():
+            return judging.judge(job, command, now)
+
+
+def _stale(command: Command, job: Job, now: datetime) -> Event:
+    """The record of a refused owner: one per job, token and verb, however often it tries."""
+    token = getattr(command, "token", 0)
+    verb = type(command).__name__.lower()
+    return Event(
+        event_type=EventType.STALE_WRITE_REJECTED,
+        event_class=EventClass.FACT,
+        occurred_at=now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        fencing_token=token,
+        actor=command.actor,
+        reason=f"{verb} with token {token}; the job is {job.state} under token {job.fencing_token}",
+        given_id=fact_id(job.job_id, EventType.STALE_WRITE_REJECTED, token, verb),
+        attributes={"verb": verb},
+    )

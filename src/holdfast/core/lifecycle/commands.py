@@ -1,0 +1,160 @@
+"""The commands: what somebody asks of one job. Each carries who asks, and the op_id of the asking."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.event import Event
+from holdfast.core.job import Failure, Progress
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+
+
+class Enqueue(Struct, frozen=True, kw_only=True):
+    """Make a job: claimable at once, or (`register`) waiting to be handed to its executor."""
+
+    op_id: str
+    job_id: str
+    spec: Spec
+    actor: str
+    register: bool = False
+    submitted_by: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+
+
+class HandoffStep(StrEnum):
+    """How far the submitter has come in giving a job to an external executor."""
+
+    BEGIN = "begin"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+class Handoff(Struct, frozen=True, kw_only=True):
+    """Give a registered job to its external executor, step by step."""
+
+    op_id: str
+    actor: str
+    step: HandoffStep
+    handle: dict[str, str] | None = None
+    error: str | None = None
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """Ask for the lease. With `create`, an unknown job is made and claimed in one write."""
+
+    op_id: str
+    owner: str
+    actor: str
+    lease: timedelta | None = None
+    heartbeat_interval: timedelta | None = None
+    region: str | None = None
+    executor: str | None = None
+    create: Enqueue | None = None
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True):
+    """Show a sign of life: start on the first, renew the lease, say how far the work is."""
+
+    token: int
+    actor: str
+    lease: timedelta | None = None
+    progress: Progress | None = None
+    checkpoint: msgspec.Raw | None = None
+
+
+class Publish(Struct, frozen=True, kw_only=True):
+    """Append the worker's own events to the attempt."""
+
+    token: int
+    actor: str
+    events: tuple[Event, ...]
+
+
+class Aggregate(Struct, frozen=True, kw_only=True):
+    """The tasks are done; targets are being evaluated under the same lease."""
+
+    op_id: str
+    token: int
+    actor: str
+
+
+class Success(Struct, frozen=True, kw_only=True):
+    """The handler returned."""
+
+    result: msgspec.Raw | None = None
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """The handler stopped because it was asked to."""
+
+    reason: str | None = None
+
+
+Outcome: TypeAlias = Success | Failure | Stopped
+
+
+class Complete(Struct, frozen=True, kw_only=True):
+    """End the attempt. `compensated` says how a compensation hook went, when one ran."""
+
+    op_id: str
+    token: int
+    actor: str
+    outcome: Outcome
+    compensated: bool | None = None
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """Give the job back untouched; it costs neither budget."""
+
+    op_id: str
+    token: int
+    actor: str
+    reason: str | None = None
+    delay: timedelta | None = None
+    undelivered: bool = False
+
+
+class Cancel(Struct, frozen=True, kw_only=True):
+    """Ask the owner to stop, or (`hard`) end the job now."""
+
+    op_id: str
+    actor: str
+    reason: str | None = None
+    hard: bool = False
+
+
+class Expire(Struct, frozen=True, kw_only=True):
+    """Look at a job whose time is up. Anybody may, as often as they like."""
+
+    actor: str = "system:expire"
+
+
+class Judge(Struct, frozen=True, kw_only=True):
+    """The verdict on a job's promised outputs, or an operator's word in its place."""
+
+    op_id: str
+    actor: str
+    verified: int = 0
+    missing: int = 0
+    override: State | None = None
+    reason: str | None = None
+
+
+Command: TypeAlias = (
+    Enqueue
+    | Handoff
+    | Claim
+    | Heartbeat
+    | Publish
+    | Aggregate
+    | Complete
+    | Release
+    | Cancel
+    | Expire
+    | Judge
+)

@@ -1,0 +1,73 @@
+"""How a job comes to be: enqueued for anybody, or registered and handed to one executor."""
+
+from datetime import datetime
+
+from holdfast.core.errors import Conflict
+from holdfast.core.job import CancelRequest, Failure, Job
+from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
+from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.state import State
+
+
+def enqueue(job: Job | None, command: Enqueue, now: datetime) -> Change:
+    """Make the job, or answer a repeat of the same request with the job it made."""
+    if job is not None:
+        if job.spec == command.spec:
+            return same(job)
+        raise Conflict(
+            f"Job {job.job_id} exists already and was asked for with other words;"
+            " use another request_id or job_id."
+        )
+    draft = create(command, now)
+    draft.move(State.PENDING if command.register else State.QUEUED)
+    return draft.change()
+
+
+def create(command: Enqueue, now: datetime) -> Draft:
+    """The draft of a job that does not exist yet."""
+    spec = command.spec
+    if spec.run_at is not None:
+        ready_at = max(now, spec.run_at)
+    elif spec.delay is not None:
+        ready_at = now + spec.delay
+    else:
+        ready_at = now
+    job = Job(
+        job_id=command.job_id,
+        spec=spec,
+        state=State.PENDING,
+        created_at=now,
+        updated_at=now,
+        ready_at=ready_at,
+        deadline_at=None if spec.ttl is None else now + spec.ttl,
+        submitted_by=command.submitted_by,
+        correlation_id=command.correlation_id,
+        trace_id=command.trace_id,
+    )
+    return Draft(job, now=now, op_id=command.op_id, actor=command.actor, new=True)
+
+
+def handoff(job: Job, command: Handoff, now: datetime) -> Change:
+    """T2 to T4. A cancel that came meanwhile takes effect as soon as the executor has answered."""
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+    match command.step:
+        case HandoffStep.BEGIN:
+            draft.move(State.SUBMITTING)
+        case HandoffStep.DONE:
+            draft.move(State.QUEUED, handle=command.handle)
+            if job.cancel is not None:
+                draft.move(State.CANCELLED, reason=_cancelled(job.cancel), ended_at=now)
+        case HandoffStep.REFUSED:
+            failure = Failure(message=command.error or "The executor refused the job.", retryable=False)
+            draft.move(
+                State.FAILED,
+                reason=failure.message,
+                attributes={"error": {"message": failure.message, "retryable": False}},
+                error=failure,
+                ended_at=now,
+            )
+    return draft.change()
+
+
+def _cancelled(request: CancelRequest) -> str:
+    return request.reason or f"cancelled by {request.actor}"

@@ -1,0 +1,160 @@
+"""The draft of a change: every move looks up the transition table, so no rule can go round it."""
+
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.errors import Conflict, Denied, HoldfastError
+from holdfast.core.event import Attributes, Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import LEASED, LEGAL, State
+
+
+class Change(Struct, frozen=True):
+    """What a decision writes: all of it in one commit, or none.
+
+    `before` is None for a new job. A change whose `after` is its `before` is the answer to a repeat:
+    nothing is written. `facts` are events outside the job's version chain.
+    """
+
+    before: Job | None
+    after: Job
+    events: tuple[Event, ...] = ()
+    published: tuple[Event, ...] = ()
+    resource: Resource | None = None
+    facts: tuple[Event, ...] = ()
+
+
+class Refusal(Struct, frozen=True):
+    """Why a decision writes nothing (but, perhaps, the fact that it was refused)."""
+
+    error: HoldfastError
+    job: Job | None = None
+    facts: tuple[Event, ...] = ()
+
+
+def same(job: Job) -> Change:
+    """The answer to a request that changes nothing."""
+    return Change(job, job)
+
+
+class Draft:
+    """A job on its way to its next version, with the events that take it there."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        now: datetime,
+        op_id: str,
+        actor: str,
+        new: bool = False,
+        resource: Resource | None = None,
+    ) -> None:
+        self.before = None if new else job
+        self.job = job
+        self.state: State | None = None if new else job.state
+        self.now = now
+        self.op_id = op_id
+        self.actor = actor
+        self.resource = resource
+        self.attempt = job.attempt
+        self.token = job.fencing_token
+        self._version = job.version
+        self._transition_no = job.transition_no
+        self._events: list[Event] = []
+        self._changes: dict[str, object] = {}
+
+    def move(
+        self,
+        target: State,
+        *,
+        reason: str | None = None,
+        attributes: Attributes | None = None,
+        **changes: object,
+    ) -> None:
+        """Take one arrow of the table, or raise `Conflict` (no such arrow) or `Denied` (not by you)."""
+        legal = LEGAL.get((self.state, target))
+        if legal is None:
+            raise Conflict(f"Job is {self.state}; it cannot become {target}.")
+        if self.actor.partition(":")[0] not in legal.actors:
+            raise Denied(f"{self.actor} may not take a job from {self.state} to {target}.")
+        if legal.next_attempt:
+            self.attempt += 1
+        self._transition_no += 1
+        self._append(
+            legal.event,
+            EventClass.TRANSITION,
+            reason=reason,
+            attributes=attributes,
+            to_state=target,
+        )
+        self._changes["reason"] = reason
+        self._changes.update(changes)
+        if self.state in LEASED and target not in LEASED:
+            self._end_lease()
+        self.state = target
+
+    def note(
+        self,
+        event_type: EventType,
+        *,
+        reason: str | None = None,
+        attributes: Attributes | None = None,
+        **changes: object,
+    ) -> None:
+        """Record a control fact: it counts in the version, not among the transitions."""
+        self._append(event_type, EventClass.CONTROL, reason=reason, attributes=attributes)
+        self._changes.update(changes)
+
+    def _append(
+        self,
+        event_type: EventType,
+        event_class: EventClass,
+        *,
+        reason: str | None,
+        attributes: Attributes | None,
+        to_state: State | None = None,
+    ) -> None:
+        self._version += 1
+        transition = event_class is EventClass.TRANSITION
+        self._events.append(
+            Event(
+                event_type=event_type,
+                event_class=event_class,
+                occurred_at=self.now,
+                job_id=self.job.job_id,
+                offset=self._version,
+                transition_no=self._transition_no if transition else None,
+                from_state=self.state if transition else None,
+                to_state=to_state,
+                attempt=self.attempt,
+                fencing_token=self.token or None,
+                op_id=self.op_id,
+                actor=self.actor,
+                reason=reason,
+                attributes=attributes or {},
+            )
+        )
+
+    def _end_lease(self) -> None:
+        self._changes["lease"] = None
+        held = self.resource
+        if held is not None and held.holder == self.job.job_id:
+            self.resource = Resource(held.key, held.token, None)
+
+    def change(self) -> Change:
+        """The finished change."""
+        after = replace(
+            self.job,
+            state=self.state,
+            attempt=self.attempt,
+            version=self._version,
+            transition_no=self._transition_no,
+            fencing_token=self.token,
+            updated_at=self.now,
+            **self._changes,
+        )
+        return Change(self.before, after, tuple(self._events), resource=self.resource)

@@ -1,0 +1,267 @@
+"""How an attempt ends, and whether the job ends with it: complete, release, expire, cancel."""
+
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, EventType, ReasonCode
+from holdfast.core.errors import Conflict
+from holdfast.core.event import Attributes, Event, fact_id
+from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource
+from holdfast.core.lifecycle.commands import (
+    Cancel,
+    Complete,
+    Expire,
+    Release,
+    Stopped,
+    Success,
+)
+from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.limits import RESULT_BYTES_MAX, clip
+from holdfast.core.retry import OnExhausted, backoff
+from holdfast.core.spec import check_json
+from holdfast.core.state import State
+
+
+def complete(job: Job, command: Complete, now: datetime, resource: Resource | None) -> Change:
+    """T9, T10, T15 to T19: whatever the owner reports, decided once."""
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    if job.state is State.ASSIGNED:
+        draft.move(State.RUNNING, started_at=now)
+    outcome = command.outcome
+    match outcome:
+        case Success():
+            _succeed(draft, outcome)
+        case Failure():
+            failure = replace(outcome, message=clip(outcome.message))
+            _fail(draft, failure, command.compensated)
+        case Stopped():
+            _cancelled(draft, job.cancel, outcome.reason)
+        case _:
+            assert_never(outcome)
+    return draft.change()
+
+
+def _succeed(draft: Draft, outcome: Success) -> None:
+    attributes: Attributes | None = None
+    if outcome.result is not None:
+        check_json(bytes(outcome.result), "result", RESULT_BYTES_MAX)
+        attributes = {"result": msgspec.json.decode(outcome.result)}
+    promised = draft.job.spec.promised_outputs > 0
+    draft.move(
+        State.VALIDATING if promised else State.SUCCEEDED,
+        attributes=attributes,
+        result=outcome.result,
+        error=None,
+        ended_at=None if promised else draft.now,
+    )
+
+
+def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
+    job = draft.job
+    failures = job.failures + (not failure.crash)
+    crashes = job.crashes + failure.crash
+    attributes: Attributes = {"error": msgspec.to_builtins(failure)}
+    budgets = {"failures": failures, "crashes": crashes}
+    if job.cancel is not None:
+        _cancelled(draft, job.cancel, None, error=failure, **budgets)
+        return
+    retry = job.spec.retry
+    if not failure.retryable:
+        parked = failure.reason_code and retry.on_exhausted is OnExhausted.DEAD_LETTER
+        policy = OnExhausted.DEAD_LETTER if parked else OnExhausted.FAIL
+        _end(draft, failure, policy, compensated=compensated, **budgets)
+    elif failures >= retry.max_failures or crashes >= retry.max_crashes:
+        _end(draft, failure, retry.on_exhausted, compensated=compensated, **budgets)
+    else:
+        tries = crashes if failure.crash else failures
+        wait = backoff(retry, tries, f"{job.job_id}/{job.attempt}")
+        draft.move(
+            State.QUEUED,
+            reason=failure.message,
+            attributes={**attributes, **budgets, "cause": "retryable_error"},
+            ready_at=draft.now + wait,
+            error=failure,
+            **budgets,
+        )
+
+
+def _end(
+    draft: Draft,
+    failure: Failure,
+    policy: OnExhausted,
+    *,
+    compensated: bool | None = None,
+    **budgets: int,
+) -> None:
+    """End the job as `policy` says; a compensation that failed is always parked."""
+    code = failure.reason_code or ReasonCode.EXHAUSTED_RETRIES
+    if compensated:
+        draft.note(EventType.COMPENSATED)
+    elif compensated is False:
+        code, policy = ReasonCode.COMPENSATION_FAILED, OnExhausted.DEAD_LETTER
+    attributes: Attributes = {"error": msgspec.to_builtins(failure), **budgets}
+    changes: dict[str, object] = {"error": failure, "ended_at": draft.now, **budgets}
+    match policy:
+        case OnExhausted.DEAD_LETTER:
+            letter = _dead_letter(draft.job, failure, code)
+            draft.move(
+                State.DEAD_LETTERED,
+                reason=f"{code}: {failure.message}",
+                attributes={**attributes, "dead_letter": msgspec.to_builtins(letter)},
+                dead_letter=letter,
+                **changes,
+            )
+        case OnExhausted.TIMEOUT:
+            draft.move(State.TIMEOUT, reason=failure.message, attributes=attributes, **changes)
+        case OnExhausted.FAIL:
+            draft.move(State.FAILED, reason=failure.message, attributes=attributes, **changes)
+
+
+def _dead_letter(job: Job, failure: Failure, code: ReasonCode) -> DeadLetter:
+    return DeadLetter(
+        reason_code=code,
+        last_error=failure.message,
+        attempts=job.attempt,
+        stage=failure.stage,
+        correlation_id=job.correlation,
+        last_owner=job.owner,
+        last_lease_expires_at=job.lease.expires_at if job.lease else None,
+    )
+
+
+def _cancelled(
+    draft: Draft, request: CancelRequest | None, reason: str | None, **changes: object
+) -> None:
+    words = reason or (request.reason if request else None)
+    by = request.actor if request else draft.actor
+    failure = changes.get("error")
+    attributes: Attributes = {k: v for k, v in changes.items() if isinstance(v, int)}
+    if failure is not None:
+        attributes["error"] = msgspec.to_builtins(failure)
+    draft.move(
+        State.CANCELLED,
+        reason=words or f"cancelled by {by}",
+        attributes=attributes,
+        ended_at=draft.now,
+        **changes,
+    )
+
+
+def release(job: Job, command: Release, now: datetime, resource: Resource | None) -> Change:
+    """T16 at no cost: the job keeps its place in the queue, unless it asked to wait."""
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    if job.cancel is not None:
+        _cancelled(draft, job.cancel, command.reason)
+        return draft.change()
+    cause = "undelivered" if command.undelivered else "released"
+    draft.move(
+        State.QUEUED,
+        reason=command.reason or cause,
+        attributes={"cause": cause},
+        ready_at=now + command.delay if command.delay else job.ready_at,
+    )
+    return draft.change()
+
+
+def expire(job: Job, command: Expire, now: datetime, resource: Resource | None) -> Change:
+    """What time does to a job. Nothing, when its time is not up: so anybody may call it."""
+    if job.due_at is None or job.due_at > now:
+        return same(job)
+    if job.lease is not None and job.lease.expires_at > now:
+        return _suspect(job, now)
+    draft = Draft(
+        job, now=now, op_id=f"expire:{job.version}", actor=command.actor, resource=resource
+    )
+    if job.lease is not None:
+        close_expired(draft, command)
+    else:
+        _pass_deadline(draft)
+    return draft.change()
+
+
+def _suspect(job: Job, now: datetime) -> Change:
+    """Two heartbeats missed: say so, once. Nothing is taken from anybody before the lease ends."""
+    lease = job.lease
+    assert lease is not None  # noqa: S101  # the caller has just seen it
+    event = Event(
+        event_type=EventType.ORPHAN_SUSPECTED,
+        event_class=EventClass.FACT,
+        occurred_at=now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        fencing_token=job.fencing_token,
+        actor="system:expire",
+        reason=f"{lease.owner} missed two heartbeats",
+        given_id=fact_id(job.job_id, EventType.ORPHAN_SUSPECTED, job.fencing_token, job.heartbeats),
+    )
+    return Change(job, replace(job, lease=replace(lease, suspected=True)), facts=(event,))
+
+
+def close_expired(draft: Draft, command: Expire) -> None:
+    """Close an attempt whose lease has lapsed: cancelled, ended by its budget, or tried again."""
+    job, lease = draft.job, draft.job.lease
+    assert lease is not None  # noqa: S101  # only leased jobs come here
+    draft.op_id, draft.actor = f"expire:{job.version}", command.actor
+    crashes = job.crashes + 1
+    if job.cancel is not None:
+        _cancelled(draft, job.cancel, None, crashes=crashes)
+        return
+    if job.deadline_at is not None and job.deadline_at <= draft.now:
+        _end(draft, _late("the deadline passed"), _deadline_policy(job), crashes=crashes)
+        return
+    if crashes >= job.spec.retry.max_crashes:
+        words = f"timeout: the lease was lost {crashes} times, last by {lease.owner}"
+        _end(draft, _late(words), job.spec.retry.on_exhausted, crashes=crashes)
+        return
+    cause = "orphaned" if lease.heartbeat_interval else "lease_expired"
+    draft.move(
+        State.QUEUED,
+        reason=f"{lease.owner} lost the lease",
+        attributes={"cause": cause, "crashes": crashes},
+        crashes=crashes,
+    )
+
+
+def _pass_deadline(draft: Draft) -> None:
+    failure = _late("the deadline passed before anybody claimed it")
+    match draft.state:
+        case State.PENDING:
+            draft.move(State.CANCELLED, reason=failure.message, ended_at=draft.now)
+        case State.SUBMITTING:
+            _end(draft, failure, OnExhausted.FAIL)
+        case _:
+            _end(draft, failure, _deadline_policy(draft.job))
+
+
+def _late(words: str) -> Failure:
+    return Failure(message=words, code="TimeUp", crash=True, reason_code=ReasonCode.TIMEOUT)
+
+
+def _deadline_policy(job: Job) -> OnExhausted:
+    """A missed deadline is a timeout, wherever dead letters are not wanted."""
+    parked = job.spec.retry.on_exhausted is OnExhausted.DEAD_LETTER
+    return OnExhausted.DEAD_LETTER if parked else OnExhausted.TIMEOUT
+
+
+def cancel(job: Job, command: Cancel, now: datetime, resource: Resource | None) -> Change:
+    """T5 and T19 at once where nobody works on it or the cancel is hard; else ask the owner."""
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    if job.ended:
+        raise Conflict(f"Job has ended already: {job.state}.")
+    if job.state is State.VALIDATING:
+        raise Conflict("The work is done and its outputs are being checked: too late to cancel.")
+    if job.state in (State.PENDING, State.QUEUED) or (command.hard and job.leased):
+        draft.move(
+            State.CANCELLED,
+            reason=command.reason or f"cancelled by {command.actor}",
+            ended_at=now,
+        )
+        return draft.change()
+    if job.cancel is not None:
+        return same(job)
+    request = CancelRequest(actor=command.actor, requested_at=now, reason=command.reason)
+    draft.note(EventType.CANCEL_REQUESTED, reason=command.reason, cancel=request)
+    return draft.change()

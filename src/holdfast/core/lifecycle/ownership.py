@@ -1,0 +1,174 @@
+"""Who may act on a job: claim, heartbeat, publish, aggregate. Every act names its fencing token."""
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
+from holdfast.core.event import check_published
+from holdfast.core.job import Job, Lease, Resource
+from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish
+from holdfast.core.lifecycle.creation import create
+from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.lifecycle.ending import close_expired
+from holdfast.core.limits import check_lease
+from holdfast.core.state import State
+
+
+def claim(job: Job | None, command: Claim, now: datetime, resource: Resource | None) -> Change:
+    """T6: grant the lease, or raise why not. A repeat of the same op_id gets the same grant."""
+    if job is None:
+        if command.create is None:
+            raise NotFound("There is no such job.")
+        draft = create(command.create, now)
+        draft.resource = resource
+        draft.move(State.QUEUED)
+    else:
+        if job.lease is not None and job.lease.op_id == command.op_id:
+            return same(job)
+        draft = Draft(
+            job, now=now, op_id=command.op_id, actor=command.actor, resource=resource
+        )
+        if job.lease is not None and job.lease.expires_at <= now:
+            close_expired(draft, Expire())
+    _grant(draft, command)
+    return draft.change()
+
+
+def _grant(draft: Draft, command: Claim) -> None:
+    job, now, resource = draft.job, draft.now, draft.resource
+    _check_claimable(draft, command)
+    draft.op_id, draft.actor = command.op_id, command.actor
+    draft.token += 1
+    if resource is not None:
+        draft.token = max(draft.token, resource.token + 1)
+        draft.resource = Resource(resource.key, draft.token, job.job_id)
+    ttl = check_lease(_ttl(job, command))
+    draft.move(
+        State.ASSIGNED,
+        attributes={"lock": job.spec.lock} if job.spec.lock else None,
+        lease=Lease(
+            owner=command.owner,
+            op_id=command.op_id,
+            expires_at=_until(job, now + ttl),
+            ttl=ttl,
+            granted_at=now,
+            heartbeat_at=now,
+            heartbeat_interval=command.heartbeat_interval,
+        ),
+        published=0,
+        progress=None,
+        started_at=None,
+    )
+
+
+def _ttl(job: Job, command: Claim) -> timedelta:
+    if command.heartbeat_interval is not None:
+        return 3 * command.heartbeat_interval
+    return command.lease or job.spec.lease
+
+
+def _until(job: Job, expires_at: datetime) -> datetime:
+    """No lease outlives the job's deadline."""
+    return expires_at if job.deadline_at is None else min(expires_at, job.deadline_at)
+
+
+def _check_claimable(draft: Draft, command: Claim) -> None:
+    job, now, resource = draft.job, draft.now, draft.resource
+    spec = job.spec
+    if draft.state is not State.QUEUED:
+        if job.lease is not None and draft.state == job.state:
+            raise Conflict(f"Job owned by {job.lease.owner}.")
+        raise Conflict(f"Job is {draft.state}; only a queued job can be claimed.")
+    if job.ready_at > now:
+        raise Conflict(f"Job is not ready before {job.ready_at:%Y-%m-%d %H:%M:%S} UTC.")
+    if job.deadline_at is not None and job.deadline_at <= now:
+        raise Conflict("Job has passed its deadline.")
+    if spec.region and command.region and spec.region != command.region:
+        raise Conflict(f"Job belongs to region {spec.region}, not {command.region}.")
+    if spec.executor != command.executor:
+        raise Conflict(
+            f"Job is bound to executor {spec.executor} and claimable only on its behalf."
+            if spec.executor
+            else f"Job is not bound to executor {command.executor}."
+        )
+    if resource is not None and resource.holder not in (None, job.job_id):
+        raise Conflict(f"Resource {resource.key} is locked by job {resource.holder}.")
+
+
+def held(job: Job, token: int) -> Lease:
+    """The lease under this token, or raise `Fenced`: what every act of an owner begins with.
+
+    A lease past its time still holds while nobody has taken it: the commit decides the race.
+    """
+    if job.lease is None:
+        raise Fenced(f"Token {token} holds nothing: the job is {job.state}, attempt {job.attempt}.")
+    if token != job.fencing_token:
+        raise Fenced(f"Token {token} is stale: {job.lease.owner} holds token {job.fencing_token}.")
+    return job.lease
+
+
+def heartbeat(job: Job, command: Heartbeat, now: datetime) -> Change:
+    """T7 on the first, then renewal. Signs of life need no event, so they leave `version` alone."""
+    lease = held(job, command.token)
+    if job.deadline_at is not None and job.deadline_at <= now:
+        raise Fenced("The job has passed its deadline; the lease is not renewed.")
+    ttl = check_lease(command.lease or lease.ttl)
+    renewed = replace(
+        lease, expires_at=_until(job, now + ttl), ttl=ttl, heartbeat_at=now, suspected=False
+    )
+    job_alive = replace(
+        job,
+        lease=renewed,
+        heartbeats=job.heartbeats + 1,
+        progress=command.progress or job.progress,
+        checkpoint=command.checkpoint or job.checkpoint,
+    )
+    return _alive(job, job_alive, now, command.actor, command.token)
+
+
+def publish(job: Job, command: Publish, now: datetime) -> Change:
+    """Append the worker's events. Sequences rise strictly over the whole attempt."""
+    held(job, command.token)
+    check_published(command.events, now)
+    first = command.events[0].sequence or 0
+    if first <= job.published:
+        raise Invalid(
+            f"Sequence {first} comes after {job.published}: sequences must rise strictly in an attempt."
+        )
+    last = command.events[-1].last_sequence
+    change = _alive(job, replace(job, published=last), now, command.actor, command.token)
+    events = tuple(
+        replace(
+            event,
+            job_id=job.job_id,
+            attempt=job.attempt,
+            fencing_token=command.token,
+            received_at=now,
+            actor=command.actor,
+        )
+        for event in command.events
+    )
+    return replace(change, published=events)
+
+
+def _alive(before: Job, after: Job, now: datetime, actor: str, token: int) -> Change:
+    """The change for a sign of life: with T7 when it is the first, else without any event."""
+    if before.state is not State.ASSIGNED:
+        return Change(before, after)
+    draft = Draft(after, now=now, op_id=f"start:{token}", actor=actor)
+    draft.before = before
+    draft.move(State.RUNNING, started_at=now)
+    return draft.change()
+
+
+def aggregate(job: Job, command: Aggregate, now: datetime) -> Change:
+    """T8, with T7 before it when this is the first sign of life."""
+    held(job, command.token)
+    if job.state is State.AGGREGATING:
+        return same(job)
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+    if job.state is State.ASSIGNED:
+        draft.move(State.RUNNING, started_at=now)
+    draft.move(State.AGGREGATING)
+    return draft.change()

@@ -1,0 +1,65 @@
+"""Every limit, named with its unit. Whatever is larger is refused before it is decoded or stored."""
+
+import re
+from datetime import timedelta
+
+from holdfast.core.errors import Invalid
+
+ID_CHARACTERS_MAX = 128
+QUEUE_CHARACTERS_MAX = 128
+PAYLOAD_BYTES_MAX = 256 * 1024
+RESULT_BYTES_MAX = 256 * 1024
+CHECKPOINT_BYTES_MAX = 256 * 1024
+ATTRIBUTES_BYTES_MAX = 64 * 1024
+MESSAGE_CHARACTERS_MAX = 4096
+JSON_DEPTH_MAX = 64
+LABELS_MAX = 64
+LABEL_CHARACTERS_MAX = 256
+
+BATCH_ITEMS_MAX = 1_000
+PAGE_ITEMS_MAX = 1_000
+PRIORITY_MAX = 9
+ATTEMPTS_MAX = 100
+
+LEASE_MIN = timedelta(seconds=1)
+LEASE_MAX = timedelta(hours=24)
+LEASE_DEFAULT = timedelta(seconds=60)
+DELAY_MAX = timedelta(days=366)
+CLOCK_AHEAD_MAX = timedelta(hours=24)
+
+OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
+OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
+OUTPUT_BATCH_ITEMS_MAX = 50
+OUTPUT_BATCH_BYTES_MAX = 256 * 1024
+EVENTS_PER_PUBLISH_MAX = 1_000
+WORKER_EVENT_TTL = timedelta(days=30)
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]+\Z")
+
+
+def check_id(value: str, what: str) -> str:
+    """Return `value`, or raise `Invalid`: ids are short and safe in paths, URLs and terminals."""
+    if not value:
+        raise Invalid(f"{what} is empty.")
+    if len(value) > ID_CHARACTERS_MAX:
+        raise Invalid(f"{what} has {len(value)} characters; at most {ID_CHARACTERS_MAX} are taken.")
+    if not _SAFE_ID.match(value):
+        raise Invalid(f"{what} {value!r} may only contain letters, digits and . _ : -")
+    return value
+
+
+def check_bytes(value: bytes, what: str, most: int) -> bytes:
+    if len(value) > most:
+        raise Invalid(f"{what} has {len(value):,} bytes; at most {most:,} are taken.")
+    return value
+
+
+def check_lease(value: timedelta) -> timedelta:
+    if not LEASE_MIN <= value <= LEASE_MAX:
+        raise Invalid(f"A lease lasts from 1 second to 24 hours, not {value}.")
+    return value
+
+
+def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
+    """Shorten free text that comes from outside, saying that it was shortened."""
+    return text if len(text) <= most else text[: most - 15] + " … [shortened]"

@@ -1,0 +1,99 @@
+"""The spec: what was asked for, word for word. It never changes after the job is made."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import (
+    DELAY_MAX,
+    JSON_DEPTH_MAX,
+    LABEL_CHARACTERS_MAX,
+    LABELS_MAX,
+    LEASE_DEFAULT,
+    PAYLOAD_BYTES_MAX,
+    PRIORITY_MAX,
+    check_bytes,
+    check_id,
+    check_lease,
+)
+from holdfast.core.retry import Retry
+
+PRIORITY_DEFAULT = 5
+
+
+class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request for work. `payload` is JSON that only the executor of `kind` understands."""
+
+    kind: str = "command"
+    queue: str = "default"
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    name: str | None = None
+    priority: int = PRIORITY_DEFAULT
+    region: str | None = None
+    lock: str | None = None
+    executor: str | None = None
+    lease: timedelta = LEASE_DEFAULT
+    timeout: timedelta | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    ttl: timedelta | None = None
+    retry: Retry = Retry()
+    labels: dict[str, str] = {}
+    promised_outputs: int = 0
+    replayed_from: str | None = None
+    resumed_from: str | None = None
+
+
+def check_spec(spec: Spec) -> Spec:
+    """Return `spec`, or raise `Invalid` with the first thing that is wrong with it."""
+    check_id(spec.kind, "kind")
+    check_id(spec.queue, "queue")
+    for what in ("region", "lock", "executor", "replayed_from", "resumed_from"):
+        if (value := getattr(spec, what)) is not None:
+            check_id(value, what)
+    check_lease(spec.lease)
+    spec.retry.check()
+    _check_times(spec)
+    if not 0 <= spec.priority <= PRIORITY_MAX:
+        raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
+    if spec.promised_outputs < 0:
+        raise Invalid("A job cannot promise a negative number of outputs.")
+    if len(spec.labels) > LABELS_MAX or any(
+        len(key) + len(value) > LABEL_CHARACTERS_MAX for key, value in spec.labels.items()
+    ):
+        raise Invalid(f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken.")
+    if spec.name is not None and len(spec.name) > LABEL_CHARACTERS_MAX:
+        raise Invalid(f"A name has at most {LABEL_CHARACTERS_MAX} characters.")
+    check_json(bytes(spec.payload), "payload", PAYLOAD_BYTES_MAX)
+    return spec
+
+
+def _check_times(spec: Spec) -> None:
+    if spec.delay is not None and spec.run_at is not None:
+        raise Invalid("Give a delay or a time to run at, not both.")
+    if spec.delay is not None and not timedelta() <= spec.delay <= DELAY_MAX:
+        raise Invalid(f"A delay is from 0 to {DELAY_MAX.days} days, not {spec.delay}.")
+    if spec.run_at is not None and spec.run_at.tzinfo is None:
+        raise Invalid("The time to run at needs a time zone, such as 2030-01-01T09:00:00+01:00.")
+    for what in ("timeout", "ttl"):
+        value = getattr(spec, what)
+        if value is not None and value <= timedelta():
+            raise Invalid(f"{what} must be longer than nothing, not {value}.")
+
+
+def check_json(document: bytes, what: str, most: int) -> None:
+    """Raise `Invalid` unless `document` is JSON of a sane size and depth."""
+    check_bytes(document, what, most)
+    depth = deepest = 0
+    if document.count(b"[") + document.count(b"{") > JSON_DEPTH_MAX:
+        for byte in document:
+            depth += (byte in b"[{") - (byte in b"]}")
+            deepest = max(deepest, depth)
+        if deepest > JSON_DEPTH_MAX:
+            raise Invalid(f"{what} is nested {deepest} deep; at most {JSON_DEPTH_MAX} is taken.")
+    try:
+        msgspec.json.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{what} is not JSON: {error}") from error

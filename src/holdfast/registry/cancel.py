@@ -1,0 +1,19 @@
+"""cancel: ask the owner to stop, or end the job now."""
+
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Cancel
+from holdfast.core.limits import clip
+from holdfast.registry.line import Line
+
+
+async def cancel(
+    line: Line, job_id: str, *, actor: str, op_id: str | None, reason: str | None, hard: bool
+) -> Job:
+    """Cancelled is not stopped: a running owner learns of it with its next sign of life."""
+    command = Cancel(
+        op_id=op_id or line.ids.new(),
+        actor=actor,
+        reason=clip(reason) if reason else None,
+        hard=hard,
+    )
+    return await line.settle(job_id, command)

@@ -1,0 +1,67 @@
+"""enqueue: make jobs, once per request."""
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+from uuid import UUID
+
+from holdfast.core.errors import Invalid
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Enqueue, decide
+from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.spec import check_spec
+from holdfast.ports import Ids, One, Request, Work
+from holdfast.registry.line import Line
+
+
+async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> list[Job]:
+    """Make the jobs, all checked before any is made. A repeated request answers the job it made."""
+    commands = [command_of(request, line.ids, actor=actor) for request in requests]
+    jobs: list[Job] = []
+    for start in range(0, len(commands), BATCH_ITEMS_MAX):
+        chunk = commands[start : start + BATCH_ITEMS_MAX]
+        answers = await line.submit(
+            *(Work(One(command.job_id), partial(decide, command)) for command in chunk)
+        )
+        for command, [decision] in zip(chunk, answers, strict=True):
+            jobs.append(await line.answer(command.job_id, command, decision))
+    return jobs
+
+
+def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
+    """The command behind a request.
+
+    The id of a job with a `request_id` is a function of queue and `request_id`, so that "make it
+    once" is "create it if absent" in every store.
+    """
+    if request.request_id is not None and request.job_id is not None:
+        raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
+    spec = check_spec(request.spec)
+    if request.job_id is not None:
+        job_id = op_id = check_id(request.job_id, "job_id")
+    elif request.request_id is not None:
+        op_id = check_id(request.request_id, "request_id")
+        job_id = requested_id(spec.queue, op_id)
+    else:
+        job_id = op_id = ids.new()
+    for what in ("correlation_id", "trace_id"):
+        if (value := getattr(request, what)) is not None:
+            check_id(value, what)
+    return Enqueue(
+        op_id=op_id,
+        job_id=job_id,
+        spec=spec,
+        actor=actor,
+        register=request.register,
+        submitted_by=request.submitted_by or actor,
+        correlation_id=request.correlation_id,
+        trace_id=request.trace_id,
+    )
+
+
+def requested_id(queue: str, request_id: str) -> str:
+    """The job id of a request: a version 8 UUID over queue and request_id."""
+    digest = bytearray(blake2b(f"{queue}/{request_id}".encode(), digest_size=16).digest())
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return str(UUID(bytes=bytes(digest)))

@@ -1,0 +1,44 @@
+"""heartbeat and aggregate: an owner shows that it lives, and how far it is."""
+
+from datetime import timedelta
+
+import msgspec
+
+from holdfast.core.job import Job, Progress
+from holdfast.core.lifecycle import Aggregate, Heartbeat
+from holdfast.core.limits import CHECKPOINT_BYTES_MAX
+from holdfast.core.spec import check_json
+from holdfast.ports import Grant
+from holdfast.registry.line import Line
+
+
+async def heartbeat(
+    line: Line,
+    grant: Grant,
+    *,
+    lease: timedelta | None,
+    progress: Progress | None,
+    checkpoint: msgspec.Raw | None,
+) -> Job:
+    """Renew the lease. The answer shows whether a cancel was asked for."""
+    if checkpoint is not None:
+        check_json(bytes(checkpoint), "checkpoint", CHECKPOINT_BYTES_MAX)
+    command = Heartbeat(
+        token=grant.fencing_token,
+        actor=f"worker:{grant.job.owner}",
+        lease=lease,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    line.tally["lease_renewals"] += 1
+    return await line.settle(grant.job_id, command)
+
+
+async def aggregate(line: Line, grant: Grant, *, op_id: str | None) -> Job:
+    """The tasks are done; targets are being evaluated."""
+    command = Aggregate(
+        op_id=op_id or line.ids.new(),
+        token=grant.fencing_token,
+        actor=f"worker:{grant.job.owner}",
+    )
+    return await line.settle(grant.job_id, command)

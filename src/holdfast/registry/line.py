@@ -1,0 +1,142 @@
+"""The line: concurrent calls share commits, and a repeated op_id gets its original answer."""
+
+import asyncio
+from collections import Counter, deque
+from functools import partial
+
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.errors import HoldfastError, NotFound, Unavailable
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change, Command, Expire, decide
+from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
+
+SWEEP_ITEMS = 100
+
+
+class Line:
+    """Where every write queues up for the store.
+
+    While one commit is under way, arriving works gather; they go together in the next. On an idle
+    line a work goes at once: nobody ever waits for a timer.
+    """
+
+    def __init__(self, store: Store, ids: Ids) -> None:
+        self.store = store
+        self.ids = ids
+        self.tally: Counter[str] = Counter()
+        self._waiting: deque[tuple[Work, asyncio.Future[list[Decision]]]] = deque()
+        self._sweep = False
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def submit(self, *works: Work, sweep: bool = False) -> list[list[Decision]]:
+        """Commit the works with whatever else is waiting; `sweep` first expires what is due."""
+        loop = asyncio.get_running_loop()
+        answers = [loop.create_future() for _ in works]
+        self._waiting.extend(zip(works, answers, strict=True))
+        self._sweep |= sweep
+        if self._flusher is None:
+            self._flusher = loop.create_task(self._flush())
+        return [await answer for answer in answers]
+
+    async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
+        """Decide one command on one job and return the job after it, or raise why it was refused."""
+        [[decision]] = await self.submit(Work(One(job_id, lock), partial(decide, command)))
+        return await self.answer(job_id, command, decision)
+
+    async def answer(self, job_id: str, command: Command, decision: Decision) -> Job:
+        """What the caller gets. A refused repeat of an applied op gets that op's own answer."""
+        if isinstance(decision, Change):
+            return decision.after
+        error = decision.error
+        error.job_id = job_id
+        op_id = getattr(command, "op_id", None)
+        if op_id is not None and decision.job is not None:
+            [history] = await self.store.histories([job_id])
+            mine = [event for event in history if event.op_id == op_id]
+            if mine:
+                return as_of(decision.job, mine[-1])
+        self.tally[type(error).__name__.lower()] += 1
+        if decision.facts:
+            await self.store.record(decision.facts)
+        raise error
+
+    async def sweep(self, limit: int) -> int:
+        """Expire what is due; answers how many jobs changed."""
+        [decisions] = await self.submit(Work(Due(limit), partial(decide, Expire())))
+        return sum(isinstance(d, Change) and d.after is not d.before for d in decisions)
+
+    async def get(self, job_id: str) -> Job:
+        [job] = await self.store.get([job_id])
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+        return job
+
+    async def close(self) -> None:
+        """Let everything that waits be committed."""
+        while self._flusher is not None:
+            await asyncio.gather(self._flusher, return_exceptions=True)
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._take()
+                works = [work for work, _ in batch]
+                swept = self._sweep and any(isinstance(w.selection, Ready) for w in works)
+                if swept:
+                    works.append(Work(Due(SWEEP_ITEMS), partial(decide, Expire())))
+                    self._sweep = False
+                try:
+                    answers = await self.store.transact(works)
+                except HoldfastError as error:
+                    _fail(batch, error)
+                except BaseException as error:
+                    _fail(batch, Unavailable(f"The store failed: {error!r}", applied="unknown"))
+                    raise
+                else:
+                    for (_, answer), decisions in zip(batch, answers, strict=False):
+                        if not answer.done():
+                            answer.set_result(decisions)
+                    for decisions in answers:
+                        self._count(decisions)
+        finally:
+            self._flusher = None
+
+    def _take(self) -> list[tuple[Work, asyncio.Future[list[Decision]]]]:
+        """As much of what waits as fits into one commit; at least one work."""
+        batch, size = [], 0
+        while self._waiting and size < BATCH_ITEMS_MAX:
+            work, answer = self._waiting.popleft()
+            size += 1 if isinstance(work.selection, One) else work.selection.limit
+            batch.append((work, answer))
+        return batch
+
+    def _count(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Change):
+                for event in decision.events:
+                    self.tally[event.event_type] += 1
+                    if event.event_type == EventType.REQUEUED:
+                        self.tally[str(event.attributes.get("cause"))] += 1
+
+
+def as_of(job: Job, event: Event) -> Job:
+    """The job as it stood right after one of its events, as far as an answer shows it."""
+    return replace(
+        job,
+        state=event.to_state or job.state,
+        version=event.offset,
+        transition_no=event.transition_no or job.transition_no,
+        attempt=event.attempt,
+    )
+
+
+def _fail(
+    batch: list[tuple[Work, asyncio.Future[list[Decision]]]], error: HoldfastError
+) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(error)

@@ -1,0 +1,266 @@
+"""The local registry: the verbs, bound to one store. It holds no rule and no state of its own."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Progress, Resource
+from holdfast.core.lifecycle import HandoffStep, Outcome
+from holdfast.core.limits import WORKER_EVENT_TTL
+from holdfast.core.state import State
+from holdfast.core.task_token import Claimed, seal, unseal
+from holdfast.ports import (
+    Filter,
+    Grant,
+    Ids,
+    Page,
+    Pruned,
+    Request,
+    Slice,
+    Store,
+    Verification,
+)
+from holdfast.registry import (
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    expire,
+    handoff,
+    heartbeat,
+    prune,
+    publish,
+    query,
+    record,
+    release,
+    replay,
+    verify,
+    watch,
+)
+from holdfast.registry.line import Line
+
+
+class LocalRegistry:
+    """The verbs over a store in this process."""
+
+    def __init__(self, store: Store, ids: Ids) -> None:
+        self._line = Line(store, ids)
+        self._store = store
+
+    @property
+    def tally(self) -> Counter[str]:
+        """How often what happened, in this process: events by type, conflicts, refusals by class."""
+        return self._line.tally
+
+    def describe(self) -> str:
+        return self._store.describe()
+
+    async def enqueue(self, request: Request, *, actor: str) -> Job:
+        [job] = await enqueue.enqueue(self._line, [request], actor=actor)
+        return job
+
+    async def enqueue_many(self, requests: Sequence[Request], *, actor: str) -> list[Job]:
+        return await enqueue.enqueue(self._line, requests, actor=actor)
+
+    async def handoff(
+        self,
+        job_id: str,
+        step: HandoffStep,
+        *,
+        actor: str,
+        op_id: str | None = None,
+        handle: dict[str, str] | None = None,
+        error: str | None = None,
+    ) -> Job:
+        return await handoff.handoff(
+            self._line, job_id, step, actor=actor, op_id=op_id, handle=handle, error=error
+        )
+
+    async def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        owner: str,
+        limit: int = 1,
+        op_id: str | None = None,
+        kinds: Sequence[str] = (),
+        lease: timedelta | None = None,
+        heartbeat_interval: timedelta | None = None,
+        region: str | None = None,
+        executor: str | None = None,
+    ) -> list[Grant]:
+        return await claim.claim(
+            self._line,
+            queues,
+            owner=owner,
+            limit=limit,
+            op_id=op_id,
+            kinds=kinds,
+            lease=lease,
+            heartbeat_interval=heartbeat_interval,
+            region=region,
+            executor=executor,
+        )
+
+    async def acquire(
+        self,
+        job_id: str,
+        *,
+        owner: str,
+        op_id: str | None = None,
+        lease: timedelta | None = None,
+        heartbeat_interval: timedelta | None = None,
+        region: str | None = None,
+        executor: str | None = None,
+        create: Request | None = None,
+    ) -> Grant:
+        made = None
+        if create is not None:
+            made = enqueue.command_of(create, self._line.ids, actor=f"worker:{owner}")
+            if made.job_id != job_id:
+                raise Invalid("The job to create must name the job_id that is acquired.")
+        return await claim.acquire(
+            self._line,
+            job_id,
+            owner=owner,
+            op_id=op_id,
+            lease=lease,
+            heartbeat_interval=heartbeat_interval,
+            region=region,
+            executor=executor,
+            create=made,
+        )
+
+    async def heartbeat(
+        self,
+        grant: Grant,
+        *,
+        lease: timedelta | None = None,
+        progress: Progress | None = None,
+        checkpoint: msgspec.Raw | None = None,
+    ) -> Job:
+        return await heartbeat.heartbeat(
+            self._line, grant, lease=lease, progress=progress, checkpoint=checkpoint
+        )
+
+    async def aggregate(self, grant: Grant, *, op_id: str | None = None) -> Job:
+        return await heartbeat.aggregate(self._line, grant, op_id=op_id)
+
+    async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
+        return await publish.publish(self._line, grant, events)
+
+    async def complete(
+        self,
+        grant: Grant,
+        outcome: Outcome,
+        *,
+        op_id: str | None = None,
+        compensated: bool | None = None,
+    ) -> Job:
+        return await complete.complete(
+            self._line, grant, outcome, op_id=op_id, compensated=compensated
+        )
+
+    async def release(
+        self,
+        grant: Grant,
+        *,
+        op_id: str | None = None,
+        reason: str | None = None,
+        delay: timedelta | None = None,
+        undelivered: bool = False,
+    ) -> Job:
+        return await release.release(
+            self._line, grant, op_id=op_id, reason=reason, delay=delay, undelivered=undelivered
+        )
+
+    async def cancel(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        op_id: str | None = None,
+        reason: str | None = None,
+        hard: bool = False,
+    ) -> Job:
+        return await cancel.cancel(
+            self._line, job_id, actor=actor, op_id=op_id, reason=reason, hard=hard
+        )
+
+    async def expire(self, *, limit: int = 100) -> int:
+        return await expire.expire(self._line, limit=limit)
+
+    async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job:
+        return await replay.replay(self._line, job_id, actor=actor, replay_id=replay_id)
+
+    async def record(self, events: Sequence[Event]) -> int:
+        return await record.record(self._line, events)
+
+    async def get(self, job_id: str) -> Job:
+        return await self._line.get(job_id)
+
+    async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await self._store.get(job_ids)
+
+    async def list_jobs(
+        self, which: Filter = Filter(), *, after: str | None = None, limit: int = 100
+    ) -> Page:
+        return await query.list_jobs(self._line, which, after=after, limit=limit)
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        return await self._store.counts(queue)
+
+    async def resource(self, key: str) -> Resource:
+        return await self._store.resource(key)
+
+    async def history(self, job_id: str) -> list[Event]:
+        return await query.history(self._line, job_id)
+
+    async def log(self, job_id: str, *, after: str | None = None, limit: int = 1000) -> Slice:
+        return await query.log(self._line, job_id, after=after, limit=limit)
+
+    async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice:
+        return await query.feed(self._line, after=after, limit=limit)
+
+    def watch(self, job_id: str | None = None, *, after: str | None = None) -> AsyncIterator[Event]:
+        return watch.watch(self._line, job_id, after=after)
+
+    async def wait(self, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109
+        return await watch.wait(self._line, job_id, seconds=timeout)
+
+    async def why(self, job_id: str) -> str:
+        return await query.why(self._line, job_id)
+
+    async def verify(self) -> Verification:
+        return await verify.verify(self._line)
+
+    async def prune(
+        self, *, older_than: timedelta, output_older_than: timedelta = WORKER_EVENT_TTL
+    ) -> Pruned:
+        return await prune.prune(
+            self._line, older_than=older_than, output_older_than=output_older_than
+        )
+
+    async def task_token(self, grant: Grant) -> str:
+        """The opaque proof of this grant, for clients that speak over a wire."""
+        claimed = Claimed(grant.job_id, grant.attempt, grant.fencing_token)
+        return seal(await self._store.secret(), claimed)
+
+    async def claimed_by(self, task_token: str) -> Claimed:
+        """The grant a task token stands for; `NotFound` for one we never made."""
+        return unseal(await self._store.secret(), task_token)
+
+    async def now(self) -> datetime:
+        return await self._store.now()
+
+    async def changed(self, *, timeout: float) -> None:  # noqa: ASYNC109
+        """Return when something may have changed, at the latest after `timeout` seconds."""
+        await self._store.wait(self._store.mark(), timeout)
+
+    async def close(self) -> None:
+        await self._line.close()
+        await self._store.close()

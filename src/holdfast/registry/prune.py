@@ -1,0 +1,25 @@
+"""prune: forget what is old enough. Whole jobs go, so what is left still folds."""
+
+from datetime import timedelta
+
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.ports import Pruned
+from holdfast.registry.line import Line
+
+
+async def prune(line: Line, *, older_than: timedelta, output_older_than: timedelta) -> Pruned:
+    """Remove jobs that ended before then, with their events, and worker output before that."""
+    if older_than < timedelta() or output_older_than < timedelta():
+        raise Invalid("An age cannot be negative.")
+    now = await line.store.now()
+    jobs = events = 0
+    while True:
+        step = await line.store.prune(
+            ended_before=now - older_than,
+            output_before=now - output_older_than,
+            limit=BATCH_ITEMS_MAX,
+        )
+        jobs, events = jobs + step.jobs, events + step.events
+        if step.jobs == step.events == 0:
+            return Pruned(jobs, events)

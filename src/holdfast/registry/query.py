@@ -1,0 +1,54 @@
+"""query: read jobs and their logs, and say in a sentence why a job is where it is."""
+
+from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
+from holdfast.core.explain import explain
+from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.state import State
+from holdfast.ports import Filter, Page, Slice
+from holdfast.registry.line import Line
+
+
+async def list_jobs(line: Line, which: Filter, *, after: str | None, limit: int) -> Page:
+    """A page in creation order."""
+    return await line.store.list_jobs(which, after=after, limit=_page(limit))
+
+
+async def history(line: Line, job_id: str) -> list[Event]:
+    """The job's transitions and control facts, by offset."""
+    await line.get(job_id)
+    [events] = await line.store.histories([job_id])
+    return events
+
+
+async def log(line: Line, job_id: str, *, after: str | None, limit: int) -> Slice:
+    """The job's whole log from a cursor on."""
+    if after is None:
+        await line.get(job_id)
+    return await line.store.log(job_id, after=after, limit=_page(limit))
+
+
+async def feed(line: Line, *, after: str | None, limit: int) -> Slice:
+    """Everybody's log from a cursor on."""
+    return await line.store.feed(after=after, limit=_page(limit))
+
+
+async def why(line: Line, job_id: str) -> str:
+    """Why the job is where it is, and what will happen next."""
+    job = await line.get(job_id)
+    now = await line.store.now()
+    holder = waiting = None
+    if job.state is State.QUEUED:
+        counts = await line.store.counts(job.spec.queue)
+        waiting = counts.get(State.QUEUED, 0) - 1
+        if job.spec.lock:
+            resource = await line.store.resource(job.spec.lock)
+            if resource.holder is not None:
+                [holder] = await line.store.get([resource.holder])
+    return explain(job, now, waiting=waiting, holder=holder)
+
+
+def _page(limit: int) -> int:
+    if not 1 <= limit <= PAGE_ITEMS_MAX:
+        raise Invalid(f"A page has from 1 to {PAGE_ITEMS_MAX} items, not {limit}.")
+    return limit

@@ -1,0 +1,22 @@
+"""record: facts from elsewhere, with ids of their own, about a job or about none."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass
+from holdfast.core.event import Event, check_external
+from holdfast.core.limits import ATTRIBUTES_BYTES_MAX, check_bytes
+from holdfast.registry.line import Line
+from msgspec import json
+
+
+async def record(line: Line, events: Sequence[Event]) -> int:
+    """Append them; ids that are known already are ignored. Answers how many were new."""
+    now = await line.store.now()
+    checked = []
+    for event in events:
+        check_bytes(json.encode(event.attributes), "attributes", ATTRIBUTES_BYTES_MAX)
+        mine = replace(check_external(event), event_class=EventClass.EXTERNAL, received_at=now)
+        checked.append(mine)
+    return await line.store.record(checked)

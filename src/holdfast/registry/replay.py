@@ -1,0 +1,51 @@
+"""replay: run an ended job again, as a new job linked both ways. The original stays as it is."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.errors import Conflict
+from holdfast.core.event import Event, fact_id
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Enqueue, decide
+from holdfast.core.limits import check_id
+from holdfast.core.state import State
+from holdfast.ports import One, Work
+from holdfast.registry.line import Line
+
+
+async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) -> Job:
+    """The new job. One `replay_id` makes at most one, however often it is sent."""
+    original = await line.get(job_id)
+    if not original.ended or original.state is State.SUCCEEDED:
+        raise Conflict(
+            f"Job {job_id} is {original.state}; only a job that ended without success is run again.",
+            job_id=job_id,
+            version=original.version,
+        )
+    op_id = check_id(replay_id, "replay_id") if replay_id else line.ids.new()
+    new_id = f"{job_id[:80]}-replay-{op_id[-12:]}" if replay_id is None else f"{job_id}-{op_id}"
+    command = Enqueue(
+        op_id=op_id,
+        job_id=check_id(new_id, "job_id"),
+        spec=replace(original.spec, replayed_from=job_id, delay=None, run_at=None),
+        actor=actor,
+        submitted_by=actor,
+        correlation_id=original.correlation_id,
+        trace_id=original.trace_id,
+    )
+    [[decision]] = await line.submit(Work(One(command.job_id), partial(decide, command)))
+    job = await line.answer(command.job_id, command, decision)
+    link = Event(
+        event_type=EventType.REPLAYED,
+        event_class=EventClass.FACT,
+        occurred_at=job.created_at,
+        job_id=job_id,
+        actor=actor,
+        reason=f"replayed as {job.job_id}",
+        given_id=fact_id(job_id, EventType.REPLAYED, job.job_id),
+        attributes={"replayed_as": job.job_id},
+    )
+    await line.store.record([link])
+    return job

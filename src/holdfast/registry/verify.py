@@ -1,0 +1,50 @@
+"""verify: derive every job from its log again, and compare."""
+
+from holdfast.core.catalogue import EventClass
+from holdfast.core.projection import differences, fold
+from holdfast.core.state import advances
+from holdfast.core.event import Event
+from holdfast.ports import Filter, Mismatch, Verification
+from holdfast.registry.line import Line
+
+PAGE = 500
+
+
+async def verify(line: Line) -> Verification:
+    """Fold every job. `equal` holds when no record differs and each transition has one event."""
+    cursor: str | None = None
+    jobs = transitions = events = control = 0
+    mismatches: list[Mismatch] = []
+    while True:
+        page = await line.store.list_jobs(Filter(), after=cursor, limit=PAGE)
+        histories = await line.store.histories([job.job_id for job in page.jobs])
+        for job, history in zip(page.jobs, histories, strict=True):
+            found = [
+                f"{d.field}: stored {d.stored!r}, derived {d.derived!r}"
+                for d in differences(job, fold(history, job.job_id))
+            ]
+            found += _backward(history)
+            if found:
+                mismatches.append(Mismatch(job.job_id, tuple(found)))
+            jobs += 1
+            transitions += job.transition_no
+            events += sum(e.event_class is EventClass.TRANSITION for e in history)
+            control += sum(e.event_class is EventClass.CONTROL for e in history)
+        cursor = page.next
+        if cursor is None:
+            return Verification(
+                jobs=jobs,
+                transitions=transitions,
+                events=events,
+                control=control,
+                mismatches=tuple(mismatches),
+            )
+
+
+def _backward(history: list[Event]) -> list[str]:
+    steps = [(e.attempt or 0, e.to_state) for e in history if e.to_state is not None]
+    return [
+        f"moved back: {before} to {after}"
+        for before, after in zip(steps, steps[1:], strict=False)
+        if not advances(before, after)
+    ]

@@ -1,0 +1,56 @@
+"""watch: follow one job, or all of them, as it happens. Reading is the truth; a wake-up is a hint."""
+
+from collections.abc import AsyncIterator
+
+from holdfast.core.errors import Unavailable
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.registry.line import Line
+
+PAGE = 500
+POLL_SECONDS = 1.0
+
+
+async def watch(line: Line, job_id: str | None, *, after: str | None) -> AsyncIterator[Event]:
+    """Every event from the cursor on, each once, in commit order. A job's stream ends with the job."""
+    store, cursor = line.store, after
+    if job_id is not None:
+        await line.get(job_id)
+    while True:
+        mark = store.mark()
+        ended = job_id is not None and await _ended(line, job_id)
+        while True:
+            if job_id is None:
+                page = await store.feed(after=cursor, limit=PAGE)
+            else:
+                page = await store.log(job_id, after=cursor, limit=PAGE)
+            for event in page.events:
+                yield event
+            cursor = page.cursor
+            if len(page.events) < PAGE:
+                break
+        if ended:
+            return
+        await store.wait(mark, POLL_SECONDS)
+
+
+async def _ended(line: Line, job_id: str) -> bool:
+    """Whether everything the job will ever say is in its log by now."""
+    [job] = await line.store.get([job_id])
+    return job is None or job.ended
+
+
+async def wait(line: Line, job_id: str, *, seconds: float | None) -> Job:
+    """The job once it has ended; `Unavailable` when that takes longer than `seconds`."""
+    waited = 0.0
+    while True:
+        mark = line.store.mark()
+        before = await line.store.now()
+        job = await line.get(job_id)
+        if job.ended:
+            return job
+        if seconds is not None and waited >= seconds:
+            raise Unavailable(f"Job {job_id} is still {job.state}.", job_id=job_id, version=job.version)
+        rest = POLL_SECONDS if seconds is None else min(POLL_SECONDS, seconds - waited)
+        await line.store.wait(mark, rest)
+        waited += max(0.0, (await line.store.now() - before).total_seconds())

@@ -1,0 +1,114 @@
+"""One batch of works on its way through a store: jobs as they are, decisions in order, what to write.
+
+Stores that commit many jobs at once share this; the rest of each is how it reads and writes rows.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.lifecycle import Change
+from holdfast.ports import Decision, Due, One, Ready, Work
+
+
+class Batch:
+    """The working set of one commit.
+
+    `jobs` and `resources` are read once and then follow the decisions, so that the second claimer of
+    a job in the same batch sees the first one's claim.
+    """
+
+    def __init__(self, works: Sequence[Work], now: datetime) -> None:
+        self.works = works
+        self.now = now
+        self.jobs: dict[str, Job | None] = {}
+        self.resources: dict[str, Resource] = {}
+        self.answers: list[list[Decision]] = [[] for _ in works]
+        self.created: dict[str, Job] = {}
+        self.updated: dict[str, Job] = {}
+        self.touched: dict[str, Job] = {}
+        self.taken: dict[str, Resource] = {}
+        self.events: list[Event] = []
+        self.published: list[tuple[Event, ...]] = []
+        self.facts: list[Event] = []
+
+    @property
+    def ones(self) -> list[tuple[int, One]]:
+        return [
+            (n, work.selection)
+            for n, work in enumerate(self.works)
+            if isinstance(work.selection, One)
+        ]
+
+    @property
+    def due_limit(self) -> int:
+        return sum(work.selection.limit for work in self.works if isinstance(work.selection, Due))
+
+    @property
+    def lanes(self) -> dict[tuple[object, ...], list[tuple[int, Ready]]]:
+        """Claims that choose from the same row of jobs: one query serves them all."""
+        lanes: dict[tuple[object, ...], list[tuple[int, Ready]]] = {}
+        for n, work in enumerate(self.works):
+            if isinstance(work.selection, Ready):
+                lanes.setdefault(work.selection.lane, []).append((n, work.selection))
+        return lanes
+
+    def load(self, jobs: Iterable[Job]) -> None:
+        """Take in jobs as they are stored; what the batch has changed already stays as it is."""
+        for job in jobs:
+            self.jobs.setdefault(job.job_id, job)
+
+    def locks(self) -> set[str]:
+        """The resource locks that the loaded jobs name and that are not loaded yet."""
+        named = {job.spec.lock for job in self.jobs.values() if job is not None and job.spec.lock}
+        named |= {one.lock for _, one in self.ones if one.lock}
+        return named - self.resources.keys()
+
+    def decide(self, n: int, job_id: str, *, lock: str | None = None) -> Decision:
+        """Let work `n` decide on the job as it is by now, and remember what there is to write."""
+        job = self.jobs.get(job_id)
+        key = job.spec.lock if job is not None else lock
+        resource = self.resources.get(key, Resource(key)) if key else None
+        decision = self.works[n].decide(job, self.now, resource)
+        self.answers[n].append(decision)
+        if isinstance(decision, Change) and decision.after is not decision.before:
+            self._keep(decision)
+        return decision
+
+    def decide_due(self, job_ids: Iterable[str]) -> None:
+        """Give the due jobs to the works that asked for some, in order."""
+        rest = iter(job_ids)
+        for n, work in enumerate(self.works):
+            if isinstance(work.selection, Due):
+                for _, job_id in zip(range(work.selection.limit), rest, strict=False):
+                    self.decide(n, job_id)
+
+    def decide_ready(self, lane: list[tuple[int, Ready]], job_ids: Iterable[str]) -> None:
+        """Share the ready jobs out among the claims of a lane. One that is refused (its lock was
+        taken within this batch) is offered to nobody else."""
+        rest = iter(job_ids)
+        for n, ready in lane:
+            wanted = ready.limit
+            for job_id in rest:
+                wanted -= isinstance(self.decide(n, job_id), Change)
+                if not wanted:
+                    break
+
+    def _keep(self, change: Change) -> None:
+        after = change.after
+        self.jobs[after.job_id] = after
+        if change.before is None or after.job_id in self.created:
+            self.created[after.job_id] = after
+        elif change.events or after.job_id in self.updated:
+            self.updated[after.job_id] = after
+            self.touched.pop(after.job_id, None)
+        else:
+            self.touched[after.job_id] = after
+        if change.resource is not None:
+            self.resources[change.resource.key] = change.resource
+            self.taken[change.resource.key] = change.resource
+        self.events.extend(change.events)
+        self.facts.extend(change.facts)
+        if change.published:
+            self.published.append(change.published)

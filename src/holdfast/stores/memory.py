@@ -1,0 +1,207 @@
+"""The memory store: the readable one, and the model the others are checked against.
+
+It forgets everything when its process ends; use it for tests and for trying things out.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import State
+from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Ready, Slice, Work
+from holdfast.stores.batch import Batch
+from holdfast.stores.filters import matches
+from holdfast.stores.signal import Signal
+
+
+class MemoryStore:
+    """Dictionaries behind the port. Single-threaded, so every call is atomic by itself."""
+
+    def __init__(self, clock: Clock, ids: Ids) -> None:
+        self._clock = clock
+        self._secret = ids.secret()
+        self._jobs: dict[str, Job] = {}
+        self._resources: dict[str, Resource] = {}
+        self._log: list[Event] = []
+        self._known: set[str] = set()
+        self._order: dict[str, int] = {}
+        self._last_order = 0
+        self._last_log_id = 0
+        self._signal = Signal(clock)
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        batch = Batch(works, self._clock.now())
+        batch.load(self._jobs[one.job_id] for _, one in batch.ones if one.job_id in self._jobs)
+        batch.resources.update(self._resources)
+        for n, one in batch.ones:
+            batch.decide(n, one.job_id, lock=one.lock)
+        if batch.due_limit:
+            due = [job for job in self._current(batch) if job.due_at and job.due_at <= batch.now]
+            due.sort(key=lambda job: (job.due_at, self._place(job)))
+            batch.load(due)
+            batch.decide_due([job.job_id for job in due[: batch.due_limit]])
+        for lane in batch.lanes.values():
+            self._decide_lane(batch, lane)
+        self._write(batch)
+        return batch.answers
+
+    def _place(self, job: Job) -> int:
+        """The enqueue sequence; a job made in this very batch comes last."""
+        return self._order.get(job.job_id, self._last_order + 1)
+
+    def _current(self, batch: Batch) -> list[Job]:
+        """All jobs, as the batch has them by now."""
+        seen = {**self._jobs, **{k: v for k, v in batch.jobs.items() if v is not None}}
+        return list(seen.values())
+
+    def _decide_lane(self, batch: Batch, lane: list[tuple[int, Ready]]) -> None:
+        jobs = self._current(batch)
+        batch.load(jobs)
+        fresh = []
+        for n, ready in lane:
+            known = self._claimed_under(ready.op_id)
+            for job_id in known:
+                batch.decide(n, job_id)
+            if not known:
+                fresh.append((n, ready))
+        if fresh:
+            ready = fresh[0][1]
+            ranked = sorted(
+                (job for job in jobs if self._claimable(job, ready, batch)),
+                key=lambda job: (
+                    ready.queues.index(job.spec.queue),
+                    job.spec.priority,
+                    job.ready_at,
+                    self._place(job),
+                ),
+            )
+            batch.decide_ready(fresh, [job.job_id for job in ranked])
+
+    def _claimed_under(self, op_id: str) -> list[str]:
+        return [
+            event.job_id
+            for event in self._log
+            if event.op_id == op_id and event.event_type == EventType.CLAIMED and event.job_id
+        ]
+
+    def _claimable(self, job: Job, ready: Ready, batch: Batch) -> bool:
+        spec = job.spec
+        resource = batch.resources.get(spec.lock) if spec.lock else None
+        return (
+            job.state is State.QUEUED
+            and spec.queue in ready.queues
+            and job.ready_at <= batch.now
+            and (job.deadline_at is None or job.deadline_at > batch.now)
+            and (not ready.kinds or spec.kind in ready.kinds)
+            and (not spec.region or not ready.region or spec.region == ready.region)
+            and spec.executor == ready.executor
+            and (resource is None or resource.holder is None)
+        )
+
+    def _write(self, batch: Batch) -> None:
+        for job_id, job in batch.created.items():
+            self._last_order += 1
+            self._order[job_id] = self._last_order
+            self._jobs[job_id] = job
+        for job in (*batch.updated.values(), *batch.touched.values()):
+            self._jobs[job.job_id] = job
+        self._resources.update(batch.taken)
+        self._append(batch.events)
+        for events in batch.published:
+            self._append(events)
+        self._append(batch.facts)
+        self._signal.set()
+
+    def _append(self, events: Sequence[Event]) -> int:
+        new = [event for event in events if event.event_id not in self._known]
+        for event in new:
+            self._known.add(event.event_id)
+            self._last_log_id += 1
+            self._log.append(replace(event, log_id=self._last_log_id))
+        return len(new)
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return [self._jobs.get(job_id) for job_id in job_ids]
+
+    async def list_jobs(self, which: Filter, *, after: str | None, limit: int) -> Page:
+        start = int(after) if after else 0
+        found = [j for j in self._jobs.values() if self._place(j) > start and matches(j, which)]
+        jobs = tuple(found[:limit])
+        return Page(jobs, str(self._place(jobs[-1])) if len(found) > limit else None)
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        counts: dict[State, int] = {}
+        for job in self._jobs.values():
+            if queue is None or job.spec.queue == queue:
+                counts[job.state] = counts.get(job.state, 0) + 1
+        return counts
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        chains: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}
+        for event in self._log:
+            if event.offset is not None and event.job_id in chains:
+                chains[event.job_id].append(event)
+        return [chains[job_id] for job_id in job_ids]
+
+    async def log(self, job_id: str, *, after: str | None, limit: int) -> Slice:
+        return self._slice((e for e in self._log if e.job_id == job_id), after, limit)
+
+    async def feed(self, *, after: str | None, limit: int) -> Slice:
+        return self._slice(iter(self._log), after, limit)
+
+    def _slice(self, events: Iterator[Event], after: str | None, limit: int) -> Slice:
+        start = int(after) if after else 0
+        found = tuple(
+            event
+            for event, _ in zip((e for e in events if (e.log_id or 0) > start), range(limit), strict=False)
+        )
+        return Slice(found, str(found[-1].log_id) if found else str(start))
+
+    async def record(self, events: Sequence[Event]) -> int:
+        new = self._append(events)
+        self._signal.set()
+        return new
+
+    async def resource(self, key: str) -> Resource:
+        return self._resources.get(key, Resource(key))
+
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+        old = [j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before]
+        gone = set(old[:limit])
+        kept = [
+            event
+            for event in self._log
+            if event.job_id not in gone
+            and not (
+                event.event_class is EventClass.WORKER
+                and event.received_at is not None
+                and event.received_at < output_before
+            )
+        ]
+        pruned = Pruned(len(gone), len(self._log) - len(kept))
+        for job_id in gone:
+            del self._jobs[job_id], self._order[job_id]
+        self._log = kept
+        return pruned
+
+    async def now(self) -> datetime:
+        return self._clock.now()
+
+    async def secret(self) -> bytes:
+        return self._secret
+
+    def mark(self) -> int:
+        return self._signal.mark()
+
+    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
+        await self._signal.wait(mark, timeout)
+
+    def describe(self) -> str:
+        return "memory: everything is lost when this process ends"
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,68 @@
+"""The world as it is: real clocks, real chance. Everything else gets these by injection."""
+
+import asyncio
+import os
+import time
+import uuid
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SystemIds:
+    """Version 7 UUIDs, strictly rising within a process, and the machine's randomness."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def new(self) -> str:
+        stamp = max(self._last + 1, time.time_ns() // 1000 << 8)
+        self._last = stamp
+        # 48 bits of milliseconds, then 12 bits of the fraction and 8 bits of a counter inside what
+        # the standard leaves to chance, then 54 random bits.
+        milliseconds, fraction = divmod(stamp, 256_000)
+        value = (
+            milliseconds << 80
+            | 0x7 << 76
+            | (fraction >> 6) << 64
+            | 0b10 << 62
+            | (fraction & 0x3F) << 56
+            | int.from_bytes(os.urandom(7), "big")
+        )
+        return str(uuid.UUID(int=value))
+
+    def secret(self) -> bytes:
+        return os.urandom(32)
+
+    def chance(self) -> float:
+        return int.from_bytes(os.urandom(6), "big") / 2**48
+
+
+def boot_id() -> str | None:
+    """The id of this boot of this machine, where the system has one."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def boot_seconds() -> float:
+    """Seconds since boot, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def asleep_seconds() -> float:
+    """Seconds since boot in which the machine slept, and no process of it could renew a lease."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
