@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import Change, HandoffStep, Outcome, Refusal
-from holdfast.core.spec import Spec
+from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
@@ -57,8 +56,8 @@ class One(Struct, frozen=True):
 class Ready(Struct, frozen=True, kw_only=True):
     """Up to `limit` claimable jobs, queue by queue, each in ready order: (priority, ready_at, enqueue order).
 
-    When a `job_claimed` event already carries `op_id`, the jobs of those events come instead: a
-    repeated claim must meet its own grant again, never a second one.
+    When a `job_claimed` event already carries `op_id`, only those of its jobs that are still leased
+    under it come, perhaps none: a repeated claim meets its own grants again, never new ones.
     """
 
     queues: tuple[str, ...]
@@ -346,7 +345,7 @@ class Registry(Protocol):
         *,
         lease: timedelta | None = None,
         progress: Progress | None = None,
-        checkpoint: msgspec.Raw | None = None,
+        checkpoint: Json = None,
     ) -> Job: ...
 
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job: ...

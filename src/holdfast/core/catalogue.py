@@ -36,6 +36,7 @@ class EventType(StrEnum):
 
     CANCEL_REQUESTED = "job_cancel_requested"
     COMPENSATED = "job_compensated"
+    RESTORED = "job_restored"
 
     ORPHAN_SUSPECTED = "job_orphan_suspected"
     STALE_WRITE_REJECTED = "job_stale_write_rejected"
@@ -46,7 +47,9 @@ class EventType(StrEnum):
     HEARTBEAT = "job_heartbeat"
 
 
-CONTROL_TYPES = frozenset({EventType.CANCEL_REQUESTED, EventType.COMPENSATED})
+CONTROL_TYPES = frozenset(
+    {EventType.CANCEL_REQUESTED, EventType.COMPENSATED, EventType.RESTORED}
+)
 FACT_TYPES = frozenset(
     {
         EventType.ORPHAN_SUSPECTED,

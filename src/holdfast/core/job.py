@@ -2,11 +2,10 @@
 
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
-from holdfast.core.spec import Spec
+from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, State
 
 
@@ -98,7 +97,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     error: Failure | None = None
     dead_letter: DeadLetter | None = None
-    result: msgspec.Raw | None = None
+    result: Json = None
     missing_outputs: int | None = None
     handle: dict[str, str] | None = None
     submitted_by: str | None = None
@@ -107,7 +106,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heartbeats: int = 0
     published: int = 0
     progress: Progress | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: Json = None
 
     @property
     def owner(self) -> str | None:

@@ -151,7 +151,7 @@ def facts(job: Job) -> Folded:
         reason=job.reason,
         error=None if job.error is None else msgspec.to_builtins(job.error),
         dead_letter=None if job.dead_letter is None else msgspec.to_builtins(job.dead_letter),
-        result=None if job.result is None else msgspec.json.decode(job.result),
+        result=job.result,
         missing_outputs=job.missing_outputs,
     )
 

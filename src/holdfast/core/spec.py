@@ -1,6 +1,7 @@
 """The spec: what was asked for, word for word. It never changes after the job is made."""
 
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,9 @@ from holdfast.core.limits import (
 from holdfast.core.retry import Retry
 
 PRIORITY_DEFAULT = 5
+
+Json: TypeAlias = object
+"""Any value that JSON can say."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,3 +101,13 @@ def check_json(document: bytes, what: str, most: int) -> None:
         msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{what} is not JSON: {error}") from error
+
+
+def check_value(value: Json, what: str, most: int) -> Json:
+    """Return the value as JSON gives it back, or raise `Invalid` unless it is JSON of a sane size."""
+    try:
+        document = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise Invalid(f"{what} cannot be written as JSON: {error}") from error
+    check_json(document, what, most)
+    return msgspec.json.decode(document)

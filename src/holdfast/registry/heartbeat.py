@@ -2,12 +2,10 @@
 
 from datetime import timedelta
 
-import msgspec
-
 from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import Aggregate, Heartbeat
 from holdfast.core.limits import CHECKPOINT_BYTES_MAX
-from holdfast.core.spec import check_json
+from holdfast.core.spec import Json, check_value
 from holdfast.ports import Grant
 from holdfast.registry.line import Line
 
@@ -18,11 +16,11 @@ async def heartbeat(
     *,
     lease: timedelta | None,
     progress: Progress | None,
-    checkpoint: msgspec.Raw | None,
+    checkpoint: Json,
 ) -> Job:
     """Renew the lease. The answer shows whether a cancel was asked for."""
     if checkpoint is not None:
-        check_json(bytes(checkpoint), "checkpoint", CHECKPOINT_BYTES_MAX)
+        checkpoint = check_value(checkpoint, "checkpoint", CHECKPOINT_BYTES_MAX)
     command = Heartbeat(
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",

@@ -93,9 +93,10 @@ class Line:
                     answers = await self.store.transact(works)
                 except HoldfastError as error:
                     _fail(batch, error)
-                except BaseException as error:
-                    _fail(batch, Unavailable(f"The store failed: {error!r}", applied="unknown"))
-                    raise
+                except Exception as error:
+                    broken = Unavailable(f"The store failed: {error!r}", applied="unknown")
+                    broken.__cause__ = error
+                    _fail(batch, broken)
                 else:
                     for (_, answer), decisions in zip(batch, answers, strict=False):
                         if not answer.done():

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
 from holdfast.core.limits import WORKER_EVENT_TTL
+from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed, seal, unseal
 from holdfast.ports import (
@@ -141,7 +140,7 @@ class LocalRegistry:
         *,
         lease: timedelta | None = None,
         progress: Progress | None = None,
-        checkpoint: msgspec.Raw | None = None,
+        checkpoint: Json = None,
     ) -> Job:
         return await heartbeat.heartbeat(
             self._line, grant, lease=lease, progress=progress, checkpoint=checkpoint

@@ -16,13 +16,15 @@ class Batch:
     """The working set of one commit.
 
     `jobs` and `resources` are read once and then follow the decisions, so that the second claimer of
-    a job in the same batch sees the first one's claim.
+    a job in the same batch sees the first one's claim. `stored` keeps the version each job was read
+    at (or last written at), which the write is conditional on.
     """
 
     def __init__(self, works: Sequence[Work], now: datetime) -> None:
         self.works = works
         self.now = now
         self.jobs: dict[str, Job | None] = {}
+        self.stored: dict[str, int] = {}
         self.resources: dict[str, Resource] = {}
         self.answers: list[list[Decision]] = [[] for _ in works]
         self.created: dict[str, Job] = {}
@@ -57,7 +59,9 @@ class Batch:
     def load(self, jobs: Iterable[Job]) -> None:
         """Take in jobs as they are stored; what the batch has changed already stays as it is."""
         for job in jobs:
-            self.jobs.setdefault(job.job_id, job)
+            if job.job_id not in self.jobs:
+                self.jobs[job.job_id] = job
+                self.stored[job.job_id] = job.version
 
     def locks(self) -> set[str]:
         """The resource locks that the loaded jobs name and that are not loaded yet."""
@@ -84,6 +88,13 @@ class Batch:
                 for _, job_id in zip(range(work.selection.limit), rest, strict=False):
                     self.decide(n, job_id)
 
+    def repeat(self, n: int, op_id: str, job_ids: Iterable[str]) -> None:
+        """Meet a repeated claim with the jobs it claimed before, as far as it still holds them."""
+        for job_id in job_ids:
+            job = self.jobs.get(job_id)
+            if job is not None and job.lease is not None and job.lease.op_id == op_id:
+                self.decide(n, job_id)
+
     def decide_ready(self, lane: list[tuple[int, Ready]], job_ids: Iterable[str]) -> None:
         """Share the ready jobs out among the claims of a lane. One that is refused (its lock was
         taken within this batch) is offered to nobody else."""
@@ -94,6 +105,15 @@ class Batch:
                 wanted -= isinstance(self.decide(n, job_id), Change)
                 if not wanted:
                     break
+
+    def written(self) -> None:
+        """Everything kept so far is in the store now."""
+        for job in (*self.created.values(), *self.updated.values()):
+            self.stored[job.job_id] = job.version
+        for kept in (self.created, self.updated, self.touched, self.taken):
+            kept.clear()
+        for noted in (self.events, self.published, self.facts):
+            noted.clear()
 
     def _keep(self, change: Change) -> None:
         after = change.after

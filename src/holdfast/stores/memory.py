@@ -64,8 +64,7 @@ class MemoryStore:
         fresh = []
         for n, ready in lane:
             known = self._claimed_under(ready.op_id)
-            for job_id in known:
-                batch.decide(n, job_id)
+            batch.repeat(n, ready.op_id, known)
             if not known:
                 fresh.append((n, ready))
         if fresh:

@@ -22,6 +22,7 @@ from holdfast.core.lifecycle.commands import (
     Outcome,
     Publish,
     Release,
+    Restore,
     Stopped,
     Success,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Publish",
     "Refusal",
     "Release",
+    "Restore",
     "Stopped",
     "Success",
     "decide",
@@ -98,6 +100,8 @@ def _decide(
             return creation.handoff(job, command, now)
         case Judge():
             return judging.judge(job, command, now)
+        case Restore():
+            return ending.restore(job, command, now, resource)
 
 
 def _stale(command: Command, job: Job, now: datetime) -> Event:

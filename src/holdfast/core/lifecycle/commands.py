@@ -4,12 +4,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
-from holdfast.core.spec import Spec
+from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
@@ -64,7 +63,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     actor: str
     lease: timedelta | None = None
     progress: Progress | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: Json = None
 
 
 class Publish(Struct, frozen=True, kw_only=True):
@@ -86,7 +85,7 @@ class Aggregate(Struct, frozen=True, kw_only=True):
 class Success(Struct, frozen=True, kw_only=True):
     """The handler returned."""
 
-    result: msgspec.Raw | None = None
+    result: Json = None
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
@@ -145,6 +144,13 @@ class Judge(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Restore(Struct, frozen=True, kw_only=True):
+    """The store came back from a backup: shut out every owner the backup does not know of."""
+
+    op_id: str
+    actor: str = "system:restore"
+
+
 Command: TypeAlias = (
     Enqueue
     | Handoff
@@ -157,4 +163,5 @@ Command: TypeAlias = (
     | Cancel
     | Expire
     | Judge
+    | Restore
 )

@@ -15,13 +15,14 @@ from holdfast.core.lifecycle.commands import (
     Complete,
     Expire,
     Release,
+    Restore,
     Stopped,
     Success,
 )
 from holdfast.core.lifecycle.draft import Change, Draft, same
 from holdfast.core.limits import RESULT_BYTES_MAX, clip
 from holdfast.core.retry import OnExhausted, backoff
-from holdfast.core.spec import check_json
+from holdfast.core.spec import check_value
 from holdfast.core.state import State
 
 
@@ -45,15 +46,14 @@ def complete(job: Job, command: Complete, now: datetime, resource: Resource | No
 
 
 def _succeed(draft: Draft, outcome: Success) -> None:
-    attributes: Attributes | None = None
-    if outcome.result is not None:
-        check_json(bytes(outcome.result), "result", RESULT_BYTES_MAX)
-        attributes = {"result": msgspec.json.decode(outcome.result)}
+    result = outcome.result
+    if result is not None:
+        result = check_value(result, "result", RESULT_BYTES_MAX)
     promised = draft.job.spec.promised_outputs > 0
     draft.move(
         State.VALIDATING if promised else State.SUCCEEDED,
-        attributes=attributes,
-        result=outcome.result,
+        attributes=None if result is None else {"result": result},
+        result=result,
         error=None,
         ended_at=None if promised else draft.now,
     )
@@ -264,4 +264,24 @@ def cancel(job: Job, command: Cancel, now: datetime, resource: Resource | None) 
         return same(job)
     request = CancelRequest(actor=command.actor, requested_at=now, reason=command.reason)
     draft.note(EventType.CANCEL_REQUESTED, reason=command.reason, cancel=request)
+    return draft.change()
+
+
+RESTORED_TOKEN_STEP = 2**40
+"""More grants than can have been made between a backup and its restore."""
+
+
+def restore(job: Job, command: Restore, now: datetime, resource: Resource | None) -> Change:
+    """Raise the token above any that was granted after the backup, and take the job from its owner."""
+    if job.ended:
+        return same(job)
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    draft.token += RESTORED_TOKEN_STEP
+    draft.note(EventType.RESTORED)
+    if job.leased and job.cancel is not None:
+        _cancelled(draft, job.cancel, None)
+    elif job.leased:
+        draft.move(
+            State.QUEUED, reason="restored from a backup", attributes={"cause": "restored"}
+        )
     return draft.change()

@@ -1,0 +1,200 @@
+"""One commit: read what the batch needs, let it decide, write what came of it. Runs in the writer."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import apsw
+import msgspec
+
+from holdfast.core.errors import Corrupt
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.limits import PRIORITY_MAX
+from holdfast.ports import Decision, Ready, Work
+from holdfast.stores.batch import Batch
+from holdfast.stores.sqlite.rows import (
+    batch_row,
+    event_row,
+    insert_row,
+    job_of,
+    stamp,
+    touch_row,
+    update_row,
+)
+from holdfast.stores.sqlite.statements import Row, Value, statement
+
+
+class Commit:
+    """A batch inside an open write transaction."""
+
+    def __init__(self, connection: apsw.Connection, works: Sequence[Work], now: datetime) -> None:
+        self._connection = connection
+        self._batch = Batch(works, now)
+        self._now = stamp(now)
+        self._seqs: dict[str, int] = {}
+        self._states: dict[str, str] = {}
+        self._last: tuple[int, int] | None = None
+
+    def run(self) -> list[list[Decision]]:
+        """Decide everything and write it; the caller commits."""
+        batch = self._batch
+        ones = batch.ones
+        if ones:
+            ids = json_list(one.job_id for _, one in ones)
+            self._load(statement("select_jobs_by_id"), (ids,))
+            for n, one in ones:
+                batch.decide(n, one.job_id, lock=one.lock)
+            self._write()
+        if batch.due_limit:
+            due = self._load(statement("select_due"), (self._now, batch.due_limit))
+            batch.decide_due(job.job_id for job in due)
+            self._write()
+        for lane in batch.lanes.values():
+            self._claim(lane)
+            self._write()
+        return batch.answers
+
+    def _load(self, sql: str, parameters: Row | dict[str, Value]) -> list[Job]:
+        """Read jobs and the locks they name into the batch."""
+        jobs = []
+        for row in self._connection.execute(sql, parameters):
+            seq, job = job_of(row)
+            self._seqs[job.job_id] = seq
+            self._states.setdefault(job.job_id, job.state)
+            jobs.append(job)
+        batch = self._batch
+        batch.load(jobs)
+        if locks := batch.locks():
+            for key in locks:
+                batch.resources[key] = Resource(key)
+            keys = json_list(locks)
+            for key, token, holder in self._connection.execute(statement("select_resources"), (keys,)):
+                batch.resources[key] = Resource(key, token, holder)
+        return jobs
+
+    def _claim(self, lane: list[tuple[int, Ready]]) -> None:
+        fresh = []
+        for n, ready in lane:
+            known = self._load(statement("select_claimed"), (ready.op_id,))
+            self._batch.repeat(n, ready.op_id, [job.job_id for job in known])
+            if not known:
+                fresh.append((n, ready))
+        if fresh:
+            wanted = sum(ready.limit for _, ready in fresh)
+            self._batch.decide_ready(fresh, self._ready(fresh[0][1], wanted))
+
+    def _ready(self, ready: Ready, wanted: int) -> Iterable[str]:
+        """Ids of claimable jobs: queue after queue, priority after priority, oldest first."""
+        for queue in ready.queues:
+            for priority in range(PRIORITY_MAX + 1):
+                found = self._load(
+                    statement("select_ready"),
+                    {
+                        "queue": queue,
+                        "priority": priority,
+                        "now": self._now,
+                        "executor": ready.executor,
+                        "region": ready.region,
+                        "kinds": json_list(ready.kinds) if ready.kinds else None,
+                        "limit": wanted,
+                    },
+                )
+                yield from (job.job_id for job in found)
+                wanted -= len(found)
+                if wanted <= 0:
+                    return
+
+    def _write(self) -> None:
+        batch = self._batch
+        if batch.created:
+            rows = [insert_row(self._new_seq(job), job) for job in batch.created.values()]
+            self._many("insert_job", rows)
+        if batch.updated:
+            self._many(
+                "update_job",
+                [
+                    update_row(self._seqs[job_id], job, batch.stored[job_id])
+                    for job_id, job in batch.updated.items()
+                ],
+            )
+        if batch.touched:
+            self._many(
+                "touch_job",
+                [touch_row(self._seqs[job_id], job) for job_id, job in batch.touched.items()],
+            )
+        if batch.taken:
+            self._many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
+        self._write_events()
+        self._count([*batch.created.values(), *batch.updated.values()])
+        batch.written()
+
+    def _write_events(self) -> None:
+        batch = self._batch
+        rows = [
+            event_row(self._new_log_id(), self._seqs[event.job_id or ""], event)
+            for event in batch.events
+        ]
+        rows += [
+            batch_row(self._new_log_id(), self._seqs[events[0].job_id or ""], events)
+            for events in batch.published
+        ]
+        if rows:
+            self._many("insert_event", rows)
+        if batch.facts:
+            self.record(batch.facts)
+
+    def record(self, events: Sequence[Event]) -> int:
+        """Append events with ids of their own; answers how many were new."""
+        about = json_list({event.job_id for event in events if event.job_id} - self._seqs.keys())
+        sql = "SELECT job_id, seq FROM job WHERE job_id IN (SELECT value FROM json_each(?))"
+        self._seqs.update(dict(self._connection.execute(sql, (about,))))
+        before = self._connection.total_changes()
+        for event in events:
+            seq = self._seqs.get(event.job_id) if event.job_id else None
+            row = event_row(self._new_log_id(), seq, event)
+            self._connection.execute(statement("record_event"), row).fetchall()
+        return self._connection.total_changes() - before
+
+    def _many(self, name: str, rows: list[Row]) -> None:
+        """Run a statement for every row; each must change exactly one."""
+        before = self._connection.total_changes()
+        self._connection.executemany(statement(name), rows).fetchall()
+        changed = self._connection.total_changes() - before
+        if changed != len(rows):
+            raise Corrupt(f"{name} changed {changed} rows of {len(rows)}; nothing was written.")
+
+    def _count(self, jobs: list[Job]) -> None:
+        """Keep the number of jobs per queue and state with the commit, so that nobody has to scan."""
+        moved: Counter[tuple[str, str]] = Counter()
+        for job in jobs:
+            before = self._states.get(job.job_id)
+            if before != job.state:
+                moved[job.spec.queue, job.state] += 1
+                if before is not None:
+                    moved[job.spec.queue, before] -= 1
+                self._states[job.job_id] = job.state
+        rows: list[Row] = [(queue, state, n) for (queue, state), n in moved.items() if n]
+        if rows:
+            self._connection.executemany(statement("add_queue_count"), rows).fetchall()
+
+    def _numbers(self) -> tuple[int, int]:
+        if self._last is None:
+            row = self._connection.execute(statement("next_numbers")).fetchone()
+            self._last = (row[0], row[1])
+        return self._last
+
+    def _new_seq(self, job: Job) -> int:
+        seq, log_id = self._numbers()
+        self._last = (seq + 1, log_id)
+        self._seqs[job.job_id] = seq + 1
+        return seq + 1
+
+    def _new_log_id(self) -> int:
+        seq, log_id = self._numbers()
+        self._last = (seq, log_id + 1)
+        return log_id + 1
+
+
+def json_list(values: Iterable[str]) -> str:
+    return msgspec.json.encode(list(values)).decode()

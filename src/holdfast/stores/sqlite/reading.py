@@ -1,0 +1,112 @@
+"""Reading: jobs, pages, counts and logs, on a connection that never writes."""
+
+from collections.abc import Iterable, Sequence
+
+import apsw
+import msgspec
+
+from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import State
+from holdfast.ports import Filter, Page, Slice
+from holdfast.stores.sqlite.committing import json_list
+from holdfast.stores.sqlite.rows import events_of, job_of
+from holdfast.stores.sqlite.statements import Row, Value, statement
+
+SLICE_BYTES = 4 * 1024 * 1024
+
+
+def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]:
+    rows = connection.execute(statement("select_jobs_by_id"), (json_list(job_ids),))
+    found = {job.job_id: job for _, job in map(job_of, rows)}
+    return [found.get(job_id) for job_id in job_ids]
+
+
+def list_jobs(
+    connection: apsw.Connection, which: Filter, after: str | None, limit: int
+) -> Page:
+    parked = which.states == (State.DEAD_LETTERED,) and which.owner is None and not which.labels
+    parameters: dict[str, Value] = {
+        "after": number(after),
+        "queue": which.queue,
+        "kind": which.kind,
+        "limit": limit + 1,
+    }
+    if not parked:
+        parameters |= {
+            "states": json_list(which.states) if which.states else None,
+            "owner": which.owner,
+            "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
+        }
+    name = "list_dead_letters" if parked else "list_jobs"
+    found = [job_of(row) for row in connection.execute(statement(name), parameters)]
+    more = len(found) > limit
+    return Page(
+        tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None
+    )
+
+
+def number(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal():
+        raise Invalid(f"{cursor!r} is not a cursor of this store; start without one.")
+    return int(cursor)
+
+
+def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
+    return {State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))}
+
+
+def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[Event]]:
+    chains: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
+    for row in connection.execute(statement("select_histories"), (json_list(job_ids),)):
+        [event] = events_of(row)
+        chains[event.job_id].append(event)
+    return [chains[job_id] for job_id in job_ids]
+
+
+def log(
+    connection: apsw.Connection, epoch: int, job_id: str, after: str | None, limit: int
+) -> Slice:
+    start = _position(after, epoch)
+    parameters = {"job_id": job_id, "after": start, "limit": limit}
+    return _slice(connection.execute(statement("select_log"), parameters), epoch, start)
+
+
+def feed(connection: apsw.Connection, epoch: int, after: str | None, limit: int) -> Slice:
+    start = _position(after, epoch)
+    return _slice(connection.execute(statement("select_feed"), (start, limit)), epoch, start)
+
+
+def _position(cursor: str | None, epoch: int) -> int:
+    if cursor is None:
+        return 0
+    before, _, position = cursor.partition(".")
+    if not before.isdecimal() or not position.isdecimal():
+        raise Invalid(f"{cursor!r} is not a cursor of this store; start without one.")
+    if int(before) != epoch:
+        raise Conflict("The store was restored from a backup since; start again without a cursor.")
+    return int(position)
+
+
+def _slice(
+    rows: Iterable[Row], epoch: int, start: int
+) -> Slice:
+    """The events of the rows, as far as they fit into memory at once. A batch is never cut."""
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        found = events_of(row)
+        events += found
+        start = found[0].log_id or start
+        size += len(row[-1]) if isinstance(row[-1], str) else 0
+        if size > SLICE_BYTES:
+            break
+    return Slice(tuple(events), f"{epoch}.{start}")
+
+
+def resource(connection: apsw.Connection, key: str) -> Resource:
+    row = connection.execute(statement("select_resources"), (json_list([key]),)).fetchone()
+    return Resource(*row) if row else Resource(key)

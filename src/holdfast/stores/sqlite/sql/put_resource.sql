@@ -1,0 +1,2 @@
+INSERT INTO resource (key, token, holder) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET token = excluded.token, holder = excluded.holder

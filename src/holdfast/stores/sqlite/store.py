@@ -1,0 +1,195 @@
+"""The SQLite store: one file, durable, shared by any number of processes on one machine."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import apsw
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import State
+from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
+from holdfast.stores.signal import Signal
+from holdfast.stores.sqlite import reading
+from holdfast.stores.sqlite.clock import AnchoredClock
+from holdfast.stores.sqlite.committing import Commit
+from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.pruning import prune
+from holdfast.stores.sqlite.statements import Value
+from holdfast.stores.sqlite.threads import ConnectionThread
+from holdfast.system import SystemClock
+
+POLL_SECONDS = 0.002
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """One writer thread that only executes, one reader thread, and a connection that looks for
+    other processes' commits while somebody waits."""
+
+    def __init__(self, path: Path, clock: Clock | None) -> None:
+        self._path = path
+        self._given_clock = clock
+        self._writer = ConnectionThread("holdfast-sqlite-writer")
+        self._reader = ConnectionThread("holdfast-sqlite-reader")
+        self._pace = SystemClock()
+        self._signal = Signal(clock or self._pace)
+        self._poller: asyncio.Task[None] | None = None
+        self._secret: bytes | None = None
+
+    @classmethod
+    async def open(cls, path: Path, *, ids: Ids, clock: Clock | None = None) -> "SqliteStore":
+        """Open or create the file. `clock` replaces the store's own clock, for tests."""
+        store = cls(path, clock)
+        try:
+            await store._writer.call(lambda: store._open(ids))
+        except BaseException:
+            await store._stop_threads()
+            raise
+        return store
+
+    def _open(self, ids: Ids) -> None:
+        self._write_connection = connect(self._path, create=True)
+        migrate(self._write_connection, self._path)
+        self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
+        self._read_connection = connect(self._path)
+        self._pulse = connect(self._path)
+        self._seen = self._data_version()
+
+    def _begin(self, connection: apsw.Connection, ids: Ids) -> tuple[Clock, bytes, int]:
+        secret = read_meta(connection, "secret")
+        if not isinstance(secret, bytes):
+            secret = ids.secret()
+            write_meta(connection, "secret", secret)
+        epoch = read_meta(connection, "epoch")
+        clock = self._given_clock or AnchoredClock(connection)
+        return clock, secret, epoch if isinstance(epoch, int) else 0
+
+    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` in one write transaction, in the writer thread."""
+        connection = self._write_connection
+        applied: Literal["no", "unknown"] = "no"
+        try:
+            with translated(self._path):
+                connection.execute("BEGIN IMMEDIATE").fetchall()
+                answer = work(connection)
+            applied = "unknown"
+            with translated(self._path, applied):
+                connection.execute("COMMIT").fetchall()
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK").fetchall()
+            raise
+        return answer
+
+    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        answer = await self._writer.call(lambda: self._transaction(work))
+        self._signal.set()
+        return answer
+
+    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        def run() -> T:
+            with translated(self._path):
+                return work(self._read_connection)
+
+        return await self._reader.call(run)
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        def work(connection: apsw.Connection) -> list[list[Decision]]:
+            if isinstance(self._clock, AnchoredClock):
+                self._clock.wake(connection)
+            return Commit(connection, works, self._clock.now()).run()
+
+        return await self._write(work)
+
+    async def record(self, events: Sequence[Event]) -> int:
+        return await self._write(lambda c: Commit(c, (), self._clock.now()).record(events))
+
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+        return await self._write(lambda c: prune(c, ended_before, output_before, limit))
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await self._read(lambda c: reading.get(c, job_ids))
+
+    async def list_jobs(self, which: Filter, *, after: str | None, limit: int) -> Page:
+        return await self._read(lambda c: reading.list_jobs(c, which, after, limit))
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        return await self._read(lambda c: reading.counts(c, queue))
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        return await self._read(lambda c: reading.histories(c, job_ids))
+
+    async def log(self, job_id: str, *, after: str | None, limit: int) -> Slice:
+        return await self._read(lambda c: reading.log(c, self._epoch, job_id, after, limit))
+
+    async def feed(self, *, after: str | None, limit: int) -> Slice:
+        return await self._read(lambda c: reading.feed(c, self._epoch, after, limit))
+
+    async def resource(self, key: str) -> Resource:
+        return await self._read(lambda c: reading.resource(c, key))
+
+    async def now(self) -> datetime:
+        return self._clock.now()
+
+    async def secret(self) -> bytes:
+        assert self._secret is not None  # noqa: S101  # open() has read it
+        return self._secret
+
+    async def backup(self, target: str) -> None:
+        """A compact, consistent copy as of one moment, while others go on writing."""
+        await self._read(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
+
+    def mark(self) -> int:
+        self._look()
+        return self._signal.mark()
+
+    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
+        self._look()
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+        await self._signal.wait(mark, timeout)
+
+    async def _poll(self) -> None:
+        """Look for commits of other processes while anybody waits."""
+        while True:
+            await self._pace.sleep(POLL_SECONDS)
+            if not self._signal.awaited:
+                return
+            self._look()
+
+    def _look(self) -> None:
+        if (version := self._data_version()) != self._seen:
+            self._seen = version
+            self._signal.set()
+
+    def _data_version(self) -> Value:
+        try:
+            return self._pulse.pragma("data_version")
+        except apsw.Error:
+            # A hint only: whoever reads next meets the error where it can be answered.
+            return self._seen
+
+    def describe(self) -> str:
+        return (
+            f"SQLite {apsw.sqlite_lib_version()} in {self._path}: acknowledged writes survive"
+            " kill -9 and power loss; any number of processes on this machine"
+        )
+
+    async def close(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
+        await self._reader.call(self._read_connection.close)
+        self._pulse.close()
+        await self._writer.call(self._write_connection.close)
+        await self._stop_threads()
+
+    async def _stop_threads(self) -> None:
+        await self._reader.close()
+        await self._writer.close()

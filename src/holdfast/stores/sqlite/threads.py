@@ -1,0 +1,62 @@
+"""Threads that own a connection and run what they are given, first come, first served."""
+
+import asyncio
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class ConnectionThread:
+    """One thread, one connection, one line: no two callers ever meet inside it."""
+
+    def __init__(self, name: str) -> None:
+        self._line: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (task := self._line.get()) is not None:
+            task()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` in the thread. It runs to its end even when the caller stops waiting."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def task() -> None:
+            try:
+                value = work()
+            except BaseException as error:
+                _post(loop, answer, _fail, error)
+            else:
+                _post(loop, answer, _succeed, value)
+
+        self._line.put(task)
+        return await answer
+
+    async def close(self) -> None:
+        self._line.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+
+def _post(
+    loop: asyncio.AbstractEventLoop,
+    answer: "asyncio.Future[T]",
+    settle: "Callable[[asyncio.Future[T], object], None]",
+    value: object,
+) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(settle, answer, value)
+
+
+def _succeed(answer: "asyncio.Future[object]", value: object) -> None:
+    if not answer.done():
+        answer.set_result(value)
+
+
+def _fail(answer: "asyncio.Future[object]", error: object) -> None:
+    if not answer.done() and isinstance(error, BaseException):
+        answer.set_exception(error)

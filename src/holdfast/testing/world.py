@@ -1,0 +1,92 @@
+"""A small world for a test: one store, its registry, a clock that stands still, ids that count."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.event import Event
+from holdfast.core.job import Failure, Job
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.ports import Clock, Grant, Ids, Request, Store
+from holdfast.registry.local import LocalRegistry
+from holdfast.testing.fakes import CountingIds, ManualClock
+
+Opener = Callable[[Path, Clock, Ids], Awaitable[Store]]
+
+LEASE = timedelta(seconds=60)
+TRANSIENT = Failure(message="the network hiccuped", code="TransientError")
+PERMANENT = Failure(message="no such model", code="PermanentError", retryable=False)
+
+
+class World:
+    """What a test needs in its hand."""
+
+    def __init__(self, store: Store, clock: ManualClock, ids: CountingIds) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.registry = LocalRegistry(store, ids)
+
+    async def enqueue(self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object) -> Job:
+        from msgspec.structs import replace
+
+        request = Request(spec=replace(spec, **more), job_id=job_id)
+        return await self.registry.enqueue(request, actor="user:ana")
+
+    async def claim(self, owner: str = "worker-7", **more: object) -> Grant:
+        """One grant from the default queue, which must have a ready job."""
+        [grant] = await self.registry.claim(["default"], owner=owner, **more)  # type: ignore[arg-type]
+        return grant
+
+    async def lapse(self, seconds: float = 61) -> None:
+        """Let a default lease run out, and let somebody notice."""
+        self.clock.advance(seconds)
+        await self.registry.expire()
+
+    async def types(self, job_id: str) -> list[str]:
+        return [str(event.event_type) for event in await self.registry.history(job_id)]
+
+    async def check(self) -> None:
+        """Every job equals the fold of its log, and no transition lacks its one event."""
+        verification = await self.registry.verify()
+        assert verification.equal, verification.mismatches
+
+
+def patient(max_failures: int = 5, **more: object) -> Retry:
+    return Retry(max_failures=max_failures, **more)  # type: ignore[arg-type]
+
+
+def output(sequence: int, text: str = "", *, world: World, stream: str = "stdout") -> Event:
+    """A worker's output event, as a worker would send it."""
+    return Event(
+        event_type=WorkerEventType.OUTPUT,
+        event_class=EventClass.WORKER,
+        occurred_at=world.clock.now(),
+        sequence=sequence,
+        stream=stream,
+        data=(text or f"line {sequence}\n").encode(),
+    )
+
+
+@asynccontextmanager
+async def open_world(opener: Opener, folder: Path) -> AsyncIterator[World]:
+    clock, ids = ManualClock(), CountingIds()
+    world = World(await opener(folder, clock, ids), clock, ids)
+    try:
+        yield world
+    finally:
+        await world.registry.close()
+
+
+def play(opener: Opener, folder: Path, body: Callable[[World], Coroutine[None, None, None]]) -> None:
+    """Run an async test body in a fresh world."""
+
+    async def main() -> None:
+        async with open_world(opener, folder) as world:
+            await body(world)
+
+    asyncio.run(main())
