@@ -46,14 +46,16 @@ class Ids(Protocol):
 # --- the store -------------------------------------------------------------------------------------
 
 
-class One(Struct, frozen=True):
-    """This job, whether it exists or not. `lock` is the lock a job made here will name."""
+class One(Struct, frozen=True, gc=False):
+    """This job, whether it exists or not. `lock` is the lock a job made here will name; `fresh`
+    says that the id was made just now, so that nobody has to look whether it exists."""
 
     job_id: str
     lock: str | None = None
+    fresh: bool = False
 
 
-class Ready(Struct, frozen=True, kw_only=True):
+class Ready(Struct, frozen=True, gc=False, kw_only=True):
     """Up to `limit` claimable jobs, queue by queue, each in ready order: (priority, ready_at, enqueue order).
 
     When a `job_claimed` event already carries `op_id`, only those of its jobs that are still leased
@@ -84,7 +86,7 @@ Decision: TypeAlias = Change | Refusal
 Decide: TypeAlias = Callable[[Job | None, datetime, Resource | None], Decision]
 
 
-class Work(Struct, frozen=True):
+class Work(Struct, frozen=True, gc=False):
     """Some jobs, and the pure function that decides on each."""
 
     selection: Selection
@@ -245,7 +247,7 @@ class VersionedStore(Protocol):
 # --- the registry ----------------------------------------------------------------------------------
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, gc=False, kw_only=True):
     """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead."""
 
     spec: Spec
@@ -257,7 +259,7 @@ class Request(Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
 
 
-class Grant(Struct, frozen=True, kw_only=True):
+class Grant(Struct, frozen=True, gc=False, kw_only=True):
     """A lease in somebody's hand. `lease_seconds` counts from before the claim was sent."""
 
     job: Job
@@ -421,6 +423,12 @@ class Registry(Protocol):
 
     async def now(self) -> datetime: ...
 
-    async def changed(self, *, timeout: float) -> None: ...  # noqa: ASYNC109
+    def mark(self) -> int:
+        """A mark to wait from: take it before reading, so that nothing comes between."""
+        ...
+
+    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
+        """Return when something may have changed since the mark, at the latest after `timeout`."""
+        ...
 
     async def close(self) -> None: ...

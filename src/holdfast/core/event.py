@@ -20,7 +20,7 @@ Attributes: TypeAlias = dict[str, object]
 """Small JSON facts that belong to one event type; the projection reads a few of them by name."""
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One fact. `offset` is its gapless place in its job; worker events have a `sequence` instead.
 
     `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them.

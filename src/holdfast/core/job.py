@@ -9,7 +9,7 @@ from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, State
 
 
-class Lease(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Lease(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The right to act on a job until `expires_at`. It exists only while somebody holds it."""
 
     owner: str
@@ -22,7 +22,7 @@ class Lease(Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspected: bool = False
 
 
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What went wrong, in the owner's words. `crash` is set when the work died by a signal."""
 
     message: str
@@ -34,7 +34,7 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason_code: ReasonCode | None = None
 
 
-class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeadLetter(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What somebody needs who opens a dead letter months later."""
 
     reason_code: ReasonCode
@@ -46,7 +46,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_lease_expires_at: datetime | None = None
 
 
-class CancelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CancelRequest(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Somebody asked the owner to stop."""
 
     actor: str
@@ -54,7 +54,7 @@ class CancelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Progress(Struct, frozen=True, omit_defaults=True):
+class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
     """How far the current attempt says it is."""
 
     done: int
@@ -62,7 +62,7 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     message: str | None = None
 
 
-class Resource(Struct, frozen=True):
+class Resource(Struct, frozen=True, gc=False):
     """A resource that several jobs may lock: its own rising token, and who holds it."""
 
     key: str
@@ -70,7 +70,7 @@ class Resource(Struct, frozen=True):
     holder: str | None = None
 
 
-class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Job(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One job. `version` is the offset of its last registry event.
 
     `lease`, `heartbeats`, `published`, `progress` and `checkpoint` are signs of life: they change

@@ -18,7 +18,7 @@ class OnExhausted(StrEnum):
     TIMEOUT = "timeout"
 
 
-class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """`max_failures` counts errors the owner reported, `max_crashes` owners that vanished."""
 
     max_failures: int = 5
@@ -29,9 +29,8 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_exhausted: OnExhausted = OnExhausted.DEAD_LETTER
 
     def check(self) -> None:
-        for name, value in (("max_failures", self.max_failures), ("max_crashes", self.max_crashes)):
-            if not 1 <= value <= ATTEMPTS_MAX:
-                raise Invalid(f"{name} is from 1 to {ATTEMPTS_MAX}, not {value}.")
+        if not 1 <= self.max_failures <= ATTEMPTS_MAX or not 1 <= self.max_crashes <= ATTEMPTS_MAX:
+            raise Invalid(f"max_failures and max_crashes are from 1 to {ATTEMPTS_MAX}.")
         if self.backoff < timedelta() or self.backoff_max < self.backoff or self.factor < 1:
             raise Invalid("The back-off must not be negative, nor shrink.")
 

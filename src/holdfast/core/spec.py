@@ -27,7 +27,7 @@ Json: TypeAlias = object
 """Any value that JSON can say."""
 
 
-class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One request for work. `payload` is JSON that only the executor of `kind` understands."""
 
     kind: str = "command"
@@ -54,18 +54,21 @@ def check_spec(spec: Spec) -> Spec:
     """Return `spec`, or raise `Invalid` with the first thing that is wrong with it."""
     check_id(spec.kind, "kind")
     check_id(spec.queue, "queue")
-    for what in ("region", "lock", "executor", "replayed_from", "resumed_from"):
-        if (value := getattr(spec, what)) is not None:
-            check_id(value, what)
+    if spec.region or spec.lock or spec.executor or spec.replayed_from or spec.resumed_from:
+        for what in ("region", "lock", "executor", "replayed_from", "resumed_from"):
+            if (value := getattr(spec, what)) is not None:
+                check_id(value, what)
     check_lease(spec.lease)
     spec.retry.check()
-    _check_times(spec)
+    if spec.delay or spec.run_at or spec.timeout is not None or spec.ttl is not None:
+        _check_times(spec)
     if not 0 <= spec.priority <= PRIORITY_MAX:
         raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
     if spec.promised_outputs < 0:
         raise Invalid("A job cannot promise a negative number of outputs.")
-    if len(spec.labels) > LABELS_MAX or any(
-        len(key) + len(value) > LABEL_CHARACTERS_MAX for key, value in spec.labels.items()
+    if spec.labels and (
+        len(spec.labels) > LABELS_MAX
+        or any(len(key) + len(value) > LABEL_CHARACTERS_MAX for key, value in spec.labels.items())
     ):
         raise Invalid(f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken.")
     if spec.name is not None and len(spec.name) > LABEL_CHARACTERS_MAX:

@@ -24,6 +24,9 @@ class State(StrEnum):
     TIMEOUT = "timeout"
     DEAD_LETTERED = "dead_lettered"
 
+    # The enum's own hash is a Python function; states are looked up several times in every decision.
+    __hash__ = str.__hash__
+
 
 S = State
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Enqueue, decide
+from holdfast.core.lifecycle import Change, Enqueue, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
 from holdfast.core.spec import check_spec
 from holdfast.ports import Ids, One, Request, Work
@@ -16,15 +16,20 @@ from holdfast.registry.line import Line
 
 async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> list[Job]:
     """Make the jobs, all checked before any is made. A repeated request answers the job it made."""
-    commands = [command_of(request, line.ids, actor=actor) for request in requests]
+    works = []
+    for request in requests:
+        command = command_of(request, line.ids, actor=actor)
+        fresh = request.job_id is None and request.request_id is None
+        works.append((command, Work(One(command.job_id, None, fresh), partial(decide, command))))
     jobs: list[Job] = []
-    for start in range(0, len(commands), BATCH_ITEMS_MAX):
-        chunk = commands[start : start + BATCH_ITEMS_MAX]
-        answers = await line.submit(
-            *(Work(One(command.job_id), partial(decide, command)) for command in chunk)
-        )
-        for command, [decision] in zip(chunk, answers, strict=True):
-            jobs.append(await line.answer(command.job_id, command, decision))
+    for start in range(0, len(works), BATCH_ITEMS_MAX):
+        chunk = works[start : start + BATCH_ITEMS_MAX]
+        answers = await line.submit(*(work for _, work in chunk))
+        for (command, _), [decision] in zip(chunk, answers, strict=True):
+            if isinstance(decision, Change):
+                jobs.append(decision.after)
+            else:
+                jobs.append(await line.answer(command.job_id, command, decision))
     return jobs
 
 
@@ -44,9 +49,10 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
         job_id = requested_id(spec.queue, op_id)
     else:
         job_id = op_id = ids.new()
-    for what in ("correlation_id", "trace_id"):
-        if (value := getattr(request, what)) is not None:
-            check_id(value, what)
+    if request.correlation_id is not None:
+        check_id(request.correlation_id, "correlation_id")
+    if request.trace_id is not None:
+        check_id(request.trace_id, "trace_id")
     return Enqueue(
         op_id=op_id,
         job_id=job_id,

@@ -6,7 +6,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -28,19 +27,19 @@ class Line:
         self.store = store
         self.ids = ids
         self.tally: Counter[str] = Counter()
-        self._waiting: deque[tuple[Work, asyncio.Future[list[Decision]]]] = deque()
+        self._waiting: deque[_Entry] = deque()
         self._sweep = False
         self._flusher: asyncio.Task[None] | None = None
 
     async def submit(self, *works: Work, sweep: bool = False) -> list[list[Decision]]:
         """Commit the works with whatever else is waiting; `sweep` first expires what is due."""
         loop = asyncio.get_running_loop()
-        answers = [loop.create_future() for _ in works]
-        self._waiting.extend(zip(works, answers, strict=True))
+        entry = _Entry(works, loop.create_future())
+        self._waiting.append(entry)
         self._sweep |= sweep
         if self._flusher is None:
             self._flusher = loop.create_task(self._flush())
-        return [await answer for answer in answers]
+        return await entry.answer
 
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
@@ -84,7 +83,7 @@ class Line:
         try:
             while self._waiting:
                 batch = self._take()
-                works = [work for work, _ in batch]
+                works = [work for entry in batch for work in entry.works]
                 swept = self._sweep and any(isinstance(w.selection, Ready) for w in works)
                 if swept:
                     works.append(Work(Due(SWEEP_ITEMS), partial(decide, Expire())))
@@ -98,30 +97,41 @@ class Line:
                     broken.__cause__ = error
                     _fail(batch, broken)
                 else:
-                    for (_, answer), decisions in zip(batch, answers, strict=False):
-                        if not answer.done():
-                            answer.set_result(decisions)
-                    for decisions in answers:
-                        self._count(decisions)
+                    _settle(batch, answers)
+                    self._count(answers)
         finally:
             self._flusher = None
 
-    def _take(self) -> list[tuple[Work, asyncio.Future[list[Decision]]]]:
-        """As much of what waits as fits into one commit; at least one work."""
-        batch, size = [], 0
-        while self._waiting and size < BATCH_ITEMS_MAX:
-            work, answer = self._waiting.popleft()
-            size += 1 if isinstance(work.selection, One) else work.selection.limit
-            batch.append((work, answer))
+    def _take(self) -> "list[_Entry]":
+        """As much of what waits as fits into one commit; at least one entry."""
+        batch = [self._waiting.popleft()]
+        size = batch[0].size
+        while self._waiting and size + self._waiting[0].size <= BATCH_ITEMS_MAX:
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
         return batch
 
-    def _count(self, decisions: list[Decision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Change):
-                for event in decision.events:
-                    self.tally[event.event_type] += 1
-                    if event.event_type == EventType.REQUEUED:
-                        self.tally[str(event.attributes.get("cause"))] += 1
+    def _count(self, answers: list[list[Decision]]) -> None:
+        self.tally.update(
+            event.event_type
+            for decisions in answers
+            for decision in decisions
+            if isinstance(decision, Change)
+            for event in decision.events
+        )
+
+
+class _Entry:
+    """The works of one call, and where its answer goes."""
+
+    __slots__ = ("answer", "size", "works")
+
+    def __init__(
+        self, works: tuple[Work, ...], answer: asyncio.Future[list[list[Decision]]]
+    ) -> None:
+        self.works = works
+        self.answer = answer
+        self.size = sum(1 if isinstance(w.selection, One) else w.selection.limit for w in works)
 
 
 def as_of(job: Job, event: Event) -> Job:
@@ -135,9 +145,16 @@ def as_of(job: Job, event: Event) -> Job:
     )
 
 
-def _fail(
-    batch: list[tuple[Work, asyncio.Future[list[Decision]]]], error: HoldfastError
-) -> None:
-    for _, answer in batch:
-        if not answer.done():
-            answer.set_exception(error)
+def _settle(batch: list[_Entry], answers: list[list[Decision]]) -> None:
+    start = 0
+    for entry in batch:
+        end = start + len(entry.works)
+        if not entry.answer.done():
+            entry.answer.set_result(answers[start:end])
+        start = end
+
+
+def _fail(batch: list[_Entry], error: HoldfastError) -> None:
+    for entry in batch:
+        if not entry.answer.done():
+            entry.answer.set_exception(error)

@@ -256,9 +256,11 @@ class LocalRegistry:
     async def now(self) -> datetime:
         return await self._store.now()
 
-    async def changed(self, *, timeout: float) -> None:  # noqa: ASYNC109
-        """Return when something may have changed, at the latest after `timeout` seconds."""
-        await self._store.wait(self._store.mark(), timeout)
+    def mark(self) -> int:
+        return self._store.mark()
+
+    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
+        await self._store.wait(self._store.mark() if since is None else since, timeout)
 
     async def close(self) -> None:
         await self._line.close()

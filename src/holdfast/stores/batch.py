@@ -23,6 +23,11 @@ class Batch:
     def __init__(self, works: Sequence[Work], now: datetime) -> None:
         self.works = works
         self.now = now
+        self.ones = [
+            (n, work.selection)
+            for n, work in enumerate(works)
+            if isinstance(work.selection, One)
+        ]
         self.jobs: dict[str, Job | None] = {}
         self.stored: dict[str, int] = {}
         self.resources: dict[str, Resource] = {}
@@ -34,14 +39,6 @@ class Batch:
         self.events: list[Event] = []
         self.published: list[tuple[Event, ...]] = []
         self.facts: list[Event] = []
-
-    @property
-    def ones(self) -> list[tuple[int, One]]:
-        return [
-            (n, work.selection)
-            for n, work in enumerate(self.works)
-            if isinstance(work.selection, One)
-        ]
 
     @property
     def due_limit(self) -> int:
@@ -62,12 +59,6 @@ class Batch:
             if job.job_id not in self.jobs:
                 self.jobs[job.job_id] = job
                 self.stored[job.job_id] = job.version
-
-    def locks(self) -> set[str]:
-        """The resource locks that the loaded jobs name and that are not loaded yet."""
-        named = {job.spec.lock for job in self.jobs.values() if job is not None and job.spec.lock}
-        named |= {one.lock for _, one in self.ones if one.lock}
-        return named - self.resources.keys()
 
     def decide(self, n: int, job_id: str, *, lock: str | None = None) -> Decision:
         """Let work `n` decide on the job as it is by now, and remember what there is to write."""

@@ -12,7 +12,7 @@ from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
-class Enqueue(Struct, frozen=True, kw_only=True):
+class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
     """Make a job: claimable at once, or (`register`) waiting to be handed to its executor."""
 
     op_id: str
@@ -43,7 +43,7 @@ class Handoff(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class Claim(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for the lease. With `create`, an unknown job is made and claimed in one write."""
 
     op_id: str
@@ -56,7 +56,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     create: Enqueue | None = None
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True):
+class Heartbeat(Struct, frozen=True, gc=False, kw_only=True):
     """Show a sign of life: start on the first, renew the lease, say how far the work is."""
 
     token: int
@@ -66,7 +66,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     checkpoint: Json = None
 
 
-class Publish(Struct, frozen=True, kw_only=True):
+class Publish(Struct, frozen=True, gc=False, kw_only=True):
     """Append the worker's own events to the attempt."""
 
     token: int
@@ -82,7 +82,7 @@ class Aggregate(Struct, frozen=True, kw_only=True):
     actor: str
 
 
-class Success(Struct, frozen=True, kw_only=True):
+class Success(Struct, frozen=True, gc=False, kw_only=True):
     """The handler returned."""
 
     result: Json = None
@@ -97,7 +97,7 @@ class Stopped(Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Success | Failure | Stopped
 
 
-class Complete(Struct, frozen=True, kw_only=True):
+class Complete(Struct, frozen=True, gc=False, kw_only=True):
     """End the attempt. `compensated` says how a compensation hook went, when one ran."""
 
     op_id: str

@@ -12,7 +12,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import LEASED, LEGAL, State
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """What a decision writes: all of it in one commit, or none.
 
     `before` is None for a new job. A change whose `after` is its `before` is the answer to a repeat:
@@ -27,7 +27,7 @@ class Change(Struct, frozen=True):
     facts: tuple[Event, ...] = ()
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     """Why a decision writes nothing (but, perhaps, the fact that it was refused)."""
 
     error: HoldfastError

@@ -41,8 +41,10 @@ class Commit:
         batch = self._batch
         ones = batch.ones
         if ones:
-            ids = json_list(one.job_id for _, one in ones)
-            self._load(statement("select_jobs_by_id"), (ids,))
+            if ids := [one.job_id for _, one in ones if not one.fresh]:
+                self._load(statement("select_jobs_by_id"), (json_list(ids),))
+            if locks := {one.lock for _, one in ones if one.lock}:
+                self._load_resources(locks)
             for n, one in ones:
                 batch.decide(n, one.job_id, lock=one.lock)
             self._write()
@@ -63,22 +65,29 @@ class Commit:
             self._seqs[job.job_id] = seq
             self._states.setdefault(job.job_id, job.state)
             jobs.append(job)
-        batch = self._batch
-        batch.load(jobs)
-        if locks := batch.locks():
-            for key in locks:
-                batch.resources[key] = Resource(key)
-            keys = json_list(locks)
-            for key, token, holder in self._connection.execute(statement("select_resources"), (keys,)):
-                batch.resources[key] = Resource(key, token, holder)
+        self._batch.load(jobs)
+        if locks := {job.spec.lock for job in jobs if job.spec.lock}:
+            self._load_resources(locks)
         return jobs
 
+    def _load_resources(self, keys: set[str]) -> None:
+        resources = self._batch.resources
+        if unknown := keys - resources.keys():
+            sql = statement("select_resources")
+            for key, token, holder in self._connection.execute(sql, (json_list(unknown),)):
+                resources[key] = Resource(key, token, holder)
+
     def _claim(self, lane: list[tuple[int, Ready]]) -> None:
+        op_ids = json_list(ready.op_id for _, ready in lane)
+        claimed: dict[str, list[str]] = {}
+        for op_id, job_id in self._connection.execute(statement("select_claimed"), (op_ids,)):
+            claimed.setdefault(op_id, []).append(job_id)
         fresh = []
         for n, ready in lane:
-            known = self._load(statement("select_claimed"), (ready.op_id,))
-            self._batch.repeat(n, ready.op_id, [job.job_id for job in known])
-            if not known:
+            if known := claimed.get(ready.op_id):
+                self._load(statement("select_jobs_by_id"), (json_list(known),))
+                self._batch.repeat(n, ready.op_id, known)
+            else:
                 fresh.append((n, ready))
         if fresh:
             wanted = sum(ready.limit for _, ready in fresh)

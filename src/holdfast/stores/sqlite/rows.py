@@ -31,7 +31,7 @@ def moment_of(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-class Detail(Struct, frozen=True, omit_defaults=True):
+class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     """The part of a record that nobody searches by."""
 
     lease: Lease | None = None
@@ -53,6 +53,7 @@ class Detail(Struct, frozen=True, omit_defaults=True):
     checkpoint: Json = None
 
 
+_STATES = {str(state): state for state in State}
 _detail = msgspec.json.Decoder(Detail)
 _spec = msgspec.json.Decoder(Spec)
 
@@ -159,7 +160,7 @@ def job_of(row: Row) -> tuple[int, Job]:
     job = Job(
         job_id=job_id,  # type: ignore[arg-type]
         spec=_spec.decode(spec),  # type: ignore[arg-type]
-        state=State(state),
+        state=_STATES[state],  # type: ignore[index]
         created_at=moment_of(created_at),  # type: ignore[arg-type]
         updated_at=moment_of(updated_at),  # type: ignore[arg-type]
         ready_at=moment_of(ready_at),  # type: ignore[arg-type]
@@ -191,7 +192,7 @@ def job_of(row: Row) -> tuple[int, Job]:
     return seq, job  # type: ignore[return-value]
 
 
-class Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The part of an event that nobody searches by."""
 
     reason: str | None = None

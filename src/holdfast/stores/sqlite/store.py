@@ -88,8 +88,16 @@ class SqliteStore:
         return answer
 
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
-        answer = await self._writer.call(lambda: self._transaction(work))
-        self._signal.set()
+        """Commit, and wake who waits in this process; a commit that wrote nothing wakes nobody."""
+
+        def run() -> tuple[T, bool]:
+            before = self._write_connection.total_changes()
+            answer = self._transaction(work)
+            return answer, self._write_connection.total_changes() != before
+
+        answer, wrote = await self._writer.call(run)
+        if wrote:
+            self._signal.set()
         return answer
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:

@@ -1,5 +1,4 @@
-SELECT seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token,
-       ready_at, created_at, updated_at, ended_at, spec, detail
-FROM job
-WHERE seq IN (SELECT job FROM event WHERE event_type = 'job_claimed' AND op_id = ?1)
-ORDER BY seq
+SELECT event.op_id, job.job_id
+FROM event JOIN job ON job.seq = event.job
+WHERE event.event_type = 'job_claimed' AND event.op_id IN (SELECT value FROM json_each(?1))
+ORDER BY event.log_id

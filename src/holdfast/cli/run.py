@@ -1,0 +1,127 @@
+"""`holdfast run`: submit a command, execute it here, follow it, and exit as it did."""
+
+import asyncio
+import os
+import signal
+import socket
+from datetime import timedelta
+
+import click
+
+from holdfast.cli.durations import Duration
+from holdfast.cli.exits import Exit, outcome_exit
+from holdfast.cli.options import Pair, store_option
+from holdfast.cli.output import Output, follow_output
+from holdfast.cli.safe import plain
+from holdfast.cli.session import absolute, explain_error, run as in_session
+from holdfast.cli.terminal import hint
+from holdfast.core.command import Command, encode_command
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import Job
+from holdfast.core.limits import LEASE_DEFAULT
+from holdfast.core.retry import COMMAND_RETRY
+from holdfast.core.spec import Spec
+from holdfast.ports import Grant, Registry, Request
+from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.worker import Settings, Worker
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("argv", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--queue", "-q", default="default", show_default=True, help="Queue it belongs to.")
+@click.option("--name", help="A name for people; the command itself, if none is given.")
+@click.option("--cwd", metavar="DIR", help="Folder to run in.  [default: this one]")
+@click.option("--env", type=Pair(), multiple=True, metavar="K=V", help="Environment variable.")
+@click.option("--timeout", type=Duration(), help="Kill it when it runs longer.")
+@click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
+@click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
+@store_option
+def run(
+    *,
+    argv: tuple[str, ...],
+    queue: str,
+    name: str | None,
+    cwd: str | None,
+    env: tuple[tuple[str, str], ...],
+    timeout: timedelta | None,
+    lock: str | None,
+    job_id: str | None,
+) -> None:
+    """Run a command as a job, here and now, and exit with its exit code.
+
+    It sees this whole environment. If this process is killed, the job stays on record: its lease
+    lapses, and a worker of the queue may run it again. Our own errors exit with 125.
+    """
+    try:
+        command = Command(argv=argv, env=dict(env), cwd=absolute(cwd))
+        spec = Spec(
+            queue=queue,
+            name=name or " ".join(argv)[:80],
+            payload=encode_command(command),
+            timeout=timeout,
+            lock=lock,
+            retry=COMMAND_RETRY,
+        )
+        code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
+    except (HoldfastError, OSError) as error:
+        explain_error(error)
+        code = Exit.RUN_FAILED
+    raise SystemExit(code)
+
+
+async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
+    clock, ids = SystemClock(), SystemIds()
+    owner = f"run-{socket.gethostname()}-{os.getpid()}"
+    made = job_id or ids.new()
+    asked_at = clock.monotonic()
+    grant = await registry.acquire(
+        made, owner=owner, create=Request(spec=spec, job_id=made), lease=LEASE_DEFAULT
+    )
+    settings = Settings(owner=owner, passed=("*",))
+    worker = Worker(registry, settings, _Quiet(), clock=clock, ids=ids, own=os.environ)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _cancel, registry, made)
+    following = asyncio.create_task(follow_output(registry, made, Output()))
+    job = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    if job is None:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        hint(f"The lease of {made} was lost. Look: holdfast why {made}")
+        return Exit.RUN_FAILED
+    await following
+    return _tell(job)
+
+
+_cancels: set["asyncio.Future[Job]"] = set()
+
+
+def _cancel(registry: Registry, job_id: str) -> None:
+    """Ctrl-C asks the job to stop, and then follows it to its end."""
+    asking = asyncio.ensure_future(
+        registry.cancel(job_id, actor="user:terminal", reason="interrupted")
+    )
+    _cancels.add(asking)
+    asking.add_done_callback(_cancels.discard)
+
+
+def _tell(job: Job) -> int:
+    code = outcome_exit(job)
+    if code != Exit.DONE:
+        hint(f"{job.job_id} {job.state}: {plain(job.reason or '')}")
+    return code
+
+
+class _Quiet:
+    """`run` shows the command's own output; the worker in it has nothing to add."""
+
+    def started(self, grant: Grant) -> None: ...
+
+    def ended(self, job: Job, seconds: float) -> None: ...
+
+    def lost(self, grant: Grant, why: str) -> None: ...
+
+    def trouble(self, why: str) -> None:
+        hint(plain(why))
+
+

@@ -1,0 +1,67 @@
+"""Backup and restore of a store in a file."""
+
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.core.errors import Conflict, Invalid, NotFound
+from holdfast.sdk.open import sqlite_path
+from holdfast.stores.sqlite.restoring import open_copy
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.system import SystemIds
+
+
+class Restored(Struct, frozen=True):
+    """What a restore found: all jobs, and how many of them were taken from their owners."""
+
+    jobs: int
+    requeued: int
+
+
+async def backup(url: str, target: Path) -> None:
+    """Write a consistent copy of the store to a new file, while others go on using it."""
+    source = sqlite_path(url)
+    if not source.exists():
+        raise NotFound(f"There is no store at {source}.")
+    if target.exists():
+        raise Conflict(f"{target} exists already; name another file.")
+    store = await SqliteStore.open(source, ids=SystemIds())
+    try:
+        await store.backup(str(target))
+    finally:
+        await store.close()
+    _sync(target)
+
+
+async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
+    """Make the store of `url` from a backup, safe from every owner the backup does not know of.
+
+    Every fencing token is raised by 2^40, so that no grant made after the backup can write; jobs that
+    were leased are queued again; cursors from before are refused.
+    """
+    target = sqlite_path(url)
+    if not source.exists():
+        raise NotFound(f"There is no backup at {source}.")
+    if target.exists() and not force:
+        raise Conflict(f"{target} exists already; restore to another file, or say --force.")
+    if target.exists() and target.samefile(source):
+        raise Invalid("The backup and the store are the same file.")
+    draft = target.with_name(f"{target.name}.restoring")
+    draft.unlink(missing_ok=True)
+    restored = await open_copy(source, draft, SystemIds())
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    draft.replace(target)
+    _sync(target)
+    return Restored(*restored)
+
+
+def _sync(path: Path) -> None:
+    """Make the file and its name durable."""
+    for name, flags in ((path, os.O_RDONLY), (path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)):
+        descriptor = os.open(name, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,61 @@
+"""Restoring: a backup becomes a store that no owner from after the backup can write to."""
+
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+from holdfast.core.lifecycle import Change, Restore, decide
+from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
+from holdfast.core.state import ENDED, State
+from holdfast.ports import Filter, Ids, One, Work
+from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.store import SqliteStore
+
+_PAGE = 500
+
+
+async def open_copy(source: Path, target: Path, ids: Ids) -> tuple[int, int]:
+    """Copy the backup to `target` and make it safe; answers all jobs, and those taken from owners."""
+    _copy(source, target)
+    store = await SqliteStore.open(target, ids=ids)
+    try:
+        counts = await store.counts()
+        taken = await _shut_out(store, ids.new())
+    finally:
+        await store.close()
+    return sum(counts.values()), taken
+
+
+def _copy(source: Path, target: Path) -> None:
+    with translated(source):
+        backup = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            backup.execute("VACUUM INTO ?", (str(target),)).fetchall()
+        finally:
+            backup.close()
+    connection = connect(target)
+    try:
+        migrate(connection, target)
+        epoch = read_meta(connection, "epoch")
+        write_meta(connection, "epoch", (epoch if isinstance(epoch, int) else 0) + 1)
+        sql = "UPDATE resource SET token = token + ?, holder = NULL"
+        connection.execute(sql, (RESTORED_TOKEN_STEP,)).fetchall()
+    finally:
+        connection.close()
+
+
+async def _shut_out(store: SqliteStore, op_id: str) -> int:
+    live = Filter(states=tuple(state for state in State if state not in ENDED))
+    cursor: str | None = None
+    taken = 0
+    while True:
+        page = await store.list_jobs(live, after=cursor, limit=_PAGE)
+        command = partial(decide, Restore(op_id=op_id))
+        answers = await store.transact([Work(One(job.job_id), command) for job in page.jobs])
+        for [decision] in answers:
+            before = decision.before if isinstance(decision, Change) else None
+            taken += before is not None and before.leased
+        cursor = page.next
+        if cursor is None:
+            return taken

@@ -1,0 +1,53 @@
+"""The environment of a command: little is inherited, the rest is asked for by name."""
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.command import Command
+from holdfast.core.errors import Invalid
+from holdfast.ports import Grant
+
+INHERITED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
+    "VIRTUAL_ENV",
+)
+
+
+def environment(
+    own: Mapping[str, str], grant: Grant, command: Command, passed: Iterable[str] = ()
+) -> dict[str, str]:
+    """The worker's variables that every job gets (and those it was told to pass on), the job's own,
+    its secrets, and who it is. A secret the worker does not have is `Invalid`."""
+    patterns = (*INHERITED, *passed)
+    env = {
+        name: value
+        for name, value in own.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    env |= command.env
+    env |= secrets(own, command)
+    env |= {
+        "HOLDFAST_JOB_ID": grant.job_id,
+        "HOLDFAST_ATTEMPT": str(grant.attempt),
+        "HOLDFAST_FENCING_TOKEN": str(grant.fencing_token),
+        "HOLDFAST_QUEUE": grant.job.spec.queue,
+    }
+    return env
+
+
+def secrets(own: Mapping[str, str], command: Command) -> dict[str, str]:
+    """The values of the secrets the command names, from the worker's own environment."""
+    if missing := [name for name in command.secrets if name not in own]:
+        raise Invalid(
+            f"The job needs the secret {missing[0]}, which this worker does not have in its environment."
+        )
+    return {name: own[name] for name in command.secrets}

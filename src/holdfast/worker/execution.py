@@ -1,0 +1,156 @@
+"""Running one command: a process group of its own, followed to its end, stopped when it must."""
+
+import asyncio
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+from holdfast.core.catalogue import ReasonCode, Stage, WorkerEventType
+from holdfast.core.command import Command, decode_command
+from holdfast.core.errors import Invalid
+from holdfast.core.job import Failure
+from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.ports import Clock
+from holdfast.worker.environment import environment, secrets
+from holdfast.worker.groups import send
+from holdfast.worker.hold import Hold
+from holdfast.worker.keeper import Keeper
+from holdfast.worker.output import Output
+from holdfast.worker.redaction import Redactor
+
+STOP_SECONDS = 10.0
+PIPE_SECONDS = 1.0
+CRASH_EXITS = (137, 139)
+EXIT_NOT_FOUND = 127
+EXIT_NOT_EXECUTABLE = 126
+EXIT_TIMEOUT = 124
+
+
+class Execution:
+    """One attempt at one command."""
+
+    def __init__(
+        self,
+        hold: Hold,
+        output: Output,
+        keeper: Keeper,
+        clock: Clock,
+        *,
+        own: Mapping[str, str],
+        passed: Iterable[str],
+    ) -> None:
+        self._hold = hold
+        self._output = output
+        self._keeper = keeper
+        self._clock = clock
+        self._own = own
+        self._passed = passed
+        self._timed_out = False
+
+    async def run(self) -> Outcome:
+        """Run it to its end. What it says counts only while the hold is not lost."""
+        spec = self._hold.grant.job.spec
+        try:
+            command = decode_command(spec.payload)
+            hidden = secrets(self._own, command)
+            process = await self._start(command)
+        except Invalid as error:
+            return Failure(
+                message=error.message,
+                code="Invalid",
+                retryable=False,
+                stage=Stage.INPUT,
+                reason_code=ReasonCode.PARSE_ERROR,
+            )
+        except OSError as error:
+            return _not_started(error, command.argv[0])
+        self._keeper.govern(self._hold, process.pid)
+        self._output.tell(WorkerEventType.PROCESS_START, pid=process.pid)
+        started_at = self._clock.monotonic()
+        code = await self._follow(process, Redactor(hidden.values()), spec.timeout)
+        seconds = round(self._clock.monotonic() - started_at, 3)
+        self._output.tell(
+            WorkerEventType.PROCESS_END, pid=process.pid, exit_code=code, seconds=seconds
+        )
+        return self._outcome(code, spec.timeout)
+
+    async def _start(self, command: Command) -> Process:
+        return await asyncio.create_subprocess_exec(
+            *command.argv,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=command.cwd,
+            env=environment(self._own, self._hold.grant, command, self._passed),
+            start_new_session=True,
+        )
+
+    async def _follow(
+        self, process: Process, redactor: Redactor, timeout: timedelta | None  # noqa: ASYNC109
+    ) -> int:
+        """Pump the output and wait for the end; whatever of the group is left then is killed."""
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+        pumps = asyncio.gather(
+            self._output.pump(process.stdout, "stdout", redactor),
+            self._output.pump(process.stderr, "stderr", redactor.again()),
+        )
+        guard = asyncio.ensure_future(self._guard(process.pid, timeout))
+        try:
+            code = await process.wait()
+        finally:
+            guard.cancel()
+            await asyncio.gather(guard, return_exceptions=True)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(pumps), PIPE_SECONDS)
+        send(process.pid, signal.SIGKILL)
+        await pumps
+        return code if code >= 0 else 128 - code
+
+    async def _guard(self, group: int, timeout: timedelta | None) -> None:  # noqa: ASYNC109
+        """Stop the process when the lease is lost, a cancel comes, the worker leaves or time is up."""
+        try:
+            async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+                while not (self._hold.lost or self._hold.cancelled or self._hold.released):
+                    await self._hold.stirred.wait()
+                    self._hold.stirred.clear()
+        except TimeoutError:
+            self._timed_out = True
+        if not self._hold.lost:
+            send(group, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while not self._hold.lost:
+                        await self._hold.stirred.wait()
+                        self._hold.stirred.clear()
+        send(group, signal.SIGKILL)
+
+    def _outcome(self, code: int, timeout: timedelta | None) -> Outcome:  # noqa: ASYNC109
+        if self._timed_out and timeout is not None:
+            return Failure(
+                message=f"It ran longer than its timeout of {timeout.total_seconds():g} s.",
+                code="Timeout",
+                exit_code=EXIT_TIMEOUT,
+                reason_code=ReasonCode.TIMEOUT,
+            )
+        if code == 0:
+            return Success(result={"exit_code": 0})
+        if self._hold.cancelled:
+            return Stopped()
+        crash = code in CRASH_EXITS
+        words = f"The command was killed ({code})." if crash else f"The command exited with {code}."
+        return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=crash)
+
+
+def _not_started(error: OSError, program: str) -> Failure:
+    missing = isinstance(error, FileNotFoundError)
+    return Failure(
+        message=f"{program} could not be started: {error.strerror}"
+        + (f" ({error.filename})" if error.filename and error.filename != program else "")
+        + ".",
+        code=type(error).__name__,
+        retryable=False,
+        stage=Stage.INPUT,
+        exit_code=EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE,
+    )

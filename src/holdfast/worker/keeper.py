@@ -1,0 +1,90 @@
+"""The keeper: renews every lease of this worker, and hears first when one is lost or cancelled.
+
+It runs in the worker's own loop, apart from the jobs, which are processes: a busy job cannot starve it.
+"""
+
+import asyncio
+
+from holdfast.core.errors import Fenced, HoldfastError, NotFound, Unavailable
+from holdfast.ports import Clock, Registry
+from holdfast.worker.groups import Groups
+from holdfast.worker.hold import Hold
+
+RENEWALS_PER_LEASE = 3
+RETRY_SECONDS = 1.0
+LOOK_SECONDS = 0.2
+MARGIN_SECONDS = 0.5
+
+
+class Keeper:
+    """Owns the holds of a worker from claim to end."""
+
+    def __init__(self, registry: Registry, clock: Clock, groups: Groups) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._groups = groups
+        self.holds: dict[str, Hold] = {}
+
+    def add(self, hold: Hold) -> None:
+        self.holds[hold.job_id] = hold
+
+    def remove(self, hold: Hold) -> None:
+        self.holds.pop(hold.job_id, None)
+        if hold.group is not None:
+            self._groups.drop(hold.group)
+
+    def govern(self, hold: Hold, group: int) -> None:
+        """Put the job's process group under the warden, for as long as the lease is known to last."""
+        hold.group = group
+        self._groups.hold(group, hold.deadline - self._clock.monotonic())
+
+    async def keep(self, hold: Hold) -> None:
+        """Renew this lease until it is lost. Cancel me when the job is done."""
+        seconds = hold.grant.lease_seconds
+        while not hold.lost:
+            await self._clock.sleep(seconds / RENEWALS_PER_LEASE)
+            await self._renew(hold)
+
+    async def _renew(self, hold: Hold) -> None:
+        while True:
+            asked_at = self._clock.monotonic()
+            left = hold.deadline - asked_at - MARGIN_SECONDS
+            if left <= 0:
+                hold.lose("the store could not be reached before the lease ended")
+                return
+            try:
+                async with asyncio.timeout(left):
+                    job = await self._registry.heartbeat(hold.grant)
+            except (Unavailable, TimeoutError):
+                await self._clock.sleep(min(RETRY_SECONDS, left))
+            except HoldfastError as error:
+                hold.lose(error.message)
+                return
+            else:
+                hold.heard(job)
+                hold.deadline = asked_at + hold.grant.lease_seconds
+                if hold.group is not None and not hold.lost:
+                    self._groups.hold(hold.group, hold.grant.lease_seconds)
+                return
+
+    async def listen(self) -> None:
+        """Hear of cancels and lost leases as soon as the store shows them, between renewals."""
+        mark = self._registry.mark()
+        while True:
+            await self._registry.changed(since=mark, timeout=60)
+            mark = self._registry.mark()
+            if self.holds:
+                await self._look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        held = list(self.holds.values())
+        try:
+            jobs = await self._registry.get_many([hold.job_id for hold in held])
+        except (Unavailable, Fenced, NotFound):
+            return
+        for hold, job in zip(held, jobs, strict=True):
+            if job is None:
+                hold.lose("the job is gone")
+            else:
+                hold.heard(job)
