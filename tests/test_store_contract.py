@@ -1,7 +1,6 @@
 """Every store keeps the contract."""
 
 from conftest import cas_store, memory_store, sqlite_store
-
 from holdfast.testing.store_contract import StoreContract
 
 

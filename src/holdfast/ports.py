@@ -1,6 +1,6 @@
 """The ports: what the registry asks of the world, and what it offers. The docstrings are the promise."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
@@ -145,8 +145,11 @@ class Store(Protocol):
         """The jobs as last committed, in the order asked for."""
         ...
 
-    async def list_jobs(self, which: Filter, *, after: str | None, limit: int) -> Page:
-        """A page in creation order. Jobs that stay as they are appear exactly once over all pages."""
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        """A page in creation order, or (`newest`) in the reverse of it. Jobs that stay as they are
+        appear exactly once over all pages."""
         ...
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
@@ -157,8 +160,11 @@ class Store(Protocol):
         """Each job's registry events (transitions and control facts), by offset."""
         ...
 
-    async def log(self, job_id: str, *, after: str | None, limit: int) -> Slice:
-        """The job's whole log in commit order: registry, worker, fact and external events."""
+    async def log(
+        self, job_id: str, *, after: str | None, limit: int, output: bool = True
+    ) -> Slice:
+        """The job's whole log in commit order: registry, worker, fact and external events; without
+        `output`, all but the worker's."""
         ...
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
@@ -235,7 +241,9 @@ class VersionedStore(Protocol):
         """Create; False when the key exists."""
         ...
 
-    async def list_keys(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+    async def list_keys(
+        self, prefix: str, *, after: str = "", limit: int | None = None
+    ) -> list[str]:
         """Keys under the prefix, sorted, after the key `after`."""
         ...
 
@@ -385,9 +393,7 @@ class Registry(Protocol):
 
     async def expire(self, *, limit: int = 100) -> int: ...
 
-    async def replay(
-        self, job_id: str, *, actor: str, replay_id: str | None = None
-    ) -> Job: ...
+    async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...
 
     async def record(self, events: Sequence[Event]) -> int: ...
 
@@ -396,7 +402,12 @@ class Registry(Protocol):
     async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]: ...
 
     async def list_jobs(
-        self, which: Filter = ..., *, after: str | None = None, limit: int = 100
+        self,
+        which: Filter = ...,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        newest: bool = False,
     ) -> Page: ...
 
     async def counts(self, queue: str | None = None) -> dict[State, int]: ...
@@ -404,12 +415,14 @@ class Registry(Protocol):
     async def history(self, job_id: str) -> list[Event]: ...
 
     async def log(
-        self, job_id: str, *, after: str | None = None, limit: int = 1000
+        self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
     ) -> Slice: ...
 
     async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice: ...
 
-    def watch(self, job_id: str | None = None, *, after: str | None = None) -> AsyncIterator[Event]: ...
+    def watch(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[Event, None]: ...
 
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job: ...  # noqa: ASYNC109
 

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import time
-import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 class SystemClock:
@@ -20,11 +19,22 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+class SteadyClock(SystemClock):
+    """The wall clock of its making, carried on by the monotonic clock: a step never touches it."""
+
+    def __init__(self) -> None:
+        self._anchor = datetime.now(UTC) - timedelta(seconds=time.monotonic())
+
+    def now(self) -> datetime:
+        return self._anchor + timedelta(seconds=time.monotonic())
+
+
 class SystemIds:
     """Version 7 UUIDs, strictly rising within a process, and the machine's randomness."""
 
     def __init__(self) -> None:
         self._last = 0
+        self._random = ""
 
     def new(self) -> str:
         stamp = max(self._last + 1, time.time_ns() // 1000 << 8)
@@ -32,15 +42,14 @@ class SystemIds:
         # 48 bits of milliseconds, then 12 bits of the fraction and 8 bits of a counter inside what
         # the standard leaves to chance, then 54 random bits.
         milliseconds, fraction = divmod(stamp, 256_000)
-        value = (
-            milliseconds << 80
-            | 0x7 << 76
-            | (fraction >> 6) << 64
-            | 0b10 << 62
-            | (fraction & 0x3F) << 56
-            | int.from_bytes(os.urandom(7), "big")
+        first = f"{milliseconds:012x}7{fraction >> 6:03x}"
+        if not self._random:
+            self._random = os.urandom(14 * 64).hex()
+        chance, self._random = self._random[:14], self._random[14:]
+        return (
+            f"{first[:8]}-{first[8:12]}-{first[12:]}"
+            f"-{0x80 | fraction & 0x3F:02x}{chance[:2]}-{chance[2:]}"
         )
-        return str(uuid.UUID(int=value))
 
     def secret(self) -> bytes:
         return os.urandom(32)

@@ -108,7 +108,7 @@ class Lines:
         click.echo(f"{coloured('▶', 'cyan')} {_title(grant.job)}{again}", err=True)
 
     def ended(self, job: Job, seconds: float) -> None:
-        self.done += 1
+        self.done += job.ended
         mark, colour = _MARKS.get(job.state, ("✘", "red"))
         why = "" if job.state is State.SUCCEEDED else f": {plain(job.reason or '')}"
         took = span(timedelta(seconds=seconds))

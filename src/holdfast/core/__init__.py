@@ -1,0 +1,1 @@
+"""The core: values and rules, pure. Start reading here."""

@@ -47,9 +47,7 @@ class EventType(StrEnum):
     HEARTBEAT = "job_heartbeat"
 
 
-CONTROL_TYPES = frozenset(
-    {EventType.CANCEL_REQUESTED, EventType.COMPENSATED, EventType.RESTORED}
-)
+CONTROL_TYPES = frozenset({EventType.CANCEL_REQUESTED, EventType.COMPENSATED, EventType.RESTORED})
 FACT_TYPES = frozenset(
     {
         EventType.ORPHAN_SUSPECTED,

@@ -27,11 +27,15 @@ def check_command(command: Command) -> Command:
         raise Invalid("There is no command to run.")
     for text in (*command.argv, command.cwd or "", *command.env, *command.env.values()):
         if "\0" in text:
-            raise Invalid("A command, its folder and its environment cannot contain a NUL character.")
+            raise Invalid(
+                "A command, its folder and its environment cannot contain a NUL character."
+            )
         try:
             check_bytes(text.encode(), "An argument", ARGUMENT_BYTES_MAX)
         except UnicodeEncodeError:
-            raise Invalid("A command must be valid text; it contains bytes that are not UTF-8.") from None
+            raise Invalid(
+                "A command must be valid text; it contains bytes that are not UTF-8."
+            ) from None
     for name in (*command.env, *command.secrets):
         if not _NAME.match(name):
             raise Invalid(f"{name!r} is not a name for an environment variable.")

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from holdfast.core.catalogue import FACT_TYPES, WORKER_TYPES, EventClass, EventType
+from holdfast.core.catalogue import WORKER_TYPES, EventClass, EventType
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
     CLOCK_AHEAD_MAX,
@@ -80,10 +80,13 @@ def fact_id(job_id: str, event_type: EventType, *parts: object) -> str:
     return "/".join([job_id, event_type.removeprefix("job_"), *map(str, parts)])
 
 
+_OURS = frozenset(map(str, EventType)) | WORKER_TYPES
+
+
 def check_external(event: Event) -> Event:
     """Return a caller's own event, or raise `Invalid`: it may not pass for one of the registry's."""
     check_id(event.given_id or "", "event_id")
-    if event.event_type in set(EventType) - FACT_TYPES or not event.event_type.isidentifier():
+    if event.event_type in _OURS or not event.event_type.isidentifier():
         raise Invalid(
             f"event_type {event.event_type!r} cannot be recorded: give a past-tense name of your own,"
             " in snake_case, such as invoice_sent."
@@ -108,12 +111,16 @@ def check_published(events: Sequence[Event], now: datetime) -> None:
                 f"Sequences must rise strictly, from 1 in each attempt: {event.sequence} follows {last}."
             )
         if event.end_sequence is not None and event.end_sequence < event.sequence:
-            raise Invalid(f"A batch cannot end at {event.end_sequence} and start at {event.sequence}.")
+            raise Invalid(
+                f"A batch cannot end at {event.end_sequence} and start at {event.sequence}."
+            )
         if event.data is not None and len(event.data) > OUTPUT_CHUNK_BYTES_MAX:
             raise Invalid(
                 f"Output of {len(event.data):,} bytes in one event; at most"
                 f" {OUTPUT_CHUNK_BYTES_MAX:,} are taken."
             )
         if event.occurred_at - now > CLOCK_AHEAD_MAX:
-            raise Invalid(f"Event {event.sequence} claims to be from {event.occurred_at}: a day ahead.")
+            raise Invalid(
+                f"Event {event.sequence} claims to be from {event.occurred_at}: a day ahead."
+            )
         last = event.last_sequence

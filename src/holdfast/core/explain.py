@@ -31,7 +31,7 @@ def _executor(job: Job) -> str:
 
 def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
     spec = job.spec
-    past = f" Attempt {job.attempt - 1} ended: {job.reason}." if job.attempt > 1 else ""
+    past = f" Attempt {job.attempt - 1} ended: {_clause(job)}." if job.attempt > 1 else ""
     if job.ready_at > now:
         until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({span(job.ready_at - now)})"
         return f"{until}; then any worker on queue {spec.queue} may claim it.{past}"
@@ -49,14 +49,14 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
     others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
     deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
     return (
-        f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}."
-        f" If nothing moves, start one: holdfast worker -q {spec.queue}{deadline}{past}"
+        f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}.{deadline}{past}"
+        f" If nothing moves, start one: holdfast worker -q {spec.queue}"
     )
 
 
 def _leased(job: Job, now: datetime) -> str:
     lease = job.lease
-    assert lease is not None  # noqa: S101  # leased states have a lease
+    assert lease is not None  # leased states have a lease
     doing = {State.ASSIGNED: "has claimed it but not started", State.RUNNING: "is running it"}
     words = f"{lease.owner} {doing.get(job.state, 'is evaluating its targets')}"
     words += f" (attempt {job.attempt}, token {job.fencing_token})"
@@ -88,17 +88,22 @@ def _ended(job: Job) -> str:
         case State.SUCCEEDED:
             return f"It succeeded {tries}. Nothing more will happen."
         case State.CANCELLED:
-            return f"It was cancelled: {job.reason}. To run it again: holdfast retry {job.job_id}"
+            return f"It was cancelled: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
         case State.DEAD_LETTERED:
             return (
-                f"It was parked among the dead letters {tries}: {job.reason}."
+                f"It was parked among the dead letters {tries}: {_clause(job)}."
                 f" To run it again: holdfast dead-letters replay {job.job_id}"
             )
         case State.PARTIAL_SUCCESS:
             return f"{job.missing_outputs} of its {job.spec.promised_outputs} outputs are missing."
         case _:
             word = "timed out" if job.state is State.TIMEOUT else "failed"
-            return f"It {word} {tries}: {job.reason}. To run it again: holdfast retry {job.job_id}"
+            return f"It {word} {tries}: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
+
+
+def _clause(job: Job) -> str:
+    """The reason as part of a sentence, which brings its own full stop."""
+    return (job.reason or "no reason was given").rstrip(".")
 
 
 def span(length: timedelta) -> str:

@@ -21,6 +21,11 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     heartbeat_interval: timedelta | None = None
     suspected: bool = False
 
+    @property
+    def granted_for(self) -> timedelta:
+        """How long the last grant or renewal lasts: less than `ttl` when a deadline is near."""
+        return self.expires_at - self.heartbeat_at
+
 
 class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What went wrong, in the owner's words. `crash` is set when the work died by a signal."""

@@ -40,7 +40,7 @@ COMMAND_RETRY = Retry(max_failures=1, on_exhausted=OnExhausted.FAIL)
 
 
 def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
-    """The wait before the next attempt: full jitter below `backoff × factor^(failures − 1)`.
+    """The wait before the next attempt: full jitter below `backoff * factor ** (failures - 1)`.
 
     `chance` names the draw, so that a decision made again after a conflict waits just as long.
     """

@@ -70,7 +70,9 @@ def check_spec(spec: Spec) -> Spec:
         len(spec.labels) > LABELS_MAX
         or any(len(key) + len(value) > LABEL_CHARACTERS_MAX for key, value in spec.labels.items())
     ):
-        raise Invalid(f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken.")
+        raise Invalid(
+            f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken."
+        )
     if spec.name is not None and len(spec.name) > LABEL_CHARACTERS_MAX:
         raise Invalid(f"A name has at most {LABEL_CHARACTERS_MAX} characters.")
     check_json(bytes(spec.payload), "payload", PAYLOAD_BYTES_MAX)

@@ -47,7 +47,9 @@ RANK: dict[State, int] = {
 }
 
 LEASED = frozenset({S.ASSIGNED, S.RUNNING, S.AGGREGATING})
-ENDED = frozenset({S.PARTIAL_SUCCESS, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED})
+ENDED = frozenset(
+    {S.PARTIAL_SUCCESS, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED}
+)
 
 
 class Transition(Struct, frozen=True):
@@ -85,10 +87,10 @@ TRANSITIONS: tuple[Transition, ...] = (
         _SUBMITTER,
         note="a cancel during submitting waits for T3",
     ),
+    Transition("T6", (S.QUEUED,), S.ASSIGNED, EventType.CLAIMED, _HOLDER, note="fencing token + 1"),
     Transition(
-        "T6", (S.QUEUED,), S.ASSIGNED, EventType.CLAIMED, _HOLDER, note="fencing token + 1"
+        "T7", (S.ASSIGNED,), S.RUNNING, EventType.STARTED, _HOLDER, note="first sign of life"
     ),
-    Transition("T7", (S.ASSIGNED,), S.RUNNING, EventType.STARTED, _HOLDER, note="first sign of life"),
     Transition("T8", (S.RUNNING,), S.AGGREGATING, EventType.AGGREGATING, _HOLDER),
     Transition(
         "T9",
@@ -123,9 +125,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _by("validator"),
         note="the only way out of an ended state",
     ),
-    Transition(
-        "T15", (S.ASSIGNED, S.RUNNING, S.AGGREGATING), S.FAILED, EventType.FAILED, _CLOSER
-    ),
+    Transition("T15", (S.ASSIGNED, S.RUNNING, S.AGGREGATING), S.FAILED, EventType.FAILED, _CLOSER),
     Transition(
         "T16",
         (S.ASSIGNED, S.RUNNING, S.AGGREGATING),

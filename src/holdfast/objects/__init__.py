@@ -1,0 +1,1 @@
+"""Single objects under compare-and-swap."""

@@ -1,0 +1,1 @@
+"""The verbs: load, decide, commit."""

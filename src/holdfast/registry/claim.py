@@ -87,10 +87,10 @@ async def acquire(
 def grant_of(job: Job) -> Grant:
     """The grant a claimed job carries."""
     lease = job.lease
-    assert lease is not None  # noqa: S101  # a claim leaves the job leased
+    assert lease is not None  # a claim leaves the job leased
     return Grant(
         job=job,
         fencing_token=job.fencing_token,
         attempt=job.attempt,
-        lease_seconds=(lease.expires_at - lease.heartbeat_at).total_seconds(),
+        lease_seconds=lease.granted_for.total_seconds(),
     )

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
-from hashlib import blake2b
-from uuid import UUID
 
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.naming import derived_id
 from holdfast.core.spec import check_spec
 from holdfast.ports import Ids, One, Request, Work
 from holdfast.registry.line import Line
@@ -20,16 +19,14 @@ async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> lis
     for request in requests:
         command = command_of(request, line.ids, actor=actor)
         fresh = request.job_id is None and request.request_id is None
-        works.append((command, Work(One(command.job_id, None, fresh), partial(decide, command))))
+        works.append(Work(One(command.job_id, None, fresh), partial(decide, command)))
     jobs: list[Job] = []
     for start in range(0, len(works), BATCH_ITEMS_MAX):
-        chunk = works[start : start + BATCH_ITEMS_MAX]
-        answers = await line.submit(*(work for _, work in chunk))
-        for (command, _), [decision] in zip(chunk, answers, strict=True):
-            if isinstance(decision, Change):
-                jobs.append(decision.after)
-            else:
-                jobs.append(await line.answer(command.job_id, command, decision))
+        answers = await line.submit(*works[start : start + BATCH_ITEMS_MAX])
+        for [decision] in answers:
+            if not isinstance(decision, Change):
+                raise decision.error
+            jobs.append(decision.after)
     return jobs
 
 
@@ -46,7 +43,7 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
         job_id = op_id = check_id(request.job_id, "job_id")
     elif request.request_id is not None:
         op_id = check_id(request.request_id, "request_id")
-        job_id = requested_id(spec.queue, op_id)
+        job_id = derived_id(spec.queue, op_id)
     else:
         job_id = op_id = ids.new()
     if request.correlation_id is not None:
@@ -64,10 +61,3 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
         trace_id=request.trace_id,
     )
 
-
-def requested_id(queue: str, request_id: str) -> str:
-    """The job id of a request: a version 8 UUID over queue and request_id."""
-    digest = bytearray(blake2b(f"{queue}/{request_id}".encode(), digest_size=16).digest())
-    digest[6] = digest[6] & 0x0F | 0x80
-    digest[8] = digest[8] & 0x3F | 0x80
-    return str(UUID(bytes=bytes(digest)))

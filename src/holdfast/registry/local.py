@@ -1,14 +1,13 @@
 """The local registry: the verbs, bound to one store. It holds no rule and no state of its own."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
-from holdfast.core.limits import WORKER_EVENT_TTL
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed, seal, unseal
@@ -206,9 +205,14 @@ class LocalRegistry:
         return await self._store.get(job_ids)
 
     async def list_jobs(
-        self, which: Filter = Filter(), *, after: str | None = None, limit: int = 100
+        self,
+        which: Filter = Filter(),
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        newest: bool = False,
     ) -> Page:
-        return await query.list_jobs(self._line, which, after=after, limit=limit)
+        return await query.list_jobs(self._line, which, after=after, limit=limit, newest=newest)
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._store.counts(queue)
@@ -219,13 +223,15 @@ class LocalRegistry:
     async def history(self, job_id: str) -> list[Event]:
         return await query.history(self._line, job_id)
 
-    async def log(self, job_id: str, *, after: str | None = None, limit: int = 1000) -> Slice:
-        return await query.log(self._line, job_id, after=after, limit=limit)
+    async def log(
+        self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
+    ) -> Slice:
+        return await query.log(self._line, job_id, after=after, limit=limit, output=output)
 
     async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice:
         return await query.feed(self._line, after=after, limit=limit)
 
-    def watch(self, job_id: str | None = None, *, after: str | None = None) -> AsyncIterator[Event]:
+    def watch(self, job_id: str | None = None, *, after: str | None = None) -> AsyncGenerator[Event, None]:
         return watch.watch(self._line, job_id, after=after)
 
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109
@@ -238,11 +244,10 @@ class LocalRegistry:
         return await verify.verify(self._line)
 
     async def prune(
-        self, *, older_than: timedelta, output_older_than: timedelta = WORKER_EVENT_TTL
+        self, *, older_than: timedelta, output_older_than: timedelta | None = None
     ) -> Pruned:
-        return await prune.prune(
-            self._line, older_than=older_than, output_older_than=output_older_than
-        )
+        output = older_than if output_older_than is None else output_older_than
+        return await prune.prune(self._line, older_than=older_than, output_older_than=output)
 
     async def task_token(self, grant: Grant) -> str:
         """The opaque proof of this grant, for clients that speak over a wire."""

@@ -9,9 +9,11 @@ from holdfast.ports import Filter, Page, Slice
 from holdfast.registry.line import Line
 
 
-async def list_jobs(line: Line, which: Filter, *, after: str | None, limit: int) -> Page:
-    """A page in creation order."""
-    return await line.store.list_jobs(which, after=after, limit=_page(limit))
+async def list_jobs(
+    line: Line, which: Filter, *, after: str | None, limit: int, newest: bool
+) -> Page:
+    """A page in creation order, or in the reverse of it."""
+    return await line.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
 
 
 async def history(line: Line, job_id: str) -> list[Event]:
@@ -21,11 +23,14 @@ async def history(line: Line, job_id: str) -> list[Event]:
     return events
 
 
-async def log(line: Line, job_id: str, *, after: str | None, limit: int) -> Slice:
-    """The job's whole log from a cursor on."""
-    if after is None:
+async def log(
+    line: Line, job_id: str, *, after: str | None, limit: int, output: bool
+) -> Slice:
+    """The job's whole log from a cursor on; without `output`, all but the worker's events."""
+    page = await line.store.log(job_id, after=after, limit=_page(limit), output=output)
+    if not page.events:
         await line.get(job_id)
-    return await line.store.log(job_id, after=after, limit=_page(limit))
+    return page
 
 
 async def feed(line: Line, *, after: str | None, limit: int) -> Slice:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from msgspec import json
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event, check_external
 from holdfast.core.limits import ATTRIBUTES_BYTES_MAX, check_bytes
 from holdfast.registry.line import Line
-from msgspec import json
 
 
 async def record(line: Line, events: Sequence[Event]) -> int:

@@ -8,8 +8,9 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Enqueue, decide
+from holdfast.core.lifecycle import Change, Enqueue, decide
 from holdfast.core.limits import check_id
+from holdfast.core.naming import derived_id
 from holdfast.core.state import State
 from holdfast.ports import One, Work
 from holdfast.registry.line import Line
@@ -25,10 +26,9 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
             version=original.version,
         )
     op_id = check_id(replay_id, "replay_id") if replay_id else line.ids.new()
-    new_id = f"{job_id[:80]}-replay-{op_id[-12:]}" if replay_id is None else f"{job_id}-{op_id}"
     command = Enqueue(
         op_id=op_id,
-        job_id=check_id(new_id, "job_id"),
+        job_id=derived_id(job_id, "replay", op_id),
         spec=replace(original.spec, replayed_from=job_id, delay=None, run_at=None),
         actor=actor,
         submitted_by=actor,
@@ -36,7 +36,9 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
         trace_id=original.trace_id,
     )
     [[decision]] = await line.submit(Work(One(command.job_id), partial(decide, command)))
-    job = await line.answer(command.job_id, command, decision)
+    if not isinstance(decision, Change):
+        raise decision.error
+    job = decision.after
     link = Event(
         event_type=EventType.REPLAYED,
         event_class=EventClass.FACT,

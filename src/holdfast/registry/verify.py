@@ -1,9 +1,11 @@
 """verify: derive every job from its log again, and compare."""
 
+from itertools import pairwise
+
 from holdfast.core.catalogue import EventClass
+from holdfast.core.event import Event
 from holdfast.core.projection import differences, fold
 from holdfast.core.state import advances
-from holdfast.core.event import Event
 from holdfast.ports import Filter, Mismatch, Verification
 from holdfast.registry.line import Line
 
@@ -45,6 +47,6 @@ def _backward(history: list[Event]) -> list[str]:
     steps = [(e.attempt or 0, e.to_state) for e in history if e.to_state is not None]
     return [
         f"moved back: {before} to {after}"
-        for before, after in zip(steps, steps[1:], strict=False)
+        for before, after in pairwise(steps)
         if not advances(before, after)
     ]

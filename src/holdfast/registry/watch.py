@@ -1,6 +1,6 @@
 """watch: follow one job, or all of them, as it happens. Reading is the truth; a wake-up is a hint."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
@@ -11,7 +11,7 @@ PAGE = 500
 POLL_SECONDS = 1.0
 
 
-async def watch(line: Line, job_id: str | None, *, after: str | None) -> AsyncIterator[Event]:
+async def watch(line: Line, job_id: str | None, *, after: str | None) -> AsyncGenerator[Event, None]:
     """Every event from the cursor on, each once, in commit order. A job's stream ends with the job."""
     store, cursor = line.store, after
     if job_id is not None:
@@ -50,7 +50,9 @@ async def wait(line: Line, job_id: str, *, seconds: float | None) -> Job:
         if job.ended:
             return job
         if seconds is not None and waited >= seconds:
-            raise Unavailable(f"Job {job_id} is still {job.state}.", job_id=job_id, version=job.version)
+            raise Unavailable(
+                f"Job {job_id} is still {job.state}.", job_id=job_id, version=job.version
+            )
         rest = POLL_SECONDS if seconds is None else min(POLL_SECONDS, seconds - waited)
         await line.store.wait(mark, rest)
         waited += max(0.0, (await line.store.now() - before).total_seconds())

@@ -22,10 +22,7 @@ class Restored(Struct, frozen=True):
 async def backup(url: str, target: Path) -> None:
     """Write a consistent copy of the store to a new file, while others go on using it."""
     source = sqlite_path(url)
-    if not source.exists():
-        raise NotFound(f"There is no store at {source}.")
-    if target.exists():
-        raise Conflict(f"{target} exists already; name another file.")
+    _check_backup(source, target)
     store = await SqliteStore.open(source, ids=SystemIds())
     try:
         await store.backup(str(target))
@@ -41,25 +38,44 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     were leased are queued again; cursors from before are refused.
     """
     target = sqlite_path(url)
+    draft = target.with_name(f"{target.name}.restoring")
+    _check_restore(source, target, draft, force=force)
+    restored = await open_copy(source, draft, SystemIds())
+    _put_in_place(draft, target)
+    return Restored(*restored)
+
+
+def _check_backup(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise NotFound(f"There is no store at {source}.")
+    if target.exists():
+        raise Conflict(f"{target} exists already; name another file.")
+
+
+def _check_restore(source: Path, target: Path, draft: Path, *, force: bool) -> None:
     if not source.exists():
         raise NotFound(f"There is no backup at {source}.")
     if target.exists() and not force:
         raise Conflict(f"{target} exists already; restore to another file, or say --force.")
     if target.exists() and target.samefile(source):
         raise Invalid("The backup and the store are the same file.")
-    draft = target.with_name(f"{target.name}.restoring")
     draft.unlink(missing_ok=True)
-    restored = await open_copy(source, draft, SystemIds())
+
+
+def _put_in_place(draft: Path, target: Path) -> None:
+    """Only a finished copy takes the name, and nothing of the old store's log survives beside it."""
     for suffix in ("-wal", "-shm"):
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
     _sync(target)
-    return Restored(*restored)
 
 
 def _sync(path: Path) -> None:
     """Make the file and its name durable."""
-    for name, flags in ((path, os.O_RDONLY), (path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)):
+    for name, flags in (
+        (path, os.O_RDONLY),
+        (path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY),
+    ):
         descriptor = os.open(name, flags)
         try:
             os.fsync(descriptor)

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from holdfast.core.errors import Invalid
 from holdfast.registry.local import LocalRegistry
-from holdfast.system import SystemClock, SystemIds
+from holdfast.system import SteadyClock, SystemIds
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 _LATER = ("postgresql", "postgres", "s3", "gs", "az", "file", "dynamodb", "http", "https")
@@ -13,14 +13,14 @@ _LATER = ("postgresql", "postgres", "s3", "gs", "az", "file", "dynamodb", "http"
 
 async def open_registry(url: str = DEFAULT_STORE) -> LocalRegistry:
     """The registry behind `url`; close it when done. `Invalid` when the URL names nothing we know."""
-    scheme, colon, rest = url.partition("://")
-    clock, ids = SystemClock(), SystemIds()
+    scheme, colon, _ = url.partition("://")
+    ids = SystemIds()
     if not colon:
         raise Invalid(f"{url!r} is not a store URL; try {DEFAULT_STORE} or memory://")
     if scheme == "memory":
         from holdfast.stores.memory import MemoryStore
 
-        return LocalRegistry(MemoryStore(clock, ids), ids)
+        return LocalRegistry(MemoryStore(SteadyClock(), ids), ids)
     if scheme == "sqlite":
         from holdfast.stores.sqlite.store import SqliteStore
 
@@ -34,5 +34,7 @@ def sqlite_path(url: str) -> Path:
     """The file of a sqlite URL: three slashes for a relative path, four for an absolute one."""
     scheme, _, rest = url.partition("://")
     if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
-        raise Invalid(f"{url!r} names no file; write sqlite:///jobs.db or sqlite:////var/lib/jobs.db")
+        raise Invalid(
+            f"{url!r} names no file; write sqlite:///jobs.db or sqlite:////var/lib/jobs.db"
+        )
     return Path(unquote(rest[1:]))

@@ -24,9 +24,7 @@ class Batch:
         self.works = works
         self.now = now
         self.ones = [
-            (n, work.selection)
-            for n, work in enumerate(works)
-            if isinstance(work.selection, One)
+            (n, work.selection) for n, work in enumerate(works) if isinstance(work.selection, One)
         ]
         self.jobs: dict[str, Job | None] = {}
         self.stored: dict[str, int] = {}

@@ -126,9 +126,17 @@ class MemoryStore:
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return [self._jobs.get(job_id) for job_id in job_ids]
 
-    async def list_jobs(self, which: Filter, *, after: str | None, limit: int) -> Page:
-        start = int(after) if after else 0
-        found = [j for j in self._jobs.values() if self._place(j) > start and matches(j, which)]
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        start = int(after) if after else None
+        jobs_in_order = reversed(list(self._jobs.values())) if newest else self._jobs.values()
+        found = [
+            job
+            for job in jobs_in_order
+            if (start is None or (self._place(job) < start if newest else self._place(job) > start))
+            and matches(job, which)
+        ]
         jobs = tuple(found[:limit])
         return Page(jobs, str(self._place(jobs[-1])) if len(found) > limit else None)
 
@@ -146,8 +154,15 @@ class MemoryStore:
                 chains[event.job_id].append(event)
         return [chains[job_id] for job_id in job_ids]
 
-    async def log(self, job_id: str, *, after: str | None, limit: int) -> Slice:
-        return self._slice((e for e in self._log if e.job_id == job_id), after, limit)
+    async def log(
+        self, job_id: str, *, after: str | None, limit: int, output: bool = True
+    ) -> Slice:
+        mine = (
+            event
+            for event in self._log
+            if event.job_id == job_id and (output or event.event_class is not EventClass.WORKER)
+        )
+        return self._slice(mine, after, limit)
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return self._slice(iter(self._log), after, limit)
@@ -156,7 +171,9 @@ class MemoryStore:
         start = int(after) if after else 0
         found = tuple(
             event
-            for event, _ in zip((e for e in events if (e.log_id or 0) > start), range(limit), strict=False)
+            for event, _ in zip(
+                (e for e in events if (e.log_id or 0) > start), range(limit), strict=False
+            )
         )
         return Slice(found, str(found[-1].log_id) if found else str(start))
 

@@ -23,8 +23,11 @@ class Signal:
     def set(self) -> None:
         self._mark += 1
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            self._wake(waiter)
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
 
     async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
         if mark != self._mark:
@@ -32,7 +35,7 @@ class Signal:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         sleeper = asyncio.ensure_future(self._clock.sleep(timeout))
-        sleeper.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
+        sleeper.add_done_callback(lambda _: self._wake(waiter))
         try:
             await waiter
         finally:

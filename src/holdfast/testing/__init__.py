@@ -1,0 +1,1 @@
+"""For tests of stores, and of programs that use holdfast."""

@@ -31,7 +31,9 @@ class World:
         self.ids = ids
         self.registry = LocalRegistry(store, ids)
 
-    async def enqueue(self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object) -> Job:
+    async def enqueue(
+        self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object
+    ) -> Job:
         from msgspec.structs import replace
 
         request = Request(spec=replace(spec, **more), job_id=job_id)
@@ -82,7 +84,9 @@ async def open_world(opener: Opener, folder: Path) -> AsyncIterator[World]:
         await world.registry.close()
 
 
-def play(opener: Opener, folder: Path, body: Callable[[World], Coroutine[None, None, None]]) -> None:
+def play(
+    opener: Opener, folder: Path, body: Callable[[World], Coroutine[None, None, None]]
+) -> None:
     """Run an async test body in a fresh world."""
 
     async def main() -> None:

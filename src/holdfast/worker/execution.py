@@ -88,10 +88,13 @@ class Execution:
         )
 
     async def _follow(
-        self, process: Process, redactor: Redactor, timeout: timedelta | None  # noqa: ASYNC109
+        self,
+        process: Process,
+        redactor: Redactor,
+        timeout: timedelta | None,  # noqa: ASYNC109
     ) -> int:
         """Pump the output and wait for the end; whatever of the group is left then is killed."""
-        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+        assert process.stdout is not None and process.stderr is not None  # noqa: PT018
         pumps = asyncio.gather(
             self._output.pump(process.stdout, "stdout", redactor),
             self._output.pump(process.stderr, "stderr", redactor.again()),
@@ -126,7 +129,7 @@ class Execution:
                         self._hold.stirred.clear()
         send(group, signal.SIGKILL)
 
-    def _outcome(self, code: int, timeout: timedelta | None) -> Outcome:  # noqa: ASYNC109
+    def _outcome(self, code: int, timeout: timedelta | None) -> Outcome:
         if self._timed_out and timeout is not None:
             return Failure(
                 message=f"It ran longer than its timeout of {timeout.total_seconds():g} s.",

@@ -55,17 +55,23 @@ class Keeper:
             try:
                 async with asyncio.timeout(left):
                     job = await self._registry.heartbeat(hold.grant)
-            except (Unavailable, TimeoutError):
+            except TimeoutError:
+                continue
+            except Unavailable:
                 await self._clock.sleep(min(RETRY_SECONDS, left))
             except HoldfastError as error:
                 hold.lose(error.message)
                 return
             else:
                 hold.heard(job)
-                hold.deadline = asked_at + hold.grant.lease_seconds
-                if hold.group is not None and not hold.lost:
-                    self._groups.hold(hold.group, hold.grant.lease_seconds)
+                if job.lease is not None and not hold.lost:
+                    self._renewed(hold, asked_at + job.lease.granted_for.total_seconds())
                 return
+
+    def _renewed(self, hold: Hold, deadline: float) -> None:
+        hold.deadline = deadline
+        if hold.group is not None:
+            self.govern(hold, hold.group)
 
     async def listen(self) -> None:
         """Hear of cancels and lost leases as soon as the store shows them, between renewals."""

@@ -59,7 +59,9 @@ class Output:
             piece = data[start : min(start + OUTPUT_CHUNK_BYTES_MAX, room)]
             self._add(WorkerEventType.OUTPUT, stream=stream, data=piece)
         if len(data) >= room:
-            self.tell(WorkerEventType.PROCESS_ERROR, error_message="Output beyond 1 GiB is not kept.")
+            self.tell(
+                WorkerEventType.PROCESS_ERROR, error_message="Output beyond 1 GiB is not kept."
+            )
 
     def _add(
         self,

@@ -14,7 +14,9 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         values = {secret.encode() for secret in secrets}
-        self._values = sorted((v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True)
+        self._values = sorted(
+            (v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True
+        )
         self._keep = max((len(value) - 1 for value in self._values), default=0)
         self._held = b""
 

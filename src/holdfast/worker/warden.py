@@ -8,7 +8,6 @@ without site-packages, so that it is small and up at once; it imports nothing of
 import os
 import select
 import signal
-import sys
 import time
 
 GOVERNED_MAX = 100_000
@@ -54,4 +53,4 @@ def kill(group: int) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.exit(main())
+    main()

@@ -82,7 +82,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until told to leave (or until nothing is left, when draining)."""
-        self._groups = Groups()
+        self._groups = Groups(self._clock)
         self._keeper = Keeper(self._registry, self._clock, self._groups)
         loops = [
             asyncio.create_task(self._keeper.listen()),
@@ -99,7 +99,7 @@ class Worker:
 
     async def run_one(self, grant: Grant, deadline: float) -> Job | None:
         """Run this one grant and return the job as it ended, or None when the lease was lost."""
-        self._groups = Groups()
+        self._groups = Groups(self._clock)
         self._keeper = Keeper(self._registry, self._clock, self._groups)
         listening = asyncio.create_task(self._keeper.listen())
         try:
@@ -238,4 +238,3 @@ class Worker:
     def _give_back(self, why: str) -> None:
         for hold in self._keeper.holds.values():
             hold.give_back(why)
-

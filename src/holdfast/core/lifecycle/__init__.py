@@ -65,13 +65,11 @@ def decide(
     except HoldfastError as error:
         if job is not None:
             error.job_id, error.version = job.job_id, job.version
-        facts = (_stale(command, job, now),) if isinstance(error, Fenced) and job else ()
-        return Refusal(error, job, facts)
+        stale = isinstance(error, Fenced) and job is not None and not _holds(command, job)
+        return Refusal(error, job, (_stale(command, job, now),) if stale and job else ())
 
 
-def _decide(
-    command: Command, job: Job | None, now: datetime, resource: Resource | None
-) -> Change:
+def _decide(command: Command, job: Job | None, now: datetime, resource: Resource | None) -> Change:
     match command:
         case Claim():
             return ownership.claim(job, command, now, resource)
@@ -102,6 +100,10 @@ def _decide(
             return judging.judge(job, command, now)
         case Restore():
             return ending.restore(job, command, now, resource)
+
+
+def _holds(command: Command, job: Job) -> bool:
+    return job.lease is not None and getattr(command, "token", None) == job.fencing_token
 
 
 def _stale(command: Command, job: Job, now: datetime) -> Event:

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import msgspec
+
 from holdfast.core.errors import Conflict
 from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
@@ -58,11 +60,13 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
             if job.cancel is not None:
                 draft.move(State.CANCELLED, reason=_cancelled(job.cancel), ended_at=now)
         case HandoffStep.REFUSED:
-            failure = Failure(message=command.error or "The executor refused the job.", retryable=False)
+            failure = Failure(
+                message=command.error or "The executor refused the job.", retryable=False
+            )
             draft.move(
                 State.FAILED,
                 reason=failure.message,
-                attributes={"error": {"message": failure.message, "retryable": False}},
+                attributes={"error": msgspec.to_builtins(failure)},
                 error=failure,
                 ended_at=now,
             )

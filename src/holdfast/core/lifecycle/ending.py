@@ -102,6 +102,7 @@ def _end(
         draft.note(EventType.COMPENSATED)
     elif compensated is False:
         code, policy = ReasonCode.COMPENSATION_FAILED, OnExhausted.DEAD_LETTER
+    reason = f"{code}: {failure.message}" if failure.reason_code else failure.message
     attributes: Attributes = {"error": msgspec.to_builtins(failure), **budgets}
     changes: dict[str, object] = {"error": failure, "ended_at": draft.now, **budgets}
     match policy:
@@ -115,9 +116,9 @@ def _end(
                 **changes,
             )
         case OnExhausted.TIMEOUT:
-            draft.move(State.TIMEOUT, reason=failure.message, attributes=attributes, **changes)
+            draft.move(State.TIMEOUT, reason=reason, attributes=attributes, **changes)
         case OnExhausted.FAIL:
-            draft.move(State.FAILED, reason=failure.message, attributes=attributes, **changes)
+            draft.move(State.FAILED, reason=reason, attributes=attributes, **changes)
 
 
 def _dead_letter(job: Job, failure: Failure, code: ReasonCode) -> DeadLetter:
@@ -185,7 +186,7 @@ def expire(job: Job, command: Expire, now: datetime, resource: Resource | None) 
 def _suspect(job: Job, now: datetime) -> Change:
     """Two heartbeats missed: say so, once. Nothing is taken from anybody before the lease ends."""
     lease = job.lease
-    assert lease is not None  # noqa: S101  # the caller has just seen it
+    assert lease is not None  # the caller has just seen it
     event = Event(
         event_type=EventType.ORPHAN_SUSPECTED,
         event_class=EventClass.FACT,
@@ -203,7 +204,7 @@ def _suspect(job: Job, now: datetime) -> Change:
 def close_expired(draft: Draft, command: Expire) -> None:
     """Close an attempt whose lease has lapsed: cancelled, ended by its budget, or tried again."""
     job, lease = draft.job, draft.job.lease
-    assert lease is not None  # noqa: S101  # only leased jobs come here
+    assert lease is not None  # only leased jobs come here
     draft.op_id, draft.actor = f"expire:{job.version}", command.actor
     crashes = job.crashes + 1
     if job.cancel is not None:
@@ -213,7 +214,8 @@ def close_expired(draft: Draft, command: Expire) -> None:
         _end(draft, _late("the deadline passed"), _deadline_policy(job), crashes=crashes)
         return
     if crashes >= job.spec.retry.max_crashes:
-        words = f"timeout: the lease was lost {crashes} times, last by {lease.owner}"
+        times = "once" if crashes == 1 else f"{crashes} times"
+        words = f"the lease was lost {times}, last by {lease.owner}"
         _end(draft, _late(words), job.spec.retry.on_exhausted, crashes=crashes)
         return
     cause = "orphaned" if lease.heartbeat_interval else "lease_expired"
@@ -281,7 +283,5 @@ def restore(job: Job, command: Restore, now: datetime, resource: Resource | None
     if job.leased and job.cancel is not None:
         _cancelled(draft, job.cancel, None)
     elif job.leased:
-        draft.move(
-            State.QUEUED, reason="restored from a backup", attributes={"cause": "restored"}
-        )
+        draft.move(State.QUEUED, reason="restored from a backup", attributes={"cause": "restored"})
     return draft.change()

@@ -2,7 +2,10 @@
 
 from datetime import datetime
 
+import msgspec
+
 from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.event import Attributes
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle.commands import Judge
 from holdfast.core.lifecycle.draft import Change, Draft, same
@@ -19,18 +22,14 @@ def judge(job: Job, command: Judge, now: datetime) -> Change:
         raise Invalid("An override needs a reason.")
     if target is job.state or (job.state is State.PARTIAL_SUCCESS and target is State.FAILED):
         return same(job)
-    attributes = {"verified": command.verified, "missing": command.missing}
+    attributes: Attributes = {"verified": command.verified, "missing": command.missing}
     failure = (
         Failure(message="No promised output was found.", code="NO_OUTPUTS", retryable=False)
         if target is State.FAILED
         else None
     )
     if failure is not None:
-        attributes["error"] = {
-            "message": failure.message,
-            "code": failure.code,
-            "retryable": False,
-        }
+        attributes["error"] = msgspec.to_builtins(failure)
     draft.move(
         target,
         reason=command.reason or (failure.message if failure else None),

@@ -26,9 +26,7 @@ def claim(job: Job | None, command: Claim, now: datetime, resource: Resource | N
     else:
         if job.lease is not None and job.lease.op_id == command.op_id:
             return same(job)
-        draft = Draft(
-            job, now=now, op_id=command.op_id, actor=command.actor, resource=resource
-        )
+        draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
         if job.lease is not None and job.lease.expires_at <= now:
             close_expired(draft, Expire())
     _grant(draft, command)

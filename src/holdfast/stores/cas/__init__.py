@@ -1,0 +1,1 @@
+"""Jobs as documents over any versioned store."""

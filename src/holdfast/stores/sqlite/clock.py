@@ -4,6 +4,8 @@ A step of the wall clock never touches a lease. The anchor is kept in the file, 
 of this boot reads the same time. While the machine sleeps nobody can renew, so leases sleep too.
 """
 
+from datetime import datetime
+
 import apsw
 
 from holdfast.stores.sqlite.connection import read_meta, write_meta
@@ -37,7 +39,7 @@ class AnchoredClock(SystemClock):
             write_meta(connection, "asleep_seconds", asleep_seconds())
         self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
 
-    def now(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    def now(self) -> datetime:
         if self._anchor is None:
             return super().now()
         return moment_of(self._anchor + int(boot_seconds() * 1e6))

@@ -1,7 +1,7 @@
 """One commit: read what the batch needs, let it decide, write what came of it. Runs in the writer."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import apsw
@@ -93,26 +93,37 @@ class Commit:
             wanted = sum(ready.limit for _, ready in fresh)
             self._batch.decide_ready(fresh, self._ready(fresh[0][1], wanted))
 
-    def _ready(self, ready: Ready, wanted: int) -> Iterable[str]:
-        """Ids of claimable jobs: queue after queue, priority after priority, oldest first."""
+    def _ready(self, ready: Ready, wanted: int) -> Iterator[str]:
+        """Ids of claimable jobs: queue after queue, priority after priority, oldest first. Whoever
+        iterates stops when it has enough."""
         for queue in ready.queues:
             for priority in range(PRIORITY_MAX + 1):
-                found = self._load(
-                    statement("select_ready"),
-                    {
-                        "queue": queue,
-                        "priority": priority,
-                        "now": self._now,
-                        "executor": ready.executor,
-                        "region": ready.region,
-                        "kinds": json_list(ready.kinds) if ready.kinds else None,
-                        "limit": wanted,
-                    },
-                )
-                yield from (job.job_id for job in found)
-                wanted -= len(found)
-                if wanted <= 0:
-                    return
+                yield from self._ready_at(ready, queue, priority, wanted)
+
+    def _ready_at(self, ready: Ready, queue: str, priority: int, wanted: int) -> Iterator[str]:
+        after = (-1, 0)
+        while True:
+            found = self._load(
+                statement("select_ready"),
+                {
+                    "queue": queue,
+                    "priority": priority,
+                    "now": self._now,
+                    "after_ready_at": after[0],
+                    "after_seq": after[1],
+                    "executor": ready.executor,
+                    "region": ready.region,
+                    "kinds": json_list(ready.kinds) if ready.kinds else None,
+                    "limit": wanted,
+                },
+            )
+            yield from (job.job_id for job in found)
+            if len(found) < wanted:
+                return
+            # Not enough yet, so some were refused: their lock was taken in this very batch. Written
+            # down, the next look passes over whatever else waits for it.
+            self._write()
+            after = (stamp(found[-1].ready_at), self._seqs[found[-1].job_id])
 
     def _write(self) -> None:
         batch = self._batch
@@ -155,14 +166,9 @@ class Commit:
 
     def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; answers how many were new."""
-        about = json_list({event.job_id for event in events if event.job_id} - self._seqs.keys())
-        sql = "SELECT job_id, seq FROM job WHERE job_id IN (SELECT value FROM json_each(?))"
-        self._seqs.update(dict(self._connection.execute(sql, (about,))))
         before = self._connection.total_changes()
-        for event in events:
-            seq = self._seqs.get(event.job_id) if event.job_id else None
-            row = event_row(self._new_log_id(), seq, event)
-            self._connection.execute(statement("record_event"), row).fetchall()
+        rows = [event_row(self._new_log_id(), None, event) for event in events]
+        self._connection.executemany(statement("record_event"), rows).fetchall()
         return self._connection.total_changes() - before
 
     def _many(self, name: str, rows: list[Row]) -> None:
@@ -189,8 +195,7 @@ class Commit:
 
     def _numbers(self) -> tuple[int, int]:
         if self._last is None:
-            row = self._connection.execute(statement("next_numbers")).fetchone()
-            self._last = (row[0], row[1])
+            self._last = next_numbers(self._connection)
         return self._last
 
     def _new_seq(self, job: Job) -> int:
@@ -205,5 +210,11 @@ class Commit:
         return log_id + 1
 
 
-def json_list(values: Iterable[str]) -> str:
+def next_numbers(connection: apsw.Connection) -> tuple[int, int]:
+    """The last enqueue sequence and the last log id that were ever given out."""
+    [(seq, log_id)] = connection.execute(statement("next_numbers"))
+    return seq, log_id
+
+
+def json_list(values: Iterable[str | int]) -> str:
     return msgspec.json.encode(list(values)).decode()

@@ -83,13 +83,19 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
                 " Restore the newest backup: holdfast restore FILE"
             )
         case apsw.FullError():
-            return Unavailable(f"The disk under {path} is full; nothing was written. Free some room.")
+            return Unavailable(
+                f"The disk under {path} is full; nothing was written. Free some room."
+            )
         case apsw.ReadOnlyError():
-            return Unavailable(f"{path} is read-only here; nothing was written. Check its permissions.")
+            return Unavailable(
+                f"{path} is read-only here; nothing was written. Check its permissions."
+            )
         case apsw.CantOpenError():
-            return Unavailable(f"{path} cannot be opened: is the folder there, and writable?")
+            return Invalid(f"{path} cannot be opened: is the folder there, and may you write to it?")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written.")
+            return Unavailable(
+                f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written."
+            )
         case apsw.TooBigError():
             return Exhausted(f"A value is too large for {path}.")
         case apsw.ConstraintError() | apsw.SQLError() | apsw.MismatchError():
@@ -122,9 +128,9 @@ def _version(connection: apsw.Connection) -> int:
 
 
 def _foreign(connection: apsw.Connection) -> bool:
-    return bool(list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name <> 'job' LIMIT 1"))) and not list(
-        connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'job_event_log'")
-    )
+    return bool(
+        list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name <> 'job' LIMIT 1"))
+    ) and not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'job_event_log'"))
 
 
 def _step(connection: apsw.Connection, number: int, script: str) -> None:

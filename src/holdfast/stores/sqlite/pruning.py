@@ -4,9 +4,9 @@ from collections import Counter
 from datetime import datetime
 
 import apsw
-import msgspec
 
 from holdfast.ports import Pruned
+from holdfast.stores.sqlite.committing import json_list, next_numbers
 from holdfast.stores.sqlite.connection import write_meta
 from holdfast.stores.sqlite.rows import stamp
 from holdfast.stores.sqlite.statements import statement
@@ -16,19 +16,19 @@ def prune(
     connection: apsw.Connection, ended_before: datetime, output_before: datetime, limit: int
 ) -> Pruned:
     """Remove up to `limit` jobs and as many batches of output. Numbers once used stay used."""
-    seq, log_id = connection.execute(statement("next_numbers")).fetchone()
+    seq, log_id = next_numbers(connection)
     write_meta(connection, "seq_floor", seq)
     write_meta(connection, "log_floor", log_id)
     parameters = (stamp(ended_before), limit)
     old = list(connection.execute(statement("select_prunable"), parameters))
-    seqs = msgspec.json.encode([row[0] for row in old]).decode()
+    seqs, ids = json_list(row[0] for row in old), json_list(row[3] for row in old)
     before = connection.total_changes()
-    for table, column in (("event", "job"), ("job", "seq")):
-        sql = f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608
-        connection.execute(sql, (seqs,)).fetchall()
+    connection.execute(statement("delete_events"), (seqs,)).fetchall()
+    connection.execute(statement("delete_facts"), (ids,)).fetchall()
+    connection.execute(statement("delete_jobs"), (seqs,)).fetchall()
     connection.execute(statement("delete_output"), (stamp(output_before), limit)).fetchall()
     gone = connection.total_changes() - before - len(old)
-    counted = Counter((queue, state) for _, queue, state in old)
+    counted = Counter((queue, state) for _, queue, state, _ in old)
     rows = [(queue, state, -n) for (queue, state), n in counted.items()]
     connection.executemany(statement("add_queue_count"), rows).fetchall()
     return Pruned(len(old), gone)

@@ -11,8 +11,8 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.sqlite.committing import json_list
-from holdfast.stores.sqlite.rows import events_of, job_of
-from holdfast.stores.sqlite.statements import Row, Value, statement
+from holdfast.stores.sqlite.rows import EventRow, events_of, job_of
+from holdfast.stores.sqlite.statements import Value, statement
 
 SLICE_BYTES = 4 * 1024 * 1024
 
@@ -24,39 +24,43 @@ def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]
 
 
 def list_jobs(
-    connection: apsw.Connection, which: Filter, after: str | None, limit: int
+    connection: apsw.Connection, which: Filter, after: str | None, limit: int, *, newest: bool
 ) -> Page:
-    parked = which.states == (State.DEAD_LETTERED,) and which.owner is None and not which.labels
     parameters: dict[str, Value] = {
-        "after": number(after),
+        "after": _place(after, _BEYOND if newest else 0),
         "queue": which.queue,
         "kind": which.kind,
+        "states": json_list(which.states) if which.states else None,
+        "owner": which.owner,
+        "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
         "limit": limit + 1,
     }
-    if not parked:
-        parameters |= {
-            "states": json_list(which.states) if which.states else None,
-            "owner": which.owner,
-            "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
-        }
-    name = "list_dead_letters" if parked else "list_jobs"
-    found = [job_of(row) for row in connection.execute(statement(name), parameters)]
+    sql = statement("list_jobs_newest" if newest else "list_jobs")
+    if which.states == (State.DEAD_LETTERED,):
+        # Said in so many words, so that the index of dead letters serves, however many others there are.
+        sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
+    found = [job_of(row) for row in connection.execute(sql, parameters)]
     more = len(found) > limit
     return Page(
         tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None
     )
 
 
-def number(cursor: str | None) -> int:
+_BEYOND = 2**62
+
+
+def _place(cursor: str | None, start: int) -> int:
     if cursor is None:
-        return 0
+        return start
     if not cursor.isdecimal():
         raise Invalid(f"{cursor!r} is not a cursor of this store; start without one.")
     return int(cursor)
 
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
-    return {State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))}
+    return {
+        State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))
+    }
 
 
 def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[Event]]:
@@ -68,10 +72,21 @@ def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[
 
 
 def log(
-    connection: apsw.Connection, epoch: int, job_id: str, after: str | None, limit: int
+    connection: apsw.Connection,
+    epoch: int,
+    job_id: str,
+    after: str | None,
+    limit: int,
+    *,
+    output: bool,
 ) -> Slice:
     start = _position(after, epoch)
-    parameters = {"job_id": job_id, "after": start, "limit": limit}
+    parameters: dict[str, Value] = {
+        "job_id": job_id,
+        "after": start,
+        "limit": limit,
+        "output": int(output),
+    }
     return _slice(connection.execute(statement("select_log"), parameters), epoch, start)
 
 
@@ -91,9 +106,7 @@ def _position(cursor: str | None, epoch: int) -> int:
     return int(position)
 
 
-def _slice(
-    rows: Iterable[Row], epoch: int, start: int
-) -> Slice:
+def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:
     """The events of the rows, as far as they fit into memory at once. A batch is never cut."""
     events: list[Event] = []
     size = 0

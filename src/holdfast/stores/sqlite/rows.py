@@ -1,6 +1,7 @@
 """Rows and values: how a job and an event become columns, and columns a job and an event."""
 
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -137,8 +138,15 @@ def touch_row(seq: int, job: Job) -> Row:
     )
 
 
-def job_of(row: Row) -> tuple[int, Job]:
-    """The enqueue sequence and the job of a row of the columns every job query selects."""
+JobRow: TypeAlias = tuple[
+    int, str, str, int, int, int, int, int, int, int, int, int, int | None, str, str
+]
+"""seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token, ready_at,
+created_at, updated_at, ended_at, spec, detail: what every query for jobs selects."""
+
+
+def job_of(row: JobRow) -> tuple[int, Job]:
+    """The enqueue sequence and the job of a row."""
     (
         seq,
         job_id,
@@ -156,21 +164,21 @@ def job_of(row: Row) -> tuple[int, Job]:
         spec,
         detail_text,
     ) = row
-    detail = _detail.decode(detail_text)  # type: ignore[arg-type]
+    detail = _detail.decode(detail_text)
     job = Job(
-        job_id=job_id,  # type: ignore[arg-type]
-        spec=_spec.decode(spec),  # type: ignore[arg-type]
-        state=_STATES[state],  # type: ignore[index]
-        created_at=moment_of(created_at),  # type: ignore[arg-type]
-        updated_at=moment_of(updated_at),  # type: ignore[arg-type]
-        ready_at=moment_of(ready_at),  # type: ignore[arg-type]
-        attempt=attempt,  # type: ignore[arg-type]
-        version=version,  # type: ignore[arg-type]
-        transition_no=transition_no,  # type: ignore[arg-type]
-        failures=failures,  # type: ignore[arg-type]
-        crashes=crashes,  # type: ignore[arg-type]
-        fencing_token=fencing_token,  # type: ignore[arg-type]
-        ended_at=None if ended_at is None else moment_of(ended_at),  # type: ignore[arg-type]
+        job_id=job_id,
+        spec=_spec.decode(spec),
+        state=_STATES[state],
+        created_at=moment_of(created_at),
+        updated_at=moment_of(updated_at),
+        ready_at=moment_of(ready_at),
+        attempt=attempt,
+        version=version,
+        transition_no=transition_no,
+        failures=failures,
+        crashes=crashes,
+        fencing_token=fencing_token,
+        ended_at=None if ended_at is None else moment_of(ended_at),
         lease=detail.lease,
         cancel=detail.cancel,
         deadline_at=detail.deadline_at,
@@ -189,7 +197,7 @@ def job_of(row: Row) -> tuple[int, Job]:
         progress=detail.progress,
         checkpoint=detail.checkpoint,
     )
-    return seq, job  # type: ignore[return-value]
+    return seq, job
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -215,7 +223,7 @@ _BODY_FIELDS = tuple(name for name in Body.__struct_fields__ if name != "attribu
 
 
 def event_row(log_id: int, seq: int | None, event: Event) -> Row:
-    """The parameters of insert_event.sql for a registry event or a fact."""
+    """The parameters of insert_event.sql for a registry event, or (without `seq`) for a fact."""
     return (
         log_id,
         seq,
@@ -234,6 +242,7 @@ def event_row(log_id: int, seq: int | None, event: Event) -> Row:
         stamp(event.occurred_at),
         stamp_maybe(event.received_at),
         event.given_id,
+        None if seq is not None else event.job_id,
         _body_text(event),
     )
 
@@ -275,11 +284,35 @@ def batch_row(log_id: int, seq: int, events: tuple[Event, ...]) -> Row:
         stamp(first.occurred_at),
         stamp_maybe(first.received_at),
         None,
+        None,
         _encoder.encode(lean).decode(),
     )
 
 
-def events_of(row: Row) -> list[Event]:
+EventRow: TypeAlias = tuple[
+    int,
+    str | None,
+    int | None,
+    int | None,
+    str,
+    str,
+    str | None,
+    str | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    str | None,
+    str | None,
+    int,
+    int | None,
+    str | None,
+    str | None,
+]
+"""The columns of insert_event.sql, with the job's id in place of its sequence."""
+
+
+def events_of(row: EventRow) -> list[Event]:
     """The event of a row, or the events of a batch."""
     (
         log_id,
@@ -301,7 +334,7 @@ def events_of(row: Row) -> list[Event]:
         given_id,
         body_text,
     ) = row
-    received = None if received_at is None else moment_of(received_at)  # type: ignore[arg-type]
+    received = None if received_at is None else moment_of(received_at)
     if sequence is not None:
         return [
             replace(
@@ -313,28 +346,28 @@ def events_of(row: Row) -> list[Event]:
                 received_at=received,
                 log_id=log_id,
             )
-            for event in _events.decode(body_text)  # type: ignore[arg-type]
+            for event in _events.decode(body_text or "[]")
         ]
-    body = _body.decode(body_text) if isinstance(body_text, str) else Body()
+    body = Body() if body_text is None else _body.decode(body_text)
     rest = {name: getattr(body, name) for name in _BODY_FIELDS}
     return [
         Event(
-            event_type=event_type,  # type: ignore[arg-type]
+            event_type=event_type,
             event_class=EventClass(event_class),
-            occurred_at=moment_of(occurred_at),  # type: ignore[arg-type]
-            job_id=job_id,  # type: ignore[arg-type]
-            offset=offset,  # type: ignore[arg-type]
-            transition_no=transition_no,  # type: ignore[arg-type]
+            occurred_at=moment_of(occurred_at),
+            job_id=job_id,
+            offset=offset,
+            transition_no=transition_no,
             from_state=None if from_state is None else State(from_state),
             to_state=None if to_state is None else State(to_state),
-            attempt=attempt,  # type: ignore[arg-type]
-            fencing_token=fencing_token,  # type: ignore[arg-type]
-            op_id=op_id,  # type: ignore[arg-type]
-            actor=actor,  # type: ignore[arg-type]
+            attempt=attempt,
+            fencing_token=fencing_token,
+            op_id=op_id,
+            actor=actor,
             received_at=received,
-            given_id=given_id,  # type: ignore[arg-type]
+            given_id=given_id,
             attributes=body.attributes,
-            log_id=log_id,  # type: ignore[arg-type]
+            log_id=log_id,
             **rest,
         )
     ]

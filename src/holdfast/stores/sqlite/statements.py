@@ -4,7 +4,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TypeAlias
 
-Value: TypeAlias = None | int | float | bytes | str
+Value: TypeAlias = int | float | bytes | str | None
 """What a column can hold."""
 
 Row: TypeAlias = tuple[Value, ...]

@@ -8,7 +8,6 @@ from typing import Literal, TypeVar
 
 import apsw
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -124,8 +123,10 @@ class SqliteStore:
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda c: reading.get(c, job_ids))
 
-    async def list_jobs(self, which: Filter, *, after: str | None, limit: int) -> Page:
-        return await self._read(lambda c: reading.list_jobs(c, which, after, limit))
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        return await self._read(lambda c: reading.list_jobs(c, which, after, limit, newest=newest))
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda c: reading.counts(c, queue))
@@ -133,8 +134,12 @@ class SqliteStore:
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda c: reading.histories(c, job_ids))
 
-    async def log(self, job_id: str, *, after: str | None, limit: int) -> Slice:
-        return await self._read(lambda c: reading.log(c, self._epoch, job_id, after, limit))
+    async def log(
+        self, job_id: str, *, after: str | None, limit: int, output: bool = True
+    ) -> Slice:
+        return await self._read(
+            lambda c: reading.log(c, self._epoch, job_id, after, limit, output=output)
+        )
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return await self._read(lambda c: reading.feed(c, self._epoch, after, limit))
@@ -146,7 +151,7 @@ class SqliteStore:
         return self._clock.now()
 
     async def secret(self) -> bytes:
-        assert self._secret is not None  # noqa: S101  # open() has read it
+        assert self._secret is not None  # open() has read it
         return self._secret
 
     async def backup(self, target: str) -> None:
@@ -178,10 +183,11 @@ class SqliteStore:
 
     def _data_version(self) -> Value:
         try:
-            return self._pulse.pragma("data_version")
+            version: Value = self._pulse.pragma("data_version")
         except apsw.Error:
             # A hint only: whoever reads next meets the error where it can be answered.
             return self._seen
+        return version
 
     def describe(self) -> str:
         return (

@@ -7,6 +7,7 @@ from threading import Thread
 from typing import TypeVar
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class ConnectionThread:
@@ -30,9 +31,9 @@ class ConnectionThread:
             try:
                 value = work()
             except BaseException as error:
-                _post(loop, answer, _fail, error)
+                _post(loop, _fail, answer, error)
             else:
-                _post(loop, answer, _succeed, value)
+                _post(loop, _succeed, answer, value)
 
         self._line.put(task)
         return await answer
@@ -44,19 +45,19 @@ class ConnectionThread:
 
 def _post(
     loop: asyncio.AbstractEventLoop,
-    answer: "asyncio.Future[T]",
-    settle: "Callable[[asyncio.Future[T], object], None]",
-    value: object,
+    settle: Callable[[asyncio.Future[T], V], None],
+    answer: asyncio.Future[T],
+    value: V,
 ) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(settle, answer, value)
 
 
-def _succeed(answer: "asyncio.Future[object]", value: object) -> None:
+def _succeed(answer: asyncio.Future[T], value: T) -> None:
     if not answer.done():
         answer.set_result(value)
 
 
-def _fail(answer: "asyncio.Future[object]", error: object) -> None:
-    if not answer.done() and isinstance(error, BaseException):
+def _fail(answer: asyncio.Future[T], error: BaseException) -> None:
+    if not answer.done():
         answer.set_exception(error)

@@ -51,7 +51,8 @@ CREATE TABLE resource (
 ) STRICT, WITHOUT ROWID;
 
 -- One row per registry event, per batch of worker events, per fact. Each row is in one of the three
--- unique indexes, the one its event_id derives from.
+-- unique indexes, the one its event_id derives from. A fact names the job it is about, which need not
+-- exist; the others refer to its row.
 CREATE TABLE event (
     log_id        INTEGER PRIMARY KEY,
     job           INTEGER,
@@ -70,13 +71,14 @@ CREATE TABLE event (
     occurred_at   INTEGER NOT NULL,
     received_at   INTEGER,
     given_id      TEXT,
+    about         TEXT,
     body          TEXT
 ) STRICT;
 
 CREATE UNIQUE INDEX event_chain ON event (job, event_offset) WHERE event_offset IS NOT NULL;
 CREATE UNIQUE INDEX event_worker ON event (job, fencing_token, sequence) WHERE sequence IS NOT NULL;
 CREATE UNIQUE INDEX event_given ON event (given_id) WHERE given_id IS NOT NULL;
-CREATE INDEX event_about ON event (job) WHERE given_id IS NOT NULL;
+CREATE INDEX event_about ON event (about) WHERE given_id IS NOT NULL;
 CREATE INDEX event_claim ON event (op_id) WHERE event_type = 'job_claimed';
 
 CREATE VIEW job_event_log AS
@@ -89,7 +91,7 @@ SELECT
     ) AS event_id,
     event.event_type,
     strftime('%Y-%m-%dT%H:%M:%fZ', event.occurred_at / 1e6, 'unixepoch') AS occurred_at,
-    job.job_id,
+    coalesce(job.job_id, event.about) AS job_id,
     event.body ->> '$.task_id' AS task_id,
     coalesce(event.body ->> '$.execution_id', job.job_id || '#' || event.attempt) AS execution_id,
     coalesce(event.body ->> '$.trace_id', job.detail ->> '$.trace_id') AS trace_id,

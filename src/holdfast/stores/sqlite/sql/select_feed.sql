@@ -1,4 +1,4 @@
-SELECT log_id, job.job_id, event_offset, event.transition_no, event_type, event_class, from_state,
+SELECT log_id, coalesce(job.job_id, event.about), event_offset, event.transition_no, event_type, event_class, from_state,
        to_state, event.attempt, event.fencing_token, sequence, end_sequence, op_id, actor,
        occurred_at, received_at, given_id, body
 FROM event LEFT JOIN job ON job.seq = event.job

@@ -1,1 +1,5 @@
-SELECT seq, queue, state FROM job WHERE ended_at IS NOT NULL AND ended_at < ?1 ORDER BY seq LIMIT ?2
+SELECT seq, queue, state, job_id
+FROM job
+WHERE ended_at IS NOT NULL AND ended_at < ?1
+ORDER BY seq
+LIMIT ?2

@@ -1,0 +1,3 @@
+"""holdfast: the job registry that knows what really happened."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,196 @@
+"""`holdfast dead-letters`: jobs that were given up on, why, and another chance for them."""
+
+from collections.abc import AsyncIterator
+
+import click
+
+from holdfast.cli.documents import job_document, print_json
+from holdfast.cli.options import complete_jobs, job_argument, store_option
+from holdfast.cli.portrait import replays_of, title
+from holdfast.cli.session import actor, run
+from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
+from holdfast.core.catalogue import ReasonCode
+from holdfast.core.errors import Conflict
+from holdfast.core.job import Job
+from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.state import State
+from holdfast.ports import Filter, Registry
+
+_HEADERS = (
+    "JOB",
+    "REASON",
+    "STAGE",
+    "ATTEMPTS",
+    "QUEUE",
+    "ENDED",
+    "REPLAYED",
+    "COMMAND",
+    "LAST ERROR",
+)
+_REASONS = click.Choice([code.value for code in ReasonCode])
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List, show and replay dead letters: jobs that were given up on."""
+
+
+@dead_letters.command("list")
+@click.option("--queue", "-q", help="Only this queue.")
+@click.option("--reason", type=_REASONS, metavar="CODE", help="Only with this reason code.")
+@click.option("--limit", type=click.IntRange(1, PAGE_ITEMS_MAX), default=50, show_default=True)
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+@store_option
+def list_letters(*, queue: str | None, reason: str | None, limit: int, after: str | None) -> None:
+    """List dead letters, oldest job first."""
+    run(lambda registry: _list(registry, queue, reason, limit, after))
+
+
+async def _list(
+    registry: Registry, queue: str | None, reason: str | None, limit: int, after: str | None
+) -> None:
+    page = await registry.list_jobs(_parked(queue), after=after, limit=limit)
+    letters = [job for job in page.jobs if _has(job, reason)]
+    if letters:
+        rows(_HEADERS, [_row(job, await replays_of(registry, job)) for job in letters])
+    elif page.next is None:
+        note("There are no dead letters here. That is good.")
+    if page.next is not None:
+        note(f"There are more: add --after {page.next}")
+
+
+def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
+    letter = job.dead_letter
+    return (
+        job.job_id,
+        letter.reason_code if letter else None,
+        letter.stage if letter else None,
+        str(letter.attempts) if letter else str(job.attempt),
+        job.spec.queue,
+        clock(job.ended_at),
+        "yes" if replays else "no",
+        shorten(title(job), 40),
+        letter.last_error if letter else job.reason,
+    )
+
+
+@dead_letters.command("show")
+@job_argument
+@click.option("--json", "as_json", is_flag=True, help="The whole record as one JSON object.")
+@store_option
+def show_letter(job_id: str, *, as_json: bool) -> None:
+    """Show one dead letter: what somebody needs who opens it months later."""
+    run(lambda registry: _show(registry, job_id, as_json=as_json))
+
+
+async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
+    job = await registry.get(job_id)
+    letter = job.dead_letter
+    if letter is None:
+        raise Conflict(f"Job {job_id} is {job.state}, not a dead letter.", job_id=job_id)
+    if as_json:
+        print_json(job_document(job))
+        return
+    replays = await replays_of(registry, job)
+    facts(
+        [
+            ("Job", job.job_id),
+            ("Command", title(job)),
+            ("Queue", job.spec.queue),
+            ("Reason code", letter.reason_code),
+            ("Last error", letter.last_error),
+            ("Attempts", str(letter.attempts)),
+            ("Last owner", letter.last_owner or "none: nobody held it"),
+            ("Last lease until", clock(letter.last_lease_expires_at) or "none: nobody held it"),
+            ("Correlation", letter.correlation_id),
+            ("Stage", letter.stage),
+            ("Ended", clock(job.ended_at)),
+            ("Replayed as", ", ".join(replays)),
+        ]
+    )
+    if not replays:
+        hint(f"Give it another chance: holdfast dead-letters replay {job_id}")
+
+
+@dead_letters.command("replay")
+@click.argument("job_ids", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+@click.option("--all", "everything", is_flag=True, help="All that were not replayed yet.")
+@click.option("--queue", "-q", help="With --all: only this queue.")
+@click.option("--reason", type=_REASONS, metavar="CODE", help="With --all: only this reason code.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
+@store_option
+def replay_letters(
+    *,
+    job_ids: tuple[str, ...],
+    everything: bool,
+    queue: str | None,
+    reason: str | None,
+    dry_run: bool,
+) -> None:
+    """Run dead letters again, each as a new job; prints old and new id.
+
+    The letters stay where they are, linked to their replays; --all passes over those that have one.
+    """
+    if bool(job_ids) == everything:
+        raise click.UsageError("Name the jobs to replay, or say --all.")
+    if job_ids and (queue or reason):
+        raise click.UsageError("--queue and --reason go with --all.")
+    run(lambda registry: _replay(registry, job_ids, queue, reason, dry_run=dry_run))
+
+
+async def _replay(
+    registry: Registry,
+    job_ids: tuple[str, ...],
+    queue: str | None,
+    reason: str | None,
+    *,
+    dry_run: bool,
+) -> None:
+    done = 0
+    letters = _named(registry, job_ids) if job_ids else _unanswered(registry, queue, reason)
+    async for job in letters:
+        done += 1
+        if dry_run:
+            click.echo(job.job_id)
+        else:
+            new = await registry.replay(job.job_id, actor=actor())
+            click.echo(f"{job.job_id}  {new.job_id}")
+    if dry_run:
+        note(f"Would replay {count(done, 'dead letter')}; nothing was changed.")
+    else:
+        note(f"Replayed {count(done, 'dead letter')}.")
+
+
+async def _named(registry: Registry, job_ids: tuple[str, ...]) -> AsyncIterator[Job]:
+    """Every one is looked at before the first is replayed: one wrong id, and nothing happens."""
+    jobs = [await registry.get(job_id) for job_id in dict.fromkeys(job_ids)]
+    for job in jobs:
+        if job.state is not State.DEAD_LETTERED:
+            raise Conflict(
+                f"Job {job.job_id} is {job.state}, not a dead letter; nothing was replayed.",
+                job_id=job.job_id,
+            )
+    for job in jobs:
+        yield job
+
+
+async def _unanswered(
+    registry: Registry, queue: str | None, reason: str | None
+) -> AsyncIterator[Job]:
+    cursor: str | None = None
+    while True:
+        page = await registry.list_jobs(_parked(queue), after=cursor, limit=100)
+        for job in page.jobs:
+            if _has(job, reason) and not await replays_of(registry, job):
+                yield job
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def _parked(queue: str | None) -> Filter:
+    return Filter(queue=queue, states=(State.DEAD_LETTERED,))
+
+
+def _has(job: Job, reason: str | None) -> bool:
+    return reason is None or (job.dead_letter is not None and job.dead_letter.reason_code == reason)

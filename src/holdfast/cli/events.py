@@ -1,0 +1,89 @@
+"""`holdfast events`: the facts as they were recorded, of one job or of all."""
+
+import click
+import msgspec
+
+from holdfast.cli.documents import event_document, print_json
+from holdfast.cli.options import complete_jobs, store_option
+from holdfast.cli.session import run
+from holdfast.cli.terminal import columns, count, hint, note, shorten
+from holdfast.core.catalogue import EventClass
+from holdfast.core.event import Event
+from holdfast.ports import Registry
+
+_PAGE = 50
+
+
+@click.command()
+@click.argument("job_id", metavar="[JOB]", required=False, shell_complete=complete_jobs)
+@click.option("--after", metavar="CURSOR", help="Go on where a reading ended.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as events come; ends with the job.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; data is base64.")
+@store_option
+def events(job_id: str | None, *, after: str | None, follow: bool, as_json: bool) -> None:
+    """Print the event log of a job, or without JOB that of all jobs, in commit order.
+
+    Registry events have an offset in their job (#3), worker events a sequence in their
+    attempt (2.7).
+    """
+    run(lambda registry: _print(registry, job_id, after, follow=follow, as_json=as_json))
+
+
+async def _print(
+    registry: Registry, job_id: str | None, cursor: str | None, *, follow: bool, as_json: bool
+) -> None:
+    def show(event: Event) -> None:
+        if as_json:
+            print_json(event_document(event), indent=False)
+        else:
+            _print_line(event, with_job=job_id is None)
+
+    while True:
+        if job_id is None:
+            page = await registry.feed(after=cursor, limit=_PAGE)
+        else:
+            page = await registry.log(job_id, after=cursor, limit=_PAGE)
+        for event in page.events:
+            show(event)
+        cursor = page.cursor
+        if len(page.events) < _PAGE:
+            break
+    if not follow:
+        say = note if job_id is None else hint
+        say(f"To read on from here: add --after {cursor}")
+        return
+    async for event in registry.watch(job_id, after=cursor):
+        show(event)
+
+
+def _print_line(event: Event, *, with_job: bool) -> None:
+    at = f"{event.occurred_at:%Y-%m-%dT%H:%M:%S}.{event.occurred_at.microsecond // 1000:03d}Z"
+    job = [(event.job_id or "-", 36)] if with_job else []
+    columns([(at, 24), *job, (_place(event), 6), (event.event_type, 22), (_words(event), 0)])
+
+
+def _place(event: Event) -> str:
+    if event.offset is not None:
+        return f"#{event.offset}"
+    return "-" if event.sequence is None else f"{event.attempt}.{event.sequence}"
+
+
+def _words(event: Event) -> str:
+    """What else there is to say, most telling first."""
+    arrow = f"{event.from_state or 'new'} -> {event.to_state}" if event.to_state else None
+    written = (
+        f"{event.stream}, {count(len(event.data), 'byte')}" if event.data is not None else None
+    )
+    attempt = f"attempt {event.attempt}" if event.attempt and event.sequence is None else None
+    token = (
+        f"token {event.fencing_token}" if event.fencing_token and event.sequence is None else None
+    )
+    by = f"by {event.actor}" if event.actor else None
+    return ", ".join(filter(None, [arrow, written, attempt, token, by, event.reason, _more(event)]))
+
+
+def _more(event: Event) -> str | None:
+    """What a worker or somebody outside added; of our own events everything is said already."""
+    if not event.attributes or event.event_class not in (EventClass.WORKER, EventClass.EXTERNAL):
+        return None
+    return shorten(msgspec.json.encode(event.attributes).decode(), 120)

@@ -1,0 +1,146 @@
+"""`holdfast list`: jobs, page by page."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import click
+
+from holdfast.cli.documents import encode, job_document
+from holdfast.cli.options import Pair, store_option
+from holdfast.cli.portrait import title
+from holdfast.cli.session import run
+from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
+from holdfast.core.job import Job
+from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.state import ENDED, State
+from holdfast.ports import Filter, Page, Registry
+
+ACTIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING, State.AGGREGATING, State.VALIDATING)
+_GROUPS = {"active": ACTIVE, "ended": tuple(state for state in State if state in ENDED)}
+_PIPED = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
+_SEEN = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
+_COMMAND_WIDTH = 40
+
+
+@click.command("list")
+@click.option("--queue", "-q", help="Only this queue.")
+@click.option(
+    "--state",
+    "-s",
+    "states",
+    multiple=True,
+    type=click.Choice([*_GROUPS, *(state.value for state in State)]),
+    metavar="STATE",
+    help="Only this state, or `active`, or `ended`; may be given several times.",
+)
+@click.option("--kind", help="Only this kind of work.")
+@click.option("--owner", help="Only what this worker holds.")
+@click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with it.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_ITEMS_MAX),
+    default=50,
+    show_default=True,
+    help="Page size.",
+)
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+@click.option("--oldest", is_flag=True, help="Oldest first.  [default: newest first]")
+@click.option("--all", "everything", is_flag=True, help="All pages.")
+@click.option("--json", "as_json", is_flag=True, help='{"jobs": [...], "next": CURSOR or null}')
+@store_option
+def list_jobs(
+    *,
+    queue: str | None,
+    states: tuple[str, ...],
+    kind: str | None,
+    owner: str | None,
+    labels: tuple[tuple[str, str], ...],
+    limit: int,
+    after: str | None,
+    oldest: bool,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """List jobs, the newest first."""
+    which = Filter(queue=queue, kind=kind, states=_states(states), owner=owner, labels=dict(labels))
+    show = _show_json if as_json else _show_table
+    size = PAGE_ITEMS_MAX if everything else limit
+
+    async def work(registry: Registry) -> None:
+        async def read(cursor: str | None) -> Page:
+            return await registry.list_jobs(which, after=cursor, limit=size, newest=not oldest)
+
+        await show(registry, which, read, after, everything=everything)
+
+    run(work)
+
+
+def _states(words: Sequence[str]) -> tuple[State, ...]:
+    chosen = [state for word in words for state in _GROUPS.get(word) or (State(word),)]
+    return tuple(dict.fromkeys(chosen))
+
+
+Read: TypeAlias = Callable[[str | None], Awaitable[Page]]
+
+
+async def _show_table(
+    registry: Registry, which: Filter, read: Read, after: str | None, *, everything: bool
+) -> None:
+    page = await read(after)
+    if not page.jobs:
+        note(_nothing(which, after))
+        return
+    now = await registry.now()
+    _print_page(page, now, header=True)
+    while everything and page.next is not None:
+        page = await read(page.next)
+        _print_page(page, now, header=False)
+    if page.next is not None:
+        note(f"There are more: add --after {page.next}")
+
+
+def _print_page(page: Page, now: datetime, *, header: bool) -> None:
+    """For a script every column where it always is; for a person the telling ones on the left."""
+    if on_terminal():
+        rows(_SEEN, [_seen(job, now) for job in page.jobs], header=header)
+    else:
+        rows(_PIPED, [_piped(job) for job in page.jobs], header=header)
+
+
+def _piped(job: Job) -> tuple[str | None, ...]:
+    what = shorten(title(job), _COMMAND_WIDTH)
+    tries, queue, at = str(job.attempt), job.spec.queue, clock(job.created_at)
+    return (job.job_id, job.state, tries, queue, job.owner, at, what, job.reason)
+
+
+def _seen(job: Job, now: datetime) -> tuple[str | None, ...]:
+    what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
+    tries, queue = str(job.attempt), job.spec.queue
+    return (job.job_id, job.state, tries, old, what, queue, job.owner, job.reason)
+
+
+def _nothing(which: Filter, after: str | None) -> str:
+    if after is not None:
+        return "There are no more jobs."
+    if which != Filter():
+        return "No job matches; see them all: holdfast list"
+    return "There are no jobs yet. Make one: holdfast submit -- echo hello"
+
+
+async def _show_json(
+    registry: Registry, which: Filter, read: Read, after: str | None, *, everything: bool
+) -> None:
+    """One object, written page by page, so that a long list takes no memory."""
+    comma = ""
+    click.echo('{"jobs": [', nl=False)
+    while True:
+        page = await read(after)
+        if page.jobs:
+            lines = [f"\n  {encode(job_document(job))}" for job in page.jobs]
+            click.echo(comma + ",".join(lines), nl=False)
+            comma = ","
+        after = page.next
+        if not everything or after is None:
+            break
+    click.echo(f"\n], {encode({'next': after})[1:]}")

@@ -1,0 +1,121 @@
+"""What a job wrote, printed as it was meant: its stdout to ours, its stderr to ours."""
+
+import os
+import sys
+from contextlib import suppress
+from datetime import datetime
+
+from holdfast.cli.safe import Cleaner
+from holdfast.cli.terminal import on_terminal
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.ports import Registry
+
+PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
+
+
+class Output:
+    """Both streams of a job: exact bytes into a pipe or file, safe text onto a terminal."""
+
+    def __init__(
+        self,
+        *,
+        attempt: int | None = None,
+        stream: str | None = None,
+        timestamps: bool = False,
+    ) -> None:
+        self._attempt = attempt
+        self._stream = stream
+        self._timestamps = timestamps
+        self._sinks = {"stdout": _Sink(err=False), "stderr": _Sink(err=True)}
+
+    def show(self, event: Event) -> None:
+        """Print the event if it is output that was asked for."""
+        stream = event.stream or "stdout"
+        if (
+            event.event_type != WorkerEventType.OUTPUT
+            or event.data is None
+            or self._attempt not in (None, event.attempt)
+            or self._stream not in (None, stream)
+        ):
+            return
+        sink = self._sinks["stderr" if stream == "stderr" else "stdout"]
+        sink.write(event.data, event.occurred_at if self._timestamps else None)
+
+    def finish(self) -> None:
+        for sink in self._sinks.values():
+            sink.finish()
+
+
+class _Sink:
+    def __init__(self, *, err: bool) -> None:
+        self._err = err
+        self._cleaner = (
+            Cleaner(colours=not os.environ.get("NO_COLOR")) if on_terminal(err=err) else None
+        )
+        self._at_line_start = True
+
+    def write(self, data: bytes, at: datetime | None) -> None:
+        safe = data if self._cleaner is None else self._cleaner.feed(data).encode()
+        self._put(safe if at is None else self._stamped(safe, at))
+
+    def finish(self) -> None:
+        if self._cleaner is not None:
+            self._put(self._cleaner.finish().encode())
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            stream = (sys.stderr if self._err else sys.stdout).buffer
+            stream.write(data)
+            stream.flush()
+
+    def _stamped(self, data: bytes, at: datetime) -> bytes:
+        """The data with the time before every line that begins in it."""
+        if not data:
+            return data
+        stamp = f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z ".encode()
+        lines = data.split(b"\n")
+        opened = [stamp + line for line in lines[1:-1]]
+        first = stamp + lines[0] if self._at_line_start else lines[0]
+        if len(lines) == 1:
+            self._at_line_start = False
+            return first
+        last = stamp + lines[-1] if lines[-1] else b""
+        self._at_line_start = not lines[-1]
+        return b"\n".join([first, *opened, last])
+
+
+async def print_output(registry: Registry, job_id: str, output: Output) -> None:
+    """Print what is there by now."""
+    try:
+        await _print_pages(registry, job_id, output)
+    finally:
+        _finish(output)
+
+
+async def follow_output(registry: Registry, job_id: str, output: Output) -> Job:
+    """Print what is there and what comes, until the job ends; answers the job."""
+    try:
+        cursor = await _print_pages(registry, job_id, output)
+        async for event in registry.watch(job_id, after=cursor):
+            output.show(event)
+    finally:
+        _finish(output)
+    return await registry.get(job_id)
+
+
+async def _print_pages(registry: Registry, job_id: str, output: Output) -> str:
+    cursor: str | None = None
+    while True:
+        page = await registry.log(job_id, after=cursor, limit=PAGE)
+        for event in page.events:
+            output.show(event)
+        cursor = page.cursor
+        if len(page.events) < PAGE:
+            return cursor
+
+
+def _finish(output: Output) -> None:
+    with suppress(BrokenPipeError):
+        output.finish()

@@ -1,0 +1,157 @@
+"""A job in words: what it runs, how it stands, what came of it."""
+
+import shlex
+from datetime import datetime
+
+import msgspec
+
+from holdfast.cli.terminal import clock
+from holdfast.core.catalogue import EventType
+from holdfast.core.command import decode_command
+from holdfast.core.errors import Invalid
+from holdfast.core.explain import span
+from holdfast.core.job import Job
+from holdfast.core.spec import PRIORITY_DEFAULT
+from holdfast.ports import Registry
+
+Facts = list[tuple[str, str | None]]
+_PAGE = 200
+
+
+def title(job: Job) -> str:
+    """Its name, else its command, else its kind."""
+    return job.spec.name or command_line(job) or job.spec.kind
+
+
+def command_line(job: Job) -> str | None:
+    """The command as one would type it; None for other kinds of work."""
+    if job.spec.kind != "command":
+        return None
+    try:
+        return shlex.join(decode_command(job.spec.payload).argv)
+    except Invalid:
+        return None
+
+
+def portrait(job: Job, now: datetime, *, why: str, replays: list[str]) -> Facts:
+    """Everything worth knowing about one job, in the order people ask for it."""
+    spec = job.spec
+    priority = "" if spec.priority == PRIORITY_DEFAULT else f", priority {spec.priority}"
+    return [
+        ("Job", job.job_id),
+        ("State", f"{job.state}, attempt {job.attempt}"),
+        ("Name", spec.name),
+        ("Command" if command_line(job) else "Kind", command_line(job) or spec.kind),
+        ("Queue", f"{spec.queue}{priority}"),
+        *_ownership(job, now),
+        ("Budget", _budget(job)),
+        ("Progress", _progress(job)),
+        *_times(job, now),
+        *_ending(job),
+        ("Labels", ", ".join(f"{key}={value}" for key, value in sorted(spec.labels.items()))),
+        ("Correlation", job.correlation_id),
+        ("Replay of", spec.replayed_from),
+        ("Replayed as", ", ".join(replays)),
+        ("Why", why),
+    ]
+
+
+def _ownership(job: Job, now: datetime) -> Facts:
+    facts: Facts = [("Lock", job.spec.lock), ("Region", job.spec.region)]
+    if job.lease is None:
+        return [*facts, ("Token", f"{job.fencing_token} (last)" if job.fencing_token else None)]
+    left = job.lease.expires_at - now
+    lapsed = "lapsed: the next claim takes the job"
+    ends = f"ends in {span(left)}" if left.total_seconds() > 0 else lapsed
+    seen = f"last sign of life {span(now - job.lease.heartbeat_at)} ago"
+    asked = (
+        f"requested by {job.cancel.actor} at {clock(job.cancel.requested_at)}"
+        if job.cancel
+        else None
+    )
+    return [
+        *facts,
+        ("Owner", job.owner),
+        ("Token", str(job.fencing_token)),
+        ("Lease", f"{ends}; {seen}{'; suspected lost' * job.lease.suspected}"),
+        ("Cancel", asked),
+    ]
+
+
+def _budget(job: Job) -> str:
+    retry = job.spec.retry
+    return (
+        f"{job.failures} of {retry.max_failures} failures,"
+        f" {job.crashes} of {retry.max_crashes} crashes; then {retry.on_exhausted}"
+    )
+
+
+def _progress(job: Job) -> str | None:
+    if job.progress is None:
+        return None
+    total = f" of {job.progress.total}" if job.progress.total is not None else ""
+    return f"{job.progress.done}{total} {job.progress.message or ''}".strip()
+
+
+def _times(job: Job, now: datetime) -> Facts:
+    by = f" by {job.submitted_by}" if job.submitted_by else ""
+    took = (job.ended_at or now) - job.started_at if job.started_at else None
+    running = f" (for {span(took)})" if took is not None and job.leased else ""
+    after = f" after {span(took)}" if took is not None else ""
+    return [
+        ("Created", f"{clock(job.created_at)}{by}"),
+        ("Ready at", clock(job.ready_at) if job.ready_at > now and not job.ended else None),
+        ("Deadline", clock(job.deadline_at)),
+        ("Started", f"{clock(job.started_at)}{running}" if job.started_at else None),
+        ("Ended", f"{clock(job.ended_at)}{after}" if job.ended_at else None),
+    ]
+
+
+def _ending(job: Job) -> Facts:
+    error = job.error
+    code = exit_code(job)
+    return [
+        ("Exit code", None if code is None else str(code)),
+        (
+            "Error" if job.ended else "Last error",
+            f"{error.code}: {error.message}" if error else None,
+        ),
+        (
+            "Reason",
+            job.reason if job.reason and (not error or job.reason != error.message) else None,
+        ),
+        ("Missing", f"{job.missing_outputs} outputs" if job.missing_outputs else None),
+        ("Result", _result(job)),
+    ]
+
+
+def _result(job: Job) -> str | None:
+    """The result as JSON, unless the exit code has said it already."""
+    if job.result is None or (isinstance(job.result, dict) and job.result.keys() == {"exit_code"}):
+        return None
+    return msgspec.json.encode(job.result).decode()
+
+
+def exit_code(job: Job) -> int | None:
+    """The exit code of the last attempt that reported one."""
+    if job.error is not None:
+        return job.error.exit_code
+    code = job.result.get("exit_code") if isinstance(job.result, dict) else None
+    return code if isinstance(code, int) else None
+
+
+async def replays_of(registry: Registry, job: Job) -> list[str]:
+    """The jobs that this one was run again as: facts in its log."""
+    found: list[str] = []
+    cursor: str | None = None
+    while job.ended:
+        page = await registry.log(job.job_id, after=cursor, limit=_PAGE, output=False)
+        found += [
+            str(event.attributes.get("replayed_as"))
+            for event in page.events
+            if event.event_type == EventType.REPLAYED
+        ]
+        cursor = page.cursor
+        if len(page.events) < _PAGE:
+            break
+    return found

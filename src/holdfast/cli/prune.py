@@ -1,0 +1,44 @@
+"""`holdfast prune`: forget what is old enough."""
+
+import sys
+from datetime import timedelta
+
+import click
+
+from holdfast.cli.durations import Duration
+from holdfast.cli.options import chosen_store, store_option
+from holdfast.cli.safe import plain
+from holdfast.cli.session import run
+from holdfast.cli.terminal import count, on_terminal
+from holdfast.core.explain import span
+
+
+@click.command()
+@click.option(
+    "--older-than", type=Duration(), required=True, help="Remove jobs that ended longer ago."
+)
+@click.option(
+    "--output-older-than",
+    type=Duration(),
+    help="Remove job output older than this, also of jobs that stay.  [default: as --older-than]",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@store_option
+def prune(*, older_than: timedelta, output_older_than: timedelta | None, yes: bool) -> None:
+    """Remove ended jobs with all their events, and old output. There is no way back.
+
+    Jobs that have not ended stay, and what stays can still be verified. On a terminal it asks
+    first.
+
+    \b
+      holdfast prune --older-than 30d --output-older-than 7d
+    """
+    output = older_than if output_older_than is None else output_older_than
+    if not yes and on_terminal() and sys.stdin.isatty():
+        click.confirm(
+            f"Remove from {plain(chosen_store())} all jobs that ended more than"
+            f" {span(older_than)} ago, and output older than {span(output)}?",
+            abort=True,
+        )
+    pruned = run(lambda registry: registry.prune(older_than=older_than, output_older_than=output))
+    click.echo(f"Removed {count(pruned.jobs, 'job')} and {count(pruned.events, 'event')}.")

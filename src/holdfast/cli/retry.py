@@ -1,0 +1,20 @@
+"""`holdfast retry`: run a job that did not succeed again."""
+
+import click
+
+from holdfast.cli.options import job_argument, store_option
+from holdfast.cli.session import actor, run
+from holdfast.cli.terminal import hint
+
+
+@click.command()
+@job_argument
+@store_option
+def retry(job_id: str) -> None:
+    """Run a job that ended without success again, as a new job, and print the new id.
+
+    The old job stays as it is; each of the two names the other in its status.
+    """
+    job = run(lambda registry: registry.replay(job_id, actor=actor()))
+    click.echo(job.job_id)
+    hint(f"Follow it: holdfast logs -f {job.job_id}")

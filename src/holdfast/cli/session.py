@@ -1,0 +1,123 @@
+"""One command's session with a registry: open, do one thing, close; and what to say if it fails."""
+
+import asyncio
+import getpass
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from holdfast.cli.exits import error_exit
+from holdfast.cli.options import chosen_store
+from holdfast.cli.safe import plain
+from holdfast.core.errors import (
+    Conflict,
+    Corrupt,
+    Denied,
+    Exhausted,
+    Fenced,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
+from holdfast.ports import Registry
+from holdfast.sdk.open import open_registry, sqlite_path
+
+T = TypeVar("T")
+
+
+def run(work: Callable[[Registry], Awaitable[T]], *, create: bool = False) -> T:
+    """Do `work` with the chosen registry. Only with `create` may a new store come of it."""
+    return asyncio.run(_session(chosen_store(), work, create=create))
+
+
+async def _session(url: str, work: Callable[[Registry], Awaitable[T]], *, create: bool) -> T:
+    if not create:
+        check_exists(url)
+    registry = await open_registry(url)
+    try:
+        return await work(registry)
+    finally:
+        await registry.close()
+
+
+def check_exists(url: str) -> None:
+    """Raise `NotFound` for a file that is not there: a slip of the pen must make no empty store."""
+    if url.startswith("sqlite:") and not (path := sqlite_path(url)).exists():
+        raise NotFound(f"There is no store at {path.absolute()}.")
+
+
+def actor() -> str:
+    """Who acts, in the characters an id may have."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in many containers
+        name = "unknown"
+    return f"user:{re.sub(r'[^A-Za-z0-9._-]', '_', name)[:100]}"
+
+
+def explain_error(error: Exception) -> int:
+    """Say on stderr what happened and what to do; answers the exit code. Raises what is a bug."""
+    if not isinstance(error, HoldfastError | OSError):
+        raise error
+    message = error.message if isinstance(error, HoldfastError) else str(error)
+    click.echo(f"Error: {plain(message)}", err=True)
+    click.echo(_advice(error), err=True)
+    return error_exit(error)
+
+
+def _advice(error: HoldfastError | OSError) -> str:
+    job = plain(error.job_id) if isinstance(error, HoldfastError) and error.job_id else None
+    match error:
+        case NotFound() if job is not None:
+            return f"Check the id: holdfast list shows the jobs in {plain(chosen_store())}."
+        case NotFound():
+            return (
+                "Go to the folder where it is, name it with --store, or make it with your first"
+                " job: holdfast submit -- echo hello"
+            )
+        case Invalid():
+            return "Correct the request; --help after the command shows what it takes."
+        case Conflict() if job is not None:
+            return f"Look at it as it is now: holdfast status {job}"
+        case Conflict():
+            return "Nothing was changed; --help after the command shows what else it takes."
+        case Unavailable(applied="unknown"):
+            return (
+                "It may or may not have been done: look with holdfast status before you repeat it."
+            )
+        case Unavailable():
+            return "Nothing was changed; see to that, or try again in a moment."
+        case Exhausted():
+            return "Wait a little, then try again."
+        case Denied():
+            return "Ask whoever owns the store for the right to do this."
+        case Corrupt():
+            return (
+                "Stop its workers and keep the damaged store as it is: much of it may be readable."
+            )
+        case Fenced() | HoldfastError():
+            return error.advice
+        case _:
+            return "Check that the path exists and that you may read and write it."
+
+
+def known_jobs() -> list[tuple[str, str]]:
+    """The newest few hundred jobs as (id, state and name): for completion, so never an error."""
+
+    async def first(registry: Registry) -> list[tuple[str, str]]:
+        page = await registry.list_jobs(limit=500, newest=True)
+        return [(j.job_id, f"{j.state} {plain(j.spec.name or j.spec.kind)}") for j in page.jobs]
+
+    try:
+        return run(first)
+    except (HoldfastError, OSError):
+        return []
+
+
+def absolute(path: str | None) -> str:
+    """The folder a command shall run in: this one, unless another is named."""
+    return str(Path(path or ".").absolute())

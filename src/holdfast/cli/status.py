@@ -1,0 +1,80 @@
+"""`holdfast status`: one job, in full."""
+
+import click
+
+from holdfast.cli.documents import job_document, print_json
+from holdfast.cli.exits import outcome_exit
+from holdfast.cli.options import job_argument, store_option
+from holdfast.cli.portrait import Facts, portrait, replays_of
+from holdfast.cli.session import run
+from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.ports import Registry
+
+REFRESH_SECONDS = 2.0
+
+
+@click.command()
+@job_argument
+@click.option("--watch", "-w", is_flag=True, help="Go on until the job ends; exit as it does.")
+@click.option("--json", "as_json", is_flag=True, help="The whole record as one JSON object.")
+@store_option
+def status(job_id: str, *, watch: bool, as_json: bool) -> None:
+    """Show one job: state, attempt, owner, lease, budgets, times, outcome and why."""
+    if watch:
+        job = run(lambda registry: _watch(registry, job_id, as_json=as_json))
+        raise SystemExit(outcome_exit(job))
+    run(lambda registry: _show(registry, job_id, as_json=as_json))
+
+
+async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
+    job = await registry.get(job_id)
+    if as_json:
+        print_json(job_document(job))
+    else:
+        facts(await _portrait(registry, job))
+
+
+async def _portrait(registry: Registry, job: Job) -> Facts:
+    return portrait(
+        job,
+        await registry.now(),
+        why=await registry.why(job.job_id),
+        replays=await replays_of(registry, job),
+    )
+
+
+async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
+    """Refresh in place on a terminal; else one line for every transition, or one JSON object."""
+    if on_terminal() and not as_json:
+        return await _watch_live(registry, job_id)
+    shown = 0
+    async for event in registry.watch(job_id):
+        if event.to_state is None:
+            continue
+        if not as_json:
+            _print_step(event)
+        elif (job := await registry.get(job_id)).version != shown:
+            print_json(job_document(job), indent=False)
+            shown = job.version
+    return await registry.get(job_id)
+
+
+def _print_step(event: Event) -> None:
+    words = event.reason or (f"by {event.actor}" if event.actor else "")
+    at = clock(event.occurred_at) or ""
+    columns([(at, 20), (event.to_state or "", 15), (f"attempt {event.attempt}", 11), (words, 0)])
+
+
+async def _watch_live(registry: Registry, job_id: str) -> Job:
+    from rich.live import Live
+
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            mark = registry.mark()
+            job = await registry.get(job_id)
+            live.update(facts_table(await _portrait(registry, job)), refresh=True)
+            if job.ended:
+                return job
+            await registry.changed(since=mark, timeout=REFRESH_SECONDS)

@@ -1,0 +1,158 @@
+"""`holdfast submit`: queue a command."""
+
+from datetime import datetime, timedelta
+
+import click
+from msgspec.structs import replace
+
+from holdfast.cli.durations import Duration, Instant
+from holdfast.cli.exits import outcome_exit
+from holdfast.cli.options import Pair, chosen_store, store_option
+from holdfast.cli.output import Output, follow_output
+from holdfast.cli.session import absolute, actor, run
+from holdfast.cli.terminal import clock, hint, on_terminal
+from holdfast.core.command import Command, encode_command
+from holdfast.core.job import Job
+from holdfast.core.limits import LEASE_DEFAULT
+from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
+from holdfast.core.spec import PRIORITY_DEFAULT, Spec
+from holdfast.ports import Registry, Request
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("argv", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--queue", "-q", default="default", show_default=True, help="Queue to put it in.")
+@click.option("--name", help="A name for people; the command itself, if none is given.")
+@click.option("--cwd", metavar="DIR", help="Folder to run in.  [default: this one]")
+@click.option("--env", type=Pair(), multiple=True, metavar="K=V", help="Environment variable.")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="Variable to take from the worker's environment; its value is never stored.",
+)
+@click.option("--timeout", type=Duration(), help="Kill an attempt that runs longer.")
+@click.option("--max-failures", type=int, help="Failed attempts before it is over.  [default: 1]")
+@click.option("--max-crashes", type=int, help="Lost workers before it is over.  [default: 5]")
+@click.option(
+    "--on-exhausted",
+    type=click.Choice([policy.value for policy in OnExhausted]),
+    help="How it ends when it is over.  [default: fail]",
+)
+@click.option("--delay", type=Duration(), help="Not before this much time has passed.")
+@click.option("--at", "run_at", type=Instant(), help="Not before this time.")
+@click.option("--ttl", type=Duration(), help="Give up when it has not ended by then.")
+@click.option(
+    "--priority", type=int, default=PRIORITY_DEFAULT, help="0 first … 9 last.  [default: 5]"
+)
+@click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
+@click.option("--region", help="Only workers of this region may take it.")
+@click.option(
+    "--lease", type=Duration(), default=LEASE_DEFAULT, help="Lease length.  [default: 60s]"
+)
+@click.option(
+    "--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by."
+)
+@click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
+@click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
+@click.option("--correlation-id", metavar="ID", help="Ties the job to what caused it.")
+@click.option("--wait", is_flag=True, help="Follow its output; exit as it does.")
+@store_option
+def submit(
+    *,
+    argv: tuple[str, ...],
+    queue: str,
+    name: str | None,
+    cwd: str | None,
+    env: tuple[tuple[str, str], ...],
+    secrets: tuple[str, ...],
+    timeout: timedelta | None,
+    max_failures: int | None,
+    max_crashes: int | None,
+    on_exhausted: str | None,
+    delay: timedelta | None,
+    run_at: datetime | None,
+    ttl: timedelta | None,
+    priority: int,
+    lock: str | None,
+    region: str | None,
+    lease: timedelta,
+    labels: tuple[tuple[str, str], ...],
+    request_id: str | None,
+    job_id: str | None,
+    correlation_id: str | None,
+    wait: bool,
+) -> None:
+    """Queue a command and print the id of its job.
+
+    The command is run as it is, without a shell; for a pipe write: -- sh -c 'a | b'.
+    Durations are written like 30s, 5m, 1.5h or 2d.
+
+    \b
+      holdfast submit -- python train.py --seed 7
+      id=$(holdfast submit --timeout 10m --max-failures 3 -- ./nightly.sh)
+      holdfast submit --wait -- make test
+    """
+    if not argv:
+        raise click.UsageError("There is no command to run; try: holdfast submit -- echo hello")
+    if chosen_store().startswith("memory:"):
+        raise click.UsageError("A memory store ends with this command; nobody could run the job.")
+    command = Command(argv=argv, env=dict(env), cwd=absolute(cwd), secrets=secrets)
+    spec = Spec(
+        payload=encode_command(command),
+        queue=queue,
+        name=name,
+        priority=priority,
+        region=region,
+        lock=lock,
+        lease=lease,
+        timeout=timeout,
+        delay=delay,
+        run_at=run_at,
+        ttl=ttl,
+        retry=_retry(max_failures, max_crashes, on_exhausted),
+        labels=dict(labels),
+    )
+    request = Request(
+        spec=spec, request_id=request_id, job_id=job_id, correlation_id=correlation_id
+    )
+    job = run(lambda registry: _submit(registry, request, wait=wait), create=True)
+    if wait:
+        raise SystemExit(outcome_exit(job))
+
+
+def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> Retry:
+    retry = COMMAND_RETRY
+    if failures is not None:
+        retry = replace(retry, max_failures=failures)
+    if crashes is not None:
+        retry = replace(retry, max_crashes=crashes)
+    return retry if exhausted is None else replace(retry, on_exhausted=OnExhausted(exhausted))
+
+
+async def _submit(registry: Registry, request: Request, *, wait: bool) -> Job:
+    job = await registry.enqueue(request, actor=actor())
+    if not wait:
+        click.echo(job.job_id)
+        hint(await _next_step(registry, job))
+        return job
+    if on_terminal(err=True) and not job.ended:
+        hint(
+            f"Job {job.job_id} waits for a worker; if none runs:"
+            f" holdfast worker -q {job.spec.queue}\nCtrl-C stops waiting, not the job."
+        )
+    return await follow_output(registry, job.job_id, Output())
+
+
+async def _next_step(registry: Registry, job: Job) -> str:
+    if job.ended:
+        return (
+            f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"
+        )
+    if job.ready_at > await registry.now():
+        return f"It waits until {clock(job.ready_at)}. See it: holdfast status {job.job_id}"
+    return (
+        f"Execute it: holdfast worker -q {job.spec.queue}\n"
+        f"Follow it:  holdfast logs -f {job.job_id}"
+    )

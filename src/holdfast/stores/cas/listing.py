@@ -1,0 +1,72 @@
+"""Listing: pages over the index in creation order. The record decides what is shown."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.ports import Filter, Page
+from holdfast.stores.cas import keys
+from holdfast.stores.cas.documents import Held, Shelf
+from holdfast.stores.filters import matches
+
+INDEX_KEYS = 64
+
+
+class Listing:
+    """Reads the record behind every index marker: fine for thousands of jobs, slow for millions."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def page(self, which: Filter, *, after: str | None, limit: int, newest: bool) -> Page:
+        jobs: list[Job] = []
+        cursor = ""
+        rows_in_order = self.walk_back(before=after) if newest else self.walk(after=after)
+        async with aclosing(rows_in_order) as rows:
+            async for key, held in rows:
+                job = held.record
+                if job is None or not matches(job, which):
+                    continue
+                if len(jobs) == limit:
+                    return Page(tuple(jobs), cursor)
+                jobs.append(job)
+                cursor = key.removeprefix(keys.INDEX)
+        return Page(tuple(jobs), None)
+
+    async def counts(self, queue: str | None) -> dict[State, int]:
+        counts: dict[State, int] = {}
+        async with aclosing(self.walk()) as rows:
+            async for _, held in rows:
+                job = held.record
+                if job is not None and (queue is None or job.spec.queue == queue):
+                    counts[job.state] = counts.get(job.state, 0) + 1
+        return counts
+
+    async def walk(self, *, after: str | None = None) -> AsyncGenerator[tuple[str, Held], None]:
+        """Index markers with the documents that were made under them, in creation order."""
+        behind = keys.INDEX + (after or "")
+        objects = self._shelf.objects
+        while names := await objects.list_keys(keys.INDEX, after=behind, limit=INDEX_KEYS):
+            behind = names[-1]
+            for row in await self._rows(names):
+                yield row
+
+    async def walk_back(self, *, before: str | None) -> AsyncGenerator[tuple[str, Held], None]:
+        """The same, newest first. Buckets list forwards only, so this lists all the markers."""
+        names = await self._shelf.objects.list_keys(keys.INDEX)
+        if before is not None:
+            names = [name for name in names if name < keys.INDEX + before]
+        while names:
+            last, names = names[-INDEX_KEYS:], names[:-INDEX_KEYS]
+            for row in await self._rows(last[::-1]):
+                yield row
+
+    async def _rows(self, names: list[str]) -> list[tuple[str, Held]]:
+        parts = [keys.index_parts(name) for name in names]
+        held = await self._shelf.load_many(job_id for _, job_id in parts)
+        return [
+            (name, one)
+            for name, (order, _), one in zip(names, parts, held, strict=True)
+            if one.document is not None and one.document.order == order
+        ]

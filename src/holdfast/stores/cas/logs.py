@@ -1,0 +1,65 @@
+"""A job's log: segments that were spilled, then what is still in the outbox of its document."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
+from holdfast.ports import Slice
+from holdfast.stores.cas.documents import Held, Segment, Shelf, each
+
+
+class Logs:
+    """Reads logs. The document is read first: what has left its outbox by then is in a segment."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def read(self, job_id: str, *, after: str | None, limit: int) -> Slice:
+        if after is not None and not after.isdecimal():
+            raise Invalid(f"{after!r} is not a cursor of a job's log.")
+        last, events = int(after or 0), list[Event]()
+        async with aclosing(self._events(await self._shelf.load(job_id), last)) as found:
+            async for event in found:
+                events.append(event)
+                if len(events) == limit:
+                    break
+        return Slice(tuple(events), str(events[-1].log_id if events else last))
+
+    async def whole(self, held: Held) -> list[Event]:
+        return [event async for event in self._events(held, 0)]
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        return await each(self._history, job_ids)
+
+    async def _history(self, job_id: str) -> list[Event]:
+        events = await self.whole(await self._shelf.load(job_id))
+        return sorted((e for e in events if e.offset is not None), key=lambda e: e.offset or 0)
+
+    async def claimed(self, held: Held, op_id: str) -> bool:
+        """Whether the job was ever claimed under this op_id."""
+        lease = held.record.lease if held.record else None
+        if lease is not None and lease.op_id == op_id:
+            return True
+        return any(
+            event.event_type == EventType.CLAIMED and event.op_id == op_id
+            for event in await self.whole(held)
+        )
+
+    async def _events(self, held: Held, last: int) -> AsyncGenerator[Event, None]:
+        """The events behind log number `last`, each once: segments may overlap."""
+        document = held.document
+        if document is None:
+            return
+        if last < document.spilled:
+            for key in await self._shelf.segments(held.job_id, after=last):
+                found = await self._shelf.fetch(key, Segment)
+                for event in found[0] if found else ():
+                    if (number := event.log_id or 0) > last:
+                        last = number
+                        yield event
+        for entry in document.outbox:
+            if (number := entry.event.log_id or 0) > last:
+                last = number
+                yield entry.event

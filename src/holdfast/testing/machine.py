@@ -1,0 +1,251 @@
+"""One state machine for every store: random commands, the pure core as the model, equal at each step."""
+
+import asyncio
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
+from msgspec.structs import replace
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.event import Event
+from holdfast.core.job import Failure, Job
+from holdfast.core.lifecycle import (
+    Cancel,
+    Change,
+    Claim,
+    Command,
+    Complete,
+    Enqueue,
+    Heartbeat,
+    Outcome,
+    Publish,
+    Refusal,
+    Release,
+    Stopped,
+    Success,
+)
+from holdfast.core.projection import differences, fold
+from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State, advances
+from holdfast.ports import Grant, Ready, Request
+from holdfast.testing.fakes import CountingIds, ManualClock
+from holdfast.testing.model import Model
+from holdfast.testing.world import Opener, World, output
+
+SPECS = st.builds(
+    Spec,
+    queue=st.sampled_from(["default", "default", "default", "other"]),
+    priority=st.sampled_from([5, 5, 0]),
+    lock=st.sampled_from([None, "disk"]),
+    region=st.sampled_from([None, None, None, "eu"]),
+    delay=st.sampled_from([None, timedelta(seconds=20), timedelta(seconds=5)]),
+    ttl=st.sampled_from([None, None, None, timedelta(seconds=100)]),
+    retry=st.builds(
+        Retry,
+        max_failures=st.integers(1, 3),
+        max_crashes=st.integers(1, 3),
+        on_exhausted=st.sampled_from(OnExhausted),
+    ),
+)
+OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
+    [
+        Success(),
+        Success(result={"loss": 0.25}),
+        Failure(message="hiccup"),
+        Failure(message="no such model", retryable=False),
+        Failure(message="killed", exit_code=137, crash=True),
+        Stopped(reason="as asked"),
+    ]
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Set `opener`; run it as a TestCase. Grants stay in use after they are lost: zombies included."""
+
+    opener: ClassVar[Opener]
+    jobs: Bundle[str] = Bundle("jobs")
+    grants: Bundle[Grant] = Bundle("grants")
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        clock, ids = ManualClock(), CountingIds()
+        store = self.runner.run(_awaited(type(self).opener(Path(self.folder.name), clock, ids)))
+        self.world = World(store, clock, ids)
+        self.model = Model()
+        self.ops = 0
+        self.sequence: dict[tuple[str, int], int] = {}
+
+    def teardown(self) -> None:
+        if hasattr(self, "runner"):
+            self.runner.run(self.world.registry.close())
+            self.runner.close()
+            self.folder.cleanup()
+
+    def _op(self) -> str:
+        self.ops += 1
+        return f"op-{self.ops}"
+
+    def _agree(self, got: Job | HoldfastError, expected: Change | Refusal) -> None:
+        """The store answers what the core decides: the same job, or the same refusal."""
+        if isinstance(expected, Refusal):
+            assert isinstance(got, HoldfastError), (got, expected.error)
+            assert (type(got), got.message) == (type(expected.error), expected.error.message)
+            assert got.version == expected.error.version
+        else:
+            assert got == expected.after
+
+    async def _try(self, work: object) -> Job | HoldfastError:
+        try:
+            return await work  # type: ignore[no-any-return, misc]
+        except HoldfastError as error:
+            return error
+
+    def _act(self, job_id: str, command: Command, work: object) -> None:
+        expected = self.model.apply(job_id, command, self.world.clock.now())
+        self._agree(self.runner.run(self._try(work)), expected)
+
+    @rule(target=jobs, specs=st.lists(SPECS, min_size=1, max_size=3))
+    def enqueue(self, specs: list[Spec]) -> object:
+        return multiple(*(self._enqueue(spec) for spec in specs))
+
+    def _enqueue(self, spec: Spec) -> str:
+        job_id = f"job-{len(self.model.jobs) + 1}"
+        command = Enqueue(
+            op_id=job_id, job_id=job_id, spec=spec, actor="user:ana", submitted_by="user:ana"
+        )
+        request = Request(spec=spec, job_id=job_id)
+        self._act(job_id, command, self.world.registry.enqueue(request, actor="user:ana"))
+        return job_id
+
+    @rule(
+        target=grants,
+        owner=st.sampled_from(["w-1", "w-2"]),
+        limit=st.integers(1, 3),
+        region=st.sampled_from([None, "us"]),
+        repeat=st.booleans(),
+    )
+    def claim(self, owner: str, limit: int, region: str | None, repeat: bool) -> object:
+        op_id, now = self._op(), self.world.clock.now()
+        command = Claim(op_id=op_id, owner=owner, actor=f"worker:{owner}", region=region)
+        ready = Ready(queues=("default",), op_id=op_id, limit=limit, region=region)
+        self.model.expire(now)
+        expected: list[Job] = []
+        for job_id in self.model.ready(ready, now):
+            decision = self.model.apply(job_id, command, now)
+            if isinstance(decision, Change):
+                expected.append(decision.after)
+            if len(expected) == limit:
+                break
+        grants: list[Grant] = []
+        for _ in range(1 + repeat):
+            grants = self.runner.run(
+                self.world.registry.claim(
+                    ["default"], owner=owner, limit=limit, op_id=op_id, region=region
+                )
+            )
+            assert [grant.job for grant in grants] == expected
+        return multiple(*grants)
+
+    @rule(grant=grants)
+    def heartbeat(self, grant: Grant) -> None:
+        command = Heartbeat(token=grant.fencing_token, actor=f"worker:{grant.job.owner}")
+        self._act(grant.job_id, command, self.world.registry.heartbeat(grant))
+
+    @rule(grant=grants)
+    def publish(self, grant: Grant) -> None:
+        key = (grant.job_id, grant.fencing_token)
+        self.sequence[key] = self.sequence.get(key, 0) + 1
+        event = output(self.sequence[key], world=self.world)
+        command = Publish(
+            token=grant.fencing_token, actor=f"worker:{grant.job.owner}", events=(event,)
+        )
+        self._act(grant.job_id, command, self.world.registry.publish(grant, [event]))
+
+    @rule(grant=consumes(grants), outcome=OUTCOMES, repeat=st.booleans())
+    def complete(self, grant: Grant, outcome: Outcome, repeat: bool) -> None:
+        op_id = self._op()
+        command = Complete(
+            op_id=op_id,
+            token=grant.fencing_token,
+            actor=f"worker:{grant.job.owner}",
+            outcome=outcome,
+        )
+        complete = self.world.registry.complete
+        self._act(grant.job_id, command, complete(grant, outcome, op_id=op_id))
+        if repeat and (mine := self._mine(grant.job_id, op_id)):
+            again = self.runner.run(complete(grant, outcome, op_id=op_id))
+            assert (again.version, again.state) == (mine[-1].offset, mine[-1].to_state)
+
+    def _mine(self, job_id: str, op_id: str) -> list[Event]:
+        return [event for event in self.model.events[job_id] if event.op_id == op_id]
+
+    @rule(grant=grants, delay=st.sampled_from([None, timedelta(seconds=5)]))
+    def release(self, grant: Grant, delay: timedelta | None) -> None:
+        op_id = self._op()
+        command = Release(
+            op_id=op_id,
+            token=grant.fencing_token,
+            actor=f"worker:{grant.job.owner}",
+            delay=delay,
+        )
+        self._act(
+            grant.job_id, command, self.world.registry.release(grant, op_id=op_id, delay=delay)
+        )
+
+    @rule(job_id=jobs, hard=st.booleans())
+    def cancel(self, job_id: str, hard: bool) -> None:
+        op_id = self._op()
+        command = Cancel(op_id=op_id, actor="user:ana", hard=hard)
+        work = self.world.registry.cancel(job_id, actor="user:ana", op_id=op_id, hard=hard)
+        self._act(job_id, command, work)
+
+    @rule(seconds=st.sampled_from([6, 21, 45, 61, 130]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.clock.advance(seconds)
+
+    @rule()
+    def expire(self) -> None:
+        expected = self.model.expire(self.world.clock.now())
+
+        assert self.runner.run(self.world.registry.expire()) == expected
+
+    @invariant()
+    def store_and_model_are_equal(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        ids = list(self.model.jobs)
+        jobs = self.runner.run(self.world.store.get(ids))
+        histories = self.runner.run(self.world.store.histories(ids))
+        for job_id, job, history in zip(ids, jobs, histories, strict=True):
+            assert job == self.model.jobs[job_id]
+            assert [replace(event, log_id=None) for event in history] == self.model.events[job_id]
+
+    @invariant()
+    def every_job_keeps_the_law(self) -> None:
+        for job_id, events in getattr(self, "model", Model()).events.items():
+            job = self.model.jobs[job_id]
+            assert [event.offset for event in events] == list(range(1, job.version + 1))
+            assert differences(job, fold(reversed([*events, *events]), job_id)) == []
+            steps = [(e.attempt or 0, e.to_state) for e in events if e.to_state is not None]
+            assert all(advances(a, b) for a, b in zip(steps, steps[1:], strict=False))
+            tokens = [e.fencing_token for e in events if e.to_state is State.ASSIGNED]
+            assert tokens == sorted(set(tokens))  # type: ignore[type-var]
+
+
+async def _awaited(work: object) -> object:
+    return await work  # type: ignore[misc]

@@ -1,0 +1,45 @@
+"""The payload of a command job: nothing that a process could not be started with."""
+
+import pytest
+from msgspec import Raw
+
+from holdfast.core.command import Command, check_command, decode_command, encode_command
+from holdfast.core.errors import Invalid
+
+FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
+
+
+def test_a_command_comes_back_from_its_payload() -> None:
+    assert decode_command(encode_command(FULL)) == FULL
+    assert bytes(encode_command(Command(argv=("true",)))) == b'{"argv":["true"]}'
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (Command(argv=()), "no command"),
+        (Command(argv=("",)), "no command"),
+        (Command(argv=("echo", "a\0b")), "NUL"),
+        (Command(argv=("echo",), cwd="a\0"), "NUL"),
+        (Command(argv=("echo",), env={"A": "\0"}), "NUL"),
+        (Command(argv=("echo", "\udcff")), "not UTF-8"),
+        (Command(argv=("echo", "x" * (128 * 1024 + 1))), "bytes"),
+        (Command(argv=("echo",), env={"1A": "x"}), "'1A' is not a name"),
+        (Command(argv=("echo",), env={"A=B": "x"}), "is not a name"),
+        (Command(argv=("echo",), secrets=("A B",)), "is not a name"),
+        (Command(argv=("echo",), secrets=("A\n",)), "is not a name"),
+        (Command(argv=("echo",), env={"B": "", "A": ""}, secrets=("B", "A")), "A is both"),
+    ],
+)
+def test_what_cannot_be_started_is_said(command: Command, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        check_command(command)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"null", b"{}", b'{"argv":"echo"}', b'{"argv":["a"],"x":1}', b"{", b'{"argv":["\xff"]}'],
+)
+def test_a_payload_that_is_no_command_is_invalid(payload: bytes) -> None:
+    with pytest.raises(Invalid, match="not a command"):
+        decode_command(Raw(payload))

@@ -1,0 +1,338 @@
+"""Who may act on a job: every guard of claim, heartbeat, publish and aggregate."""
+
+from datetime import timedelta
+
+import pytest
+from lives import (
+    LATER,
+    NOW,
+    SYNC,
+    WORKER,
+    after,
+    aggregate,
+    cancel,
+    changed,
+    claim,
+    complete,
+    enqueue,
+    heartbeat,
+    job_in,
+    publish,
+    refused,
+    release,
+    said,
+)
+from msgspec.structs import replace
+
+from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
+from holdfast.core.job import Job, Progress, Resource
+from holdfast.core.lifecycle import Change, Expire, Publish, Success
+from holdfast.core.projection import facts, fold
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_grant_starts_the_lease_now_and_raises_the_token() -> None:
+    job = replace(job_in(State.QUEUED), fencing_token=41, published=7, progress=Progress(1))
+
+    granted = changed(job, claim(), LATER).after
+
+    assert granted.lease is not None
+    assert (granted.owner, granted.fencing_token) == ("w", 42)
+    assert granted.lease.granted_at == granted.lease.heartbeat_at == LATER
+    assert granted.lease.expires_at == LATER + timedelta(seconds=60)
+    assert (granted.published, granted.progress, granted.started_at) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (claim(), 60),
+        (claim(lease=timedelta(seconds=7)), 7),
+        (claim(heartbeat_interval=timedelta(seconds=30)), 90),
+        (claim(heartbeat_interval=timedelta(seconds=30), lease=timedelta(seconds=7)), 90),
+    ],
+)
+def test_a_lease_lasts_as_long_as_asked_or_three_heartbeats(command: object, seconds: int) -> None:
+    lease = changed(job_in(State.QUEUED), command).after.lease  # type: ignore[arg-type]
+
+    assert lease is not None
+    assert lease.ttl == timedelta(seconds=seconds)
+    assert lease.expires_at == NOW + lease.ttl
+
+
+@pytest.mark.parametrize("seconds", [0.5, 86_401])
+def test_a_lease_outside_its_limits_is_refused(seconds: float) -> None:
+    span = timedelta(seconds=seconds)
+
+    assert isinstance(refused(job_in(State.QUEUED), claim(lease=span)).error, Invalid)
+    assert isinstance(refused(job_in(State.RUNNING), heartbeat(lease=span)).error, Invalid)
+
+
+@pytest.mark.parametrize("interval", [timedelta.max, timedelta(seconds=-30), timedelta(hours=9)])
+def test_a_heartbeat_interval_outside_its_limits_is_refused(interval: timedelta) -> None:
+    refusal = refused(job_in(State.QUEUED), claim(heartbeat_interval=interval))
+
+    assert isinstance(refusal.error, Invalid)
+
+
+def test_no_lease_outlives_the_deadline() -> None:
+    job = after(enqueue(Spec(ttl=timedelta(seconds=100))))
+
+    granted = changed(job, claim(), NOW + 70 * SECOND).after
+    beaten = changed(granted, heartbeat(), NOW + 80 * SECOND).after
+
+    assert granted.lease is not None
+    assert beaten.lease is not None
+    assert granted.lease.expires_at == beaten.lease.expires_at == NOW + 100 * SECOND
+
+
+def test_no_lease_is_granted_or_renewed_at_the_deadline() -> None:
+    job = after(enqueue(Spec(ttl=60 * SECOND)))
+    granted = changed(job, claim()).after
+
+    assert "deadline" in refused(job, claim(), NOW + 60 * SECOND).error.message
+    assert isinstance(refused(granted, heartbeat(), NOW + 60 * SECOND).error, Fenced)
+
+
+def test_a_claim_of_nothing_finds_nothing() -> None:
+    assert isinstance(refused(None, claim()).error, NotFound)
+
+
+def test_the_same_op_gets_the_same_grant_and_another_is_told_the_owner() -> None:
+    job = job_in(State.ASSIGNED)
+
+    again = changed(job, claim())
+    other = refused(job, claim("op-2"))
+
+    assert again.before is again.after is job
+    assert other.error.message == "Job owned by w."
+    assert isinstance(other.error, Conflict)
+
+
+def test_a_job_is_not_claimable_before_its_time() -> None:
+    job = after(enqueue(Spec(delay=5 * SECOND)))
+
+    assert "not ready before" in refused(job, claim(), NOW + 4.999 * SECOND).error.message
+    assert changed(job, claim(), NOW + 5 * SECOND).after.state is State.ASSIGNED
+
+
+@pytest.mark.parametrize(
+    ("spec", "where", "taken"),
+    [
+        (Spec(region="us-east-1"), {"region": "eu-west"}, False),
+        (Spec(region="us-east-1"), {"region": "us-east-1"}, True),
+        (Spec(region="us-east-1"), {}, True),
+        (Spec(), {"region": "eu-west"}, True),
+        (Spec(executor="k8s"), {}, False),
+        (Spec(executor="k8s"), {"executor": "dask"}, False),
+        (Spec(executor="k8s"), {"executor": "k8s"}, True),
+        (Spec(), {"executor": "k8s"}, False),
+    ],
+)
+def test_region_and_executor_decide_who_may_claim(
+    spec: Spec, where: dict[str, str], taken: bool
+) -> None:
+    job = after(enqueue(spec))
+
+    if taken:
+        assert changed(job, claim(**where)).after.owner == "w"
+    else:
+        assert isinstance(refused(job, claim(**where)).error, Conflict)
+
+
+def test_a_locked_resource_is_granted_to_one_and_counts_its_own_tokens() -> None:
+    job = after(enqueue(Spec(lock="disk")))
+
+    held = refused(job, claim(), resource=Resource("disk", 8, "job-0"))
+    granted = changed(job, claim(), resource=Resource("disk", 8, None))
+
+    assert held.error.message == "Resource disk is locked by job job-0."
+    assert granted.resource == Resource("disk", 9, "job-1")
+    assert granted.after.fencing_token == 9
+    assert granted.events[0].attributes == {"lock": "disk"}
+
+
+def test_a_lock_never_lowers_the_token_of_a_job() -> None:
+    job = replace(after(enqueue(Spec(lock="disk"))), fencing_token=20)
+
+    granted = changed(job, claim(), resource=Resource("disk", 8, None))
+
+    assert granted.resource == Resource("disk", 21, "job-1")
+
+
+def test_the_lock_goes_with_the_lease_but_not_with_somebody_elses() -> None:
+    job = changed(after(enqueue(Spec(lock="disk"))), claim(), resource=Resource("disk")).after
+
+    freed = changed(job, complete(Success()), resource=Resource("disk", 1, "job-1"))
+    other = changed(job, complete(Success()), resource=Resource("disk", 2, "job-2"))
+
+    assert freed.resource == Resource("disk", 1, None)
+    assert other.resource == Resource("disk", 2, "job-2")
+
+
+def test_a_lapsed_lease_is_taken_over_in_one_write_of_two_events() -> None:
+    job = job_in(State.RUNNING)
+
+    taken = changed(job, claim("op-2"), LATER)
+
+    assert [e.event_type for e in taken.events] == ["job_requeued", "job_claimed"]
+    assert [e.actor for e in taken.events] == ["system:expire", WORKER]
+    assert [e.op_id for e in taken.events] == ["expire:3", "op-2"]
+    assert (taken.after.attempt, taken.after.crashes, taken.after.fencing_token) == (2, 1, 2)
+
+
+def test_a_lease_is_not_taken_one_moment_early() -> None:
+    job = job_in(State.RUNNING)
+
+    early = refused(job, claim("op-2"), NOW + timedelta(seconds=59, microseconds=999_999))
+
+    assert early.error.message == "Job owned by w."
+    assert isinstance(changed(job, claim("op-2"), NOW + 60 * SECOND), Change)
+
+
+def test_a_lapsed_lease_with_a_cancel_request_is_not_granted_again() -> None:
+    job = changed(job_in(State.RUNNING), cancel()).after
+
+    refusal = refused(job, claim("op-2"), LATER)
+
+    assert refusal.error.message == "Job is cancelled; only a queued job can be claimed."
+    assert refusal.error.version == job.version
+
+
+def test_a_claim_on_behalf_of_an_executor_folds_to_its_owner() -> None:
+    made = changed(None, enqueue())
+
+    granted = changed(made.after, claim(actor=SYNC))
+
+    assert fold((*made.events, *granted.events), "job-1").job == facts(granted.after)
+
+
+def test_the_first_sign_of_life_starts_and_later_ones_write_no_event() -> None:
+    first = changed(job_in(State.ASSIGNED), heartbeat())
+    second = changed(
+        first.after, heartbeat(progress=Progress(3, 8), checkpoint={"epoch": 3}), LATER
+    )
+
+    assert [event.event_type for event in first.events] == ["job_started"]
+    assert (first.after.started_at, first.before) == (NOW, job_in(State.ASSIGNED))
+    assert second.events == ()
+    assert second.after.version == first.after.version
+    assert second.after.lease is not None
+    assert second.after.lease.heartbeat_at == LATER
+    assert second.after.lease.expires_at == LATER + 60 * SECOND
+    assert (second.after.progress, second.after.checkpoint) == (Progress(3, 8), {"epoch": 3})
+    assert second.after.heartbeats == 2
+
+
+def test_a_heartbeat_may_change_the_length_of_the_lease_for_good() -> None:
+    longer = changed(job_in(State.RUNNING), heartbeat(lease=300 * SECOND)).after
+    again = changed(longer, heartbeat(), LATER).after
+
+    assert longer.lease is not None
+    assert again.lease is not None
+    assert longer.lease.expires_at == NOW + 300 * SECOND
+    assert again.lease.expires_at == LATER + 300 * SECOND
+
+
+def test_a_heartbeat_without_progress_keeps_the_last_one() -> None:
+    told = changed(job_in(State.RUNNING), heartbeat(progress=Progress(3), checkpoint=[1])).after
+
+    silent = changed(told, heartbeat(), LATER).after
+
+    assert (silent.progress, silent.checkpoint) == (Progress(3), [1])
+
+
+@pytest.mark.parametrize("empty", [0, {}, [], "", False])
+def test_an_empty_checkpoint_replaces_the_one_before(empty: object) -> None:
+    told = changed(job_in(State.RUNNING), heartbeat(checkpoint={"epoch": 3})).after
+
+    reset = changed(told, heartbeat(checkpoint=empty)).after
+
+    assert reset.checkpoint == empty
+
+
+@pytest.mark.parametrize("seconds", [30, 61, 3600])
+def test_a_lapsed_lease_still_holds_while_nobody_took_it(seconds: int) -> None:
+    beaten = changed(job_in(State.RUNNING), heartbeat(), NOW + seconds * SECOND)
+
+    assert beaten.after.lease is not None
+    assert beaten.after.lease.expires_at == NOW + (seconds + 60) * SECOND
+
+
+def test_a_refused_owner_is_recorded_once_per_token_and_verb() -> None:
+    job = replace(job_in(State.RUNNING), fencing_token=43)
+
+    beats = [refused(job, heartbeat(42), NOW + n * SECOND).facts[0] for n in range(3)]
+    ended = refused(job, complete(Success(), 42)).facts[0]
+
+    assert {fact.event_id for fact in beats} == {"job-1/stale_write_rejected/42/heartbeat"}
+    assert ended.event_id == "job-1/stale_write_rejected/42/complete"
+    assert "under token 43" in (ended.reason or "")
+    assert (ended.fencing_token, ended.offset) == (42, None)
+
+
+def test_published_events_are_stamped_with_the_grant() -> None:
+    told = replace(said(1, data=b"hi"), job_id="another", attempt=9, fencing_token=9, actor="x")
+
+    change = changed(job_in(State.ASSIGNED), Publish(token=1, actor=WORKER, events=(told,)), LATER)
+
+    [event] = change.published
+    assert (event.job_id, event.attempt, event.fencing_token) == ("job-1", 1, 1)
+    assert (event.actor, event.received_at, event.data) == (WORKER, LATER, b"hi")
+    assert event.event_id == "job-1/1.1.1"
+    assert [e.event_type for e in change.events] == ["job_started"]
+    assert change.after.published == 1
+
+
+def test_sequences_rise_over_the_whole_attempt_and_start_again_in_the_next() -> None:
+    told = changed(job_in(State.RUNNING), publish(1, 2, 5)).after
+    batch = Publish(token=1, actor=WORKER, events=(said(6, end_sequence=9),))
+
+    again = refused(told, publish(5))
+    wide = changed(told, batch).after
+    fresh = changed(changed(told, release()).after, claim("op-2")).after
+
+    assert "Sequence 5 comes after 5" in again.error.message
+    assert isinstance(again.error, Invalid)
+    assert wide.published == 9
+    assert isinstance(refused(wide, publish(9)).error, Invalid)
+    assert changed(fresh, publish(1, token=2)).after.published == 1
+
+
+def test_publishing_does_not_renew_the_lease() -> None:
+    job = job_in(State.RUNNING)
+
+    assert changed(job, publish(1), NOW + 30 * SECOND).after.lease == job.lease
+
+
+def test_aggregating_starts_first_and_a_repeat_changes_nothing() -> None:
+    change = changed(job_in(State.ASSIGNED), aggregate())
+
+    assert [e.event_type for e in change.events] == ["job_started", "job_aggregating"]
+    assert change.after.started_at == NOW
+    assert changed(change.after, aggregate()).after is change.after
+
+
+def test_two_missed_heartbeats_are_said_once_and_take_nothing() -> None:
+    job = changed(job_in(State.QUEUED), claim(heartbeat_interval=30 * SECOND)).after
+
+    early = changed(job, Expire(), NOW + 59 * SECOND)
+    suspected = changed(job, Expire(), NOW + 60 * SECOND)
+    again = changed(suspected.after, Expire(), NOW + 89 * SECOND)
+    beaten = changed(suspected.after, heartbeat(), NOW + 70 * SECOND).after
+    lost = changed(suspected.after, Expire(), NOW + 90 * SECOND)
+
+    assert early.after is job
+    assert [fact.event_type for fact in suspected.facts] == ["job_orphan_suspected"]
+    assert (suspected.events, suspected.after.version) == ((), job.version)
+    assert _suspected(suspected.after)
+    assert again.after is suspected.after
+    assert not _suspected(beaten)
+    assert lost.events[0].attributes["cause"] == "orphaned"
+
+
+def _suspected(job: Job) -> bool:
+    return job.lease is not None and job.lease.suspected

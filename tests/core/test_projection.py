@@ -1,0 +1,163 @@
+"""The fold: what counts, what is passed by, and what it reports on the way."""
+
+from datetime import timedelta
+
+import pytest
+from lives import NOW, TRANSIENT, cancel, changed, claim, complete, enqueue, heartbeat, said
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Command, Success
+from holdfast.core.projection import Folded, differences, facts, fold
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+
+
+def lived(*commands: Command) -> tuple[Job, list[Event]]:
+    """A job and its log, numbered as a store would."""
+    job: Job | None = None
+    log: list[Event] = []
+    for command in commands:
+        change = changed(job, command)
+        job, log = change.after, log + list(change.events)
+    assert job is not None
+    return job, [replace(event, log_id=n) for n, event in enumerate(log, start=1)]
+
+
+DONE = (enqueue(), claim(), heartbeat(), complete(Success(result=42)))
+
+
+def test_no_events_fold_to_nothing() -> None:
+    projection = fold([], "job-1")
+
+    assert projection.job == Folded()
+    assert (projection.late, projection.gaps, projection.duplicates) == ((), (), 0)
+
+
+def test_a_whole_log_folds_to_the_job_and_has_nothing_to_report() -> None:
+    job, log = lived(*DONE)
+
+    projection = fold(log, "job-1")
+
+    assert projection.job == facts(job)
+    assert differences(job, projection) == []
+    assert (projection.late, projection.illegal, projection.gaps) == ((), (), ())
+
+
+def test_order_and_repeats_mean_nothing_and_repeats_are_counted() -> None:
+    job, log = lived(enqueue(Spec(lock="disk")), claim(), cancel())
+
+    projection = fold([*reversed(log), *log, log[0]], "job-1")
+
+    assert projection.job == facts(job)
+    assert projection.job.lock == "disk"
+    assert projection.job.cancel_requested
+    assert projection.duplicates == 4
+
+
+def test_events_of_others_and_of_none_are_passed_by() -> None:
+    job, log = lived(*DONE)
+    strangers = [replace(log[1], job_id="job-2"), replace(log[1], job_id=None, given_id="e-1")]
+
+    projection = fold([*strangers, *log], "job-1")
+
+    assert projection.job == facts(job)
+    assert projection.duplicates == 0
+
+
+def test_what_comes_after_the_end_is_listed_and_not_applied() -> None:
+    job, log = lived(*DONE)
+    late = [
+        replace(said(1), job_id="job-1", log_id=90),
+        replace(log[1], offset=5, log_id=91),
+        replace(said(2), job_id="job-1", log_id=92),
+    ]
+    early = replace(said(3), job_id="job-1", log_id=1)
+
+    projection = fold([early, *late, *log, late[0]], "job-1")
+
+    assert projection.job == facts(job)
+    assert [event.log_id for event in projection.late] == [91, 90, 92]
+    assert projection.duplicates == 1
+
+
+def test_worker_events_without_a_place_in_the_log_are_not_called_late() -> None:
+    _, log = lived(*DONE)
+
+    projection = fold([replace(said(1), job_id="job-1"), *log], "job-1")
+
+    assert projection.late == ()
+
+
+def test_a_missing_event_is_a_gap_and_what_hangs_on_it_is_illegal() -> None:
+    job, log = lived(*DONE)
+    holed = [event for event in log if event.offset != 2]
+
+    projection = fold(holed, "job-1")
+
+    assert projection.gaps == (2,)
+    assert [event.event_type for event in projection.illegal] == ["job_started", "job_succeeded"]
+    found = {difference.field for difference in differences(job, projection)}
+    assert {"state", "version", "gaps", "illegal"} <= found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"event_type": EventType.AGGREGATING},
+        {"from_state": State.PENDING},
+        {"to_state": None},
+        {"to_state": State.VALIDATING},
+    ],
+)
+def test_an_arrow_that_is_not_in_the_table_is_not_applied(change: dict[str, object]) -> None:
+    _, log = lived(*DONE[:3])
+
+    projection = fold([*log[:2], replace(log[2], **change)], "job-1")
+
+    assert projection.job.state is State.ASSIGNED
+    assert [event.offset for event in projection.illegal] == [3]
+
+
+def test_facts_with_an_offset_of_their_own_do_not_count() -> None:
+    job, log = lived(*DONE)
+    fact = replace(log[0], offset=9, event_class=EventClass.FACT, given_id="job-1/seen")
+
+    assert fold([fact, *log], "job-1").job == facts(job)
+
+
+def test_budgets_error_and_dead_letter_come_from_the_events() -> None:
+    job, log = lived(enqueue(Spec(retry=Retry(max_failures=1))), claim(), complete(TRANSIENT))
+
+    folded = fold(log, "job-1").job
+
+    assert folded == facts(job)
+    assert folded.failures == 1
+    assert isinstance(folded.dead_letter, dict)
+    assert folded.dead_letter["last_lease_expires_at"] == "2026-01-01T00:01:00Z"
+
+
+@pytest.mark.parametrize("nonsense", ["many", None, [1]])
+def test_nonsense_in_attributes_is_not_taken_for_a_number_or_a_text(nonsense: object) -> None:
+    _, log = lived(*DONE[:2])
+    odd = {"failures": nonsense, "crashes": nonsense, "lock": nonsense, "missing": nonsense}
+
+    folded = fold([log[0], replace(log[1], attributes=odd)], "job-1").job
+
+    assert (folded.failures, folded.crashes, folded.missing_outputs) == (0, 0, 0)
+    assert folded.lock == ("many" if nonsense == "many" else None)
+
+
+def test_every_field_that_differs_is_named() -> None:
+    job, log = lived(*DONE)
+    tampered = replace(job, attempt=7, result=43, updated_at=NOW + timedelta(days=1))
+
+    found = differences(tampered, fold(log, "job-1"))
+
+    assert [(d.field, d.stored, d.derived) for d in found] == [
+        ("attempt", 7, 1),
+        ("result", 43, 42),
+    ]

@@ -1,0 +1,55 @@
+"""Task tokens: only what we sealed is unsealed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.errors import Invalid, NotFound
+from holdfast.core.task_token import Claimed, seal, unseal
+
+KEY = b"k" * 32
+GRANT = Claimed("job-1", 2, 43)
+
+grants = st.builds(
+    Claimed,
+    st.from_regex(r"[A-Za-z0-9._:-]{1,128}", fullmatch=True),
+    st.integers(1, 10**6),
+    st.integers(1, 2**63),
+)
+
+
+@settings(deadline=None, derandomize=True)
+@given(grant=grants, key=st.binary(min_size=32, max_size=32))
+def test_a_sealed_grant_comes_back_and_is_always_the_same(grant: Claimed, key: bytes) -> None:
+    token = seal(key, grant)
+
+    assert unseal(key, token) == grant
+    assert seal(key, grant) == token
+    assert "=" not in token
+
+
+@settings(deadline=None, derandomize=True)
+@given(place=st.integers(0, 10**6), letter=st.sampled_from("AZaz09-_"))
+def test_a_token_with_another_letter_is_unknown_or_the_same_grant(place: int, letter: str) -> None:
+    token = seal(KEY, GRANT)
+    place %= len(token)
+    forged = token[:place] + letter + token[place + 1 :]
+
+    try:
+        assert unseal(KEY, forged) == GRANT
+    except NotFound:
+        assert forged != token
+
+
+@pytest.mark.parametrize("token", ["", "x" * 513])
+def test_an_empty_or_oversized_token_is_invalid(token: str) -> None:
+    with pytest.raises(Invalid):
+        unseal(KEY, token)
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "xxxx", "not base64!", "ä", "\udcff", "A" * 512, seal(b"z" * 32, GRANT)]
+)
+def test_a_token_we_never_made_is_not_found(token: str) -> None:
+    with pytest.raises(NotFound):
+        unseal(KEY, token)

@@ -1,0 +1,196 @@
+"""The line: concurrent calls share commits, nobody waits for a timer, a failure stays in its batch."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from stages import breathe, counted, counted_store
+
+from conftest import Run
+from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
+from holdfast.core.job import Failure, Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.testing.world import World, open_world, play
+
+
+class TimerlessLoop(asyncio.SelectorEventLoop):
+    """An event loop in which nobody can wait for time to pass."""
+
+    def call_at(self, *args: object, **more: object) -> asyncio.TimerHandle:
+        raise AssertionError("somebody waits for a timer")
+
+
+def test_concurrent_calls_share_one_commit(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        jobs = await asyncio.gather(*(world.enqueue(f"job-{n}") for n in range(64)))
+
+        assert counted(world).commits == [64]
+        assert [job.job_id for job in jobs] == [f"job-{n}" for n in range(64)]
+
+    play(counted_store, tmp_path, body)
+
+
+def test_calls_that_arrive_during_a_commit_go_together_in_the_next(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        store = counted(world)
+        store.gate.clear()
+        first = asyncio.create_task(world.enqueue("first"))
+        await breathe()
+        rest = [asyncio.create_task(world.enqueue(f"job-{n}")) for n in range(64)]
+        await breathe()
+
+        store.gate.set()
+        await asyncio.gather(first, *rest)
+
+        assert store.commits == [1, 64]
+
+    play(counted_store, tmp_path, body)
+
+
+def test_an_idle_line_adds_no_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_world(counted_store, tmp_path) as world:
+            for n in range(3):
+                await world.enqueue(f"job-{n}")
+                await world.claim()
+
+            assert counted(world).commits == [1, 2, 1, 2, 1, 2]  # a claim brings its sweep
+
+    with asyncio.Runner(loop_factory=TimerlessLoop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize(
+    ("size", "commits"), [(1000, [1000]), (1001, [1000, 1]), (2500, [1000, 1000, 500])]
+)
+def test_a_commit_has_at_most_a_thousand_works(
+    tmp_path: Path, size: int, commits: list[int]
+) -> None:
+    async def body(world: World) -> None:
+        await asyncio.gather(*(world.enqueue() for _ in range(size)))
+        alone = list(counted(world).commits)
+        requests = [Request(spec=Spec()) for _ in range(size)]
+        jobs = await world.registry.enqueue_many(requests, actor="user:ana")
+
+        assert alone == commits
+        assert counted(world).commits == commits * 2
+        assert len({job.job_id for job in jobs}) == size
+
+    play(counted_store, tmp_path, body)
+
+
+def test_a_claim_counts_for_as_many_as_it_may_take(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        claims = (world.registry.claim(["default"], owner="w", limit=600) for _ in range(2))
+
+        await asyncio.gather(*claims)
+
+        assert counted(world).commits == [2, 1]
+
+    play(counted_store, tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("failure", "applied"),
+    [
+        (Unavailable("the disk is full"), "no"),
+        (Exhausted("too much"), None),
+        (RuntimeError("a bug in a driver"), "unknown"),
+    ],
+)
+def test_a_failing_store_fails_exactly_the_calls_of_that_batch(
+    tmp_path: Path, failure: Exception, applied: str | None
+) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("before")
+        counted(world).failure = failure
+        names = [f"lost-{n}" for n in range(8)]
+
+        answers = await asyncio.gather(
+            *(world.enqueue(name) for name in names), return_exceptions=True
+        )
+        later = await world.enqueue("after")
+
+        assert all(isinstance(answer, HoldfastError) for answer in answers)
+        assert {getattr(answer, "applied", None) for answer in answers} == {applied}
+        assert failure in (answers[0], getattr(answers[0], "__cause__", None))
+        assert await world.registry.get_many(names) == [None] * 8
+        assert later.state == "queued"
+        assert counted(world).commits == [1, 8, 1]
+
+    play(counted_store, tmp_path, body)
+
+
+@pytest.mark.parametrize("failure", [None, Unavailable("gone")])
+def test_a_caller_that_gave_up_disturbs_nobody(tmp_path: Path, failure: Unavailable | None) -> None:
+    async def body(world: World) -> None:
+        store = counted(world)
+        store.gate.clear()
+        store.failure = failure
+        tasks = [asyncio.create_task(world.enqueue(f"job-{n}")) for n in range(3)]
+        await breathe()
+
+        tasks[1].cancel()
+        await breathe()
+        store.gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert isinstance(answers[1], asyncio.CancelledError)
+        expected = Job if failure is None else Unavailable
+        assert isinstance(answers[0], expected)
+        assert isinstance(answers[2], expected)
+
+    play(counted_store, tmp_path, body)
+
+
+def test_closing_lets_everything_that_waits_be_committed(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        store = counted(world)
+        store.gate.clear()
+        task = asyncio.create_task(world.enqueue("job-1"))
+        await breathe()
+        closing = asyncio.create_task(world.registry.close())
+        await breathe()
+        assert not closing.done()
+
+        store.gate.set()
+        await closing
+
+        assert (await task).job_id == "job-1"
+
+    play(counted_store, tmp_path, body)
+
+
+def test_the_tally_counts_events_conflicts_and_refusals(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        await world.registry.heartbeat(grant)
+        await world.registry.complete(grant, Success())
+        with pytest.raises(HoldfastError):
+            await world.registry.heartbeat(grant)
+
+        tally = world.registry.tally
+        assert tally["job_queued"] == tally["job_claimed"] == tally["job_succeeded"] == 1
+        assert tally["lease_renewals"] == 1
+        assert tally["fenced"] == 1
+
+    play(counted_store, tmp_path, body)
+
+
+def test_one_callers_bad_words_do_not_fail_the_calls_beside_it(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        bad = Failure(message="cannot open 'r\udce9sum\udce9.txt'")
+
+        _, made = await asyncio.gather(
+            world.registry.complete(grant, bad), world.enqueue("beside"), return_exceptions=True
+        )
+
+        assert isinstance(made, Job), made
+        assert (await world.registry.get("job-1")).failures == 1
+
+    run(body)

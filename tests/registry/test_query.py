@@ -1,0 +1,280 @@
+"""Reading: pages, logs, counts, reasons, and what a registry says of itself."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from stages import breathe
+
+from conftest import Run
+from holdfast.core.errors import Conflict, Denied, Invalid, NotFound
+from holdfast.core.lifecycle import Success
+from holdfast.core.naming import derived_id
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Filter, Request
+from holdfast.testing.world import World, output
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+def test_a_page_has_from_one_to_a_thousand_items(run: Run, limit: int) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        for page in (
+            world.registry.list_jobs(limit=limit),
+            world.registry.log("job-1", limit=limit),
+            world.registry.feed(limit=limit),
+        ):
+            with pytest.raises(Invalid, match="page"):
+                await page
+
+    run(body)
+
+
+def test_what_is_not_there_is_not_found(run: Run) -> None:
+    async def body(world: World) -> None:
+        for read in (
+            world.registry.get("nobody"),
+            world.registry.history("nobody"),
+            world.registry.log("nobody"),
+            world.registry.why("nobody"),
+            world.registry.acquire("nobody", owner="w"),
+            world.registry.cancel("nobody", actor="user:ana"),
+            world.registry.replay("nobody", actor="user:ana"),
+        ):
+            with pytest.raises(NotFound) as caught:
+                await read
+            assert caught.value.job_id == "nobody"
+
+    run(body)
+
+
+def test_why_counts_the_others_and_names_the_holder_of_the_lock(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("one", lock="disk")
+        assert "and waits for a worker on queue default. " in await world.registry.why("one")
+        await world.enqueue("two", lock="disk")
+        await world.enqueue("three")
+        await world.registry.acquire("one", owner="w")
+
+        assert "worker-" not in await world.registry.why("one")
+        assert "held by job one" in await world.registry.why("two")
+        assert "beside 1 other job." in await world.registry.why("three")
+
+    run(body)
+
+
+def test_reading_many_keeps_the_order_asked_for(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("a")
+        await world.enqueue("b", queue="other")
+
+        jobs = await world.registry.get_many(["b", "nobody", "a"])
+
+        assert [job and job.job_id for job in jobs] == ["b", None, "a"]
+        assert await world.registry.counts("other") == {State.QUEUED: 1}
+        page = await world.registry.list_jobs(Filter(queue="other"))
+        assert [job.job_id for job in page.jobs] == ["b"]
+
+    run(body)
+
+
+def test_a_registry_describes_its_store_and_tells_its_time(run: Run) -> None:
+    async def body(world: World) -> None:
+        assert world.registry.describe() == world.store.describe()
+        assert await world.registry.now() == world.clock.now()
+        assert (await world.registry.resource("disk")).token == 0
+
+    run(body)
+
+
+def test_waiting_for_change_ends_with_a_commit_or_with_its_time(run: Run) -> None:
+    async def body(world: World) -> None:
+        mark = world.registry.mark()
+        await world.enqueue("job-1")
+        await world.registry.changed(since=mark, timeout=1e6)
+        silent = asyncio.create_task(world.registry.changed(timeout=5))
+        await breathe()
+        world.clock.advance(4.9)
+        await breathe()
+        assert not silent.done()
+
+        world.clock.advance(0.2)
+        await silent
+
+    run(body)
+
+
+def test_a_task_token_stands_for_its_grant_and_no_other(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+
+        token = await world.registry.task_token(grant)
+        claimed = await world.registry.claimed_by(token)
+
+        assert (claimed.job_id, claimed.attempt, claimed.fencing_token) == ("job-1", 1, 1)
+        with pytest.raises(NotFound):
+            await world.registry.claimed_by(token[:-8] + "AAAAAAAA")
+
+    run(body)
+
+
+def test_acquiring_can_create_the_very_job_it_names(run: Run) -> None:
+    async def body(world: World) -> None:
+        request = Request(spec=Spec(lock="disk"), job_id="job-1")
+
+        grant = await world.registry.acquire("job-1", owner="w", create=request)
+
+        assert await world.types("job-1") == ["job_queued", "job_claimed"]
+        assert (await world.registry.resource("disk")).holder == "job-1"
+        with pytest.raises(Invalid, match="must name the job_id"):
+            await world.registry.acquire("job-2", owner="w", create=request)
+        with pytest.raises(Conflict, match="owned by w"):
+            await world.registry.acquire("job-1", owner="x", create=request)
+        await world.registry.complete(grant, Success())
+        await world.check()
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(spec=Spec(), job_id="a", request_id="b"),
+        Request(spec=Spec(), job_id="a b"),
+        Request(spec=Spec(), request_id="a/b"),
+        Request(spec=Spec(), correlation_id="a b"),
+        Request(spec=Spec(), trace_id="a b"),
+        Request(spec=Spec(), submitted_by="x\udcff"),
+        Request(spec=Spec(priority=10)),
+    ],
+)
+def test_a_request_that_cannot_stand_is_invalid_and_no_job_is_made(
+    run: Run, request_: Request
+) -> None:
+    async def body(world: World) -> None:
+        good = Request(spec=Spec())
+
+        with pytest.raises(Invalid):
+            await world.registry.enqueue_many([good, request_], actor="user:ana")
+
+        assert await world.registry.counts() == {}
+
+    run(body)
+
+
+def test_a_request_is_one_job_in_its_queue_and_another_in_the_next(run: Run) -> None:
+    async def body(world: World) -> None:
+        here = Request(spec=Spec(), request_id="r", correlation_id="c-1", trace_id="t-1")
+        there = Request(spec=Spec(queue="other"), request_id="r", submitted_by="user:bo")
+
+        jobs = await world.registry.enqueue_many([here, there, here], actor="user:ana")
+
+        assert jobs[0] == jobs[2]
+        assert jobs[0].job_id == derived_id("default", "r") != jobs[1].job_id
+        assert (jobs[0].correlation, jobs[0].trace_id) == ("c-1", "t-1")
+        assert (jobs[0].submitted_by, jobs[1].submitted_by) == ("user:ana", "user:bo")
+
+    run(body)
+
+
+def test_claims_name_a_queue_an_owner_and_a_sane_number(run: Run) -> None:
+    async def body(world: World) -> None:
+        for claim in (
+            world.registry.claim([], owner="w"),
+            world.registry.claim(["a b"], owner="w"),
+            world.registry.claim(["default"], owner="w w"),
+            world.registry.claim(["default"], owner="w", limit=0),
+            world.registry.claim(["default"], owner="w", limit=1001),
+            world.registry.acquire("job-1", owner=""),
+        ):
+            with pytest.raises(Invalid):
+                await claim
+
+    run(body)
+
+
+def test_a_claim_that_is_invalid_says_so_instead_of_finding_nothing(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+
+        with pytest.raises(Invalid):
+            await world.registry.claim(["default"], owner="w", lease=timedelta(days=2))
+
+    run(body)
+
+
+def test_published_events_before_the_newest_are_refused_unless_they_are_known(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        await world.registry.publish(grant, [output(n, world=world) for n in (1, 2, 5)])
+
+        grown = await world.registry.publish(grant, [output(n, world=world) for n in (2, 5, 6)])
+        with pytest.raises(Invalid, match="Sequence 3 comes after 6"):
+            await world.registry.publish(grant, [output(3, world=world), output(7, world=world)])
+
+        assert grown.published == 6
+        log = await world.registry.log("job-1")
+        assert [e.sequence for e in log.events if e.sequence] == [1, 2, 5, 6]
+
+    run(body)
+
+
+@pytest.mark.parametrize("end", ["succeeded", "running"])
+def test_only_a_job_that_ended_without_success_is_replayed(run: Run, end: str) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        await world.registry.heartbeat(grant)
+        if end == "succeeded":
+            await world.registry.complete(grant, Success())
+
+        with pytest.raises(Conflict, match=f"is {end}") as caught:
+            await world.registry.replay("job-1", actor="user:ana")
+
+        assert caught.value.version == (await world.registry.get("job-1")).version
+
+    run(body)
+
+
+def test_a_replay_nobody_may_make_leaves_no_link(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        await world.registry.cancel("job-1", actor="user:ana")
+
+        with pytest.raises(Denied):
+            await world.registry.replay("job-1", actor="stranger", replay_id="r-1")
+
+        assert await world.types("job-1") == ["job_queued", "job_cancelled"]
+        assert len((await world.registry.log("job-1")).events) == 2
+
+    run(body)
+
+
+def test_a_replay_without_an_id_makes_a_new_job_each_time(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1", delay=timedelta(hours=1))
+        await world.registry.cancel("job-1", actor="user:ana")
+
+        made = [await world.registry.replay("job-1", actor="user:ana") for _ in range(2)]
+
+        assert made[0].job_id != made[1].job_id
+        assert all(job.spec.replayed_from == "job-1" for job in made)
+        assert all(job.ready_at == world.clock.now() for job in made)
+
+    run(body)
+
+
+def test_a_checkpoint_that_is_no_small_json_is_invalid(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+
+        with pytest.raises(Invalid, match="checkpoint"):
+            await world.registry.heartbeat(grant, checkpoint=object())
+
+        assert (await world.registry.get("job-1")).state == "assigned"
+
+    run(body)

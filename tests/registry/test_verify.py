@@ -1,0 +1,203 @@
+"""verify: every tampered field is found, and nothing is found in a healthy store."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from conftest import Run
+from holdfast.core.catalogue import ReasonCode
+from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Clock, Filter, Ids, Page, Request, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.fakes import EPOCH
+from holdfast.testing.world import TRANSIENT, World, output, play
+
+
+class TamperedStore(MemoryStore):
+    """A memory store whose records and log can be falsified behind its back."""
+
+    def falsify(self, job_id: str, **changes: object) -> None:
+        self._jobs[job_id] = replace(self._jobs[job_id], **changes)
+
+    def forget(self, event_id: str) -> None:
+        self._log = [event for event in self._log if event.event_id != event_id]
+
+    def rewrite(self, event_id: str, **changes: object) -> None:
+        self._log = [
+            replace(event, **changes) if event.event_id == event_id else event
+            for event in self._log
+        ]
+
+
+async def tampered_store(folder: Path, clock: Clock, ids: Ids) -> Store:
+    return TamperedStore(clock, ids)
+
+
+def tampered(world: World) -> TamperedStore:
+    assert isinstance(world.store, TamperedStore)
+    return world.store
+
+
+LEASE = Lease(
+    owner="thief",
+    op_id="op",
+    expires_at=EPOCH,
+    ttl=timedelta(seconds=60),
+    granted_at=EPOCH,
+    heartbeat_at=EPOCH,
+)
+LETTER = DeadLetter(
+    reason_code=ReasonCode.TIMEOUT,
+    last_error="x",
+    attempts=1,
+    stage="exec",  # type: ignore[arg-type]
+    correlation_id="x",
+)
+
+
+def test_a_healthy_store_is_equal_and_counted(run: Run) -> None:
+    async def body(world: World) -> None:
+        for n in range(3):
+            await world.enqueue(f"job-{n}")
+        grants = await world.registry.claim(["default"], owner="w", limit=2)
+        await world.registry.publish(grants[0], [output(1, world=world)])
+        await world.registry.complete(grants[0], Success())
+        await world.registry.cancel("job-1", actor="user:ana")
+
+        found = await world.registry.verify()
+
+        assert found.equal
+        assert (found.jobs, found.transitions, found.events, found.control) == (3, 7, 7, 1)
+
+    run(body)
+
+
+def test_an_empty_store_and_one_of_many_pages_are_equal(run: Run) -> None:
+    async def body(world: World) -> None:
+        assert (await world.registry.verify()).jobs == 0
+        requests = [Request(spec=Spec()) for _ in range(501)]
+        await world.registry.enqueue_many(requests, actor="user:ana")
+
+        found = await world.registry.verify()
+
+        assert found.equal
+        assert found.jobs == 501
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("state", {"state": State.SUCCEEDED}),
+        ("version", {"version": 9}),
+        ("transition_no", {"transition_no": 9}),
+        ("attempt", {"attempt": 9}),
+        ("failures", {"failures": 9}),
+        ("crashes", {"crashes": 9}),
+        ("fencing_token", {"fencing_token": 9}),
+        ("owner", {"lease": LEASE}),
+        ("cancel_requested", {"cancel": CancelRequest(actor="x", requested_at=EPOCH)}),
+        ("reason", {"reason": "because"}),
+        ("error", {"error": Failure(message="x")}),
+        ("dead_letter", {"dead_letter": LETTER}),
+        ("result", {"result": 1}),
+        ("missing_outputs", {"missing_outputs": 1}),
+    ],
+)
+def test_each_falsified_field_is_named(
+    tmp_path: Path, field: str, changes: dict[str, object]
+) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("honest")
+        await world.enqueue("job-1")
+        tampered(world).falsify("job-1", **changes)
+
+        found = await world.registry.verify()
+
+        assert not found.equal
+        [mismatch] = found.mismatches
+        assert mismatch.job_id == "job-1"
+        assert any(detail.startswith(f"{field}: stored") for detail in mismatch.details)
+
+    play(tampered_store, tmp_path, body)
+
+
+def test_a_falsified_lock_is_named(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        job = await world.enqueue("job-1", lock="disk")
+        await world.claim()
+        tampered(world).falsify("job-1", spec=replace(job.spec, lock="tape"))
+
+        [mismatch] = (await world.registry.verify()).mismatches
+
+        assert mismatch.details == ("lock: stored 'tape', derived 'disk'",)
+
+    play(tampered_store, tmp_path, body)
+
+
+def test_a_lost_event_is_a_gap_and_the_counts_differ(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        await world.registry.complete(await world.claim(), Success())
+        tampered(world).forget("job-1/3")
+
+        found = await world.registry.verify()
+
+        assert not found.equal
+        assert found.transitions == found.events + 1
+        assert "gaps: stored (), derived (3,)" in found.mismatches[0].details
+
+    play(tampered_store, tmp_path, body)
+
+
+def test_a_history_that_moves_back_is_found(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        await world.registry.complete(grant, TRANSIENT)
+        tampered(world).rewrite("job-1/4", attempt=1)
+        tampered(world).falsify("job-1", attempt=1)
+
+        [mismatch] = (await world.registry.verify()).mismatches
+
+        assert len(mismatch.details) == 1
+        assert mismatch.details[0].startswith("moved back: ")
+
+    play(tampered_store, tmp_path, body)
+
+
+class BusyStore(MemoryStore):
+    """A memory store on which somebody works between any two reads."""
+
+    world: World
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        page = await super().list_jobs(which, after=after, limit=limit, newest=newest)
+        await self.world.registry.claim(["default"], owner="busy")
+        return page
+
+
+async def busy_store(folder: Path, clock: Clock, ids: Ids) -> Store:
+    return BusyStore(clock, ids)
+
+
+def test_a_store_in_use_is_not_called_broken(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        assert isinstance(world.store, BusyStore)
+        world.store.world = world
+        job: Job = await world.enqueue("job-1")
+        assert job.version == 1
+
+        found = await world.registry.verify()
+
+        assert found.equal, found
+
+    play(busy_store, tmp_path, body)
