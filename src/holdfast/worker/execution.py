@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -18,6 +18,7 @@ from holdfast.worker.groups import send
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.output import Output
+from holdfast.worker.pipes import Pipe
 from holdfast.worker.redaction import Redactor
 
 STOP_SECONDS = 10.0
@@ -29,7 +30,7 @@ EXIT_TIMEOUT = 124
 
 
 class Execution:
-    """One attempt at one command."""
+    """One attempt at one command. `stopped` says that it did not end by itself."""
 
     def __init__(
         self,
@@ -48,14 +49,13 @@ class Execution:
         self._own = own
         self._passed = passed
         self._timed_out = False
+        self.stopped = False
 
     async def run(self) -> Outcome:
         """Run it to its end. What it says counts only while the hold is not lost."""
-        spec = self._hold.grant.job.spec
         try:
-            command = decode_command(spec.payload)
+            command = decode_command(self._hold.grant.job.spec.payload)
             hidden = secrets(self._own, command)
-            process = await self._start(command)
         except Invalid as error:
             return Failure(
                 message=error.message,
@@ -64,44 +64,40 @@ class Execution:
                 stage=Stage.INPUT,
                 reason_code=ReasonCode.PARSE_ERROR,
             )
+        out, err = Pipe(), Pipe()
+        try:
+            process = await self._start(command, out, err)
+            return await self._follow(process, out, err, Redactor(hidden.values()))
         except OSError as error:
             return _not_started(error, command.argv[0])
-        self._keeper.govern(self._hold, process.pid)
-        self._output.tell(WorkerEventType.PROCESS_START, pid=process.pid)
-        started_at = self._clock.monotonic()
-        code = await self._follow(process, Redactor(hidden.values()), spec.timeout)
-        seconds = round(self._clock.monotonic() - started_at, 3)
-        self._output.tell(
-            WorkerEventType.PROCESS_END, pid=process.pid, exit_code=code, seconds=seconds
-        )
-        return self._outcome(code, spec.timeout)
+        finally:
+            out.close()
+            err.close()
 
-    async def _start(self, command: Command) -> Process:
+    async def _start(self, command: Command, out: Pipe, err: Pipe) -> Process:
         return await asyncio.create_subprocess_exec(
             *command.argv,
             stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
+            stdout=out.write_end,
+            stderr=err.write_end,
             cwd=command.cwd,
             env=environment(self._own, self._hold.grant, command, self._passed),
             start_new_session=True,
         )
 
-    async def _follow(
-        self,
-        process: Process,
-        redactor: Redactor,
-        timeout: timedelta | None,  # noqa: ASYNC109
-    ) -> int:
+    async def _follow(self, process: Process, out: Pipe, err: Pipe, redactor: Redactor) -> Outcome:
         """Pump the output and wait for the end; whatever of the group is left then is killed."""
-        assert process.stdout is not None and process.stderr is not None  # noqa: PT018
+        timeout = self._hold.grant.job.spec.timeout
+        self._keeper.govern(self._hold, process.pid)
+        self._output.tell(WorkerEventType.PROCESS_START, pid=process.pid)
+        started_at = self._clock.monotonic()
         pumps = asyncio.gather(
-            self._output.pump(process.stdout, "stdout", redactor),
-            self._output.pump(process.stderr, "stderr", redactor.again()),
+            self._output.pump(await out.open(), "stdout", redactor),
+            self._output.pump(await err.open(), "stderr", redactor.again()),
         )
         guard = asyncio.ensure_future(self._guard(process.pid, timeout))
         try:
-            code = await process.wait()
+            status = await process.wait()
         finally:
             guard.cancel()
             await asyncio.gather(guard, return_exceptions=True)
@@ -109,7 +105,12 @@ class Execution:
             await asyncio.wait_for(asyncio.shield(pumps), PIPE_SECONDS)
         send(process.pid, signal.SIGKILL)
         await pumps
-        return code if code >= 0 else 128 - code
+        code = status if status >= 0 else 128 - status
+        seconds = round(self._clock.monotonic() - started_at, 3)
+        self._output.tell(
+            WorkerEventType.PROCESS_END, pid=process.pid, exit_code=code, seconds=seconds
+        )
+        return self._outcome(code, timeout)
 
     async def _guard(self, group: int, timeout: timedelta | None) -> None:  # noqa: ASYNC109
         """Stop the process when the lease is lost, a cancel comes, the worker leaves or time is up."""
@@ -120,6 +121,7 @@ class Execution:
                     self._hold.stirred.clear()
         except TimeoutError:
             self._timed_out = True
+        self.stopped = True
         if not self._hold.lost:
             send(group, signal.SIGTERM)
             with suppress(TimeoutError):
@@ -137,10 +139,10 @@ class Execution:
                 exit_code=EXIT_TIMEOUT,
                 reason_code=ReasonCode.TIMEOUT,
             )
+        if self.stopped and self._hold.cancelled:
+            return Stopped()
         if code == 0:
             return Success(result={"exit_code": 0})
-        if self._hold.cancelled:
-            return Stopped()
         crash = code in CRASH_EXITS
         words = f"The command was killed ({code})." if crash else f"The command exited with {code}."
         return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=crash)

@@ -38,7 +38,7 @@ class Groups:
         try:
             self._write(groups)
         except BrokenPipeError:
-            self._process.wait()
+            self.close()
             self._process = _start()
             self._write(self._deadlines)
 

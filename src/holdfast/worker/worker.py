@@ -177,7 +177,9 @@ class Worker:
             outcome = await execution.run()
             output.close()
             await publishing
-            return None if hold.lost else await self._end(hold, outcome)
+            if hold.lost:
+                return None
+            return await self._end(hold, outcome, stopped=execution.stopped)
         finally:
             keeping.cancel()
             publishing.cancel()
@@ -186,12 +188,12 @@ class Worker:
             if hold.lost:
                 self._report.lost(hold.grant, hold.lost)
 
-    async def _end(self, hold: Hold, outcome: Outcome) -> Job | None:
+    async def _end(self, hold: Hold, outcome: Outcome, *, stopped: bool) -> Job | None:
         op_id = self._ids.new()
         grant = hold.grant
 
         def report() -> "asyncio.Future[Job]":
-            if hold.released is not None:
+            if hold.released is not None and stopped:
                 work = self._registry.release(grant, op_id=op_id, reason=hold.released)
             else:
                 work = self._registry.complete(grant, outcome, op_id=op_id)

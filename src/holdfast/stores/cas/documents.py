@@ -70,7 +70,6 @@ class Lock(Struct, frozen=True):
     token: int
     holder: str | None
     serial: int
-    nonce: str
 
 
 class Recorded(Struct, frozen=True, omit_defaults=True):

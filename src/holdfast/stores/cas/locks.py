@@ -43,17 +43,15 @@ class Locks:
         under_way = not own and holder.serial < lock.serial
         return Looked(Resource(key, lock.token), lock, version, holder if under_way else None)
 
-    async def take(self, looked: Looked, taken: Resource, *, held: Held, nonce: str) -> bool:
+    async def take(self, looked: Looked, taken: Resource, held: Held) -> bool:
         """Write the lock for the job's next write; False when somebody was faster."""
         suspect, stored = looked.suspect, looked.stored
         dead = suspect is None or stored is None or await self.fence(suspect, stored.serial)
         if not dead:
             return False
-        lock = Lock(taken.token, held.job_id, held.serial + 1, nonce)
-        if await self._shelf.put(keys.lock(taken.key), lock, looked.version):
-            return True
-        found = await self._shelf.fetch(keys.lock(taken.key), Lock)
-        return found is not None and found[0].nonce == nonce
+        # After a lost answer the lock is found as taken for this job, and is taken once more.
+        lock = Lock(taken.token, held.job_id, held.serial + 1)
+        return await self._shelf.put(keys.lock(taken.key), lock, looked.version)
 
     async def fence(self, held: Held, serial: int) -> bool:
         """Make sure that no write of this job that is under way can land: all are conditional."""
@@ -65,5 +63,5 @@ class Locks:
         """Forget a holder that is about to be pruned; the token stays."""
         found = await self._shelf.fetch(keys.lock(key), Lock)
         if found is not None and found[0].holder == job_id:
-            cleared = replace(found[0], holder=None, nonce=self._ids.new())
+            cleared = replace(found[0], holder=None)
             await self._shelf.put(keys.lock(key), cleared, found[1])

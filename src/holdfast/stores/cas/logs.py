@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from holdfast.core.catalogue import EventType
+from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.ports import Slice
@@ -16,16 +16,18 @@ class Logs:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    async def read(self, job_id: str, *, after: str | None, limit: int) -> Slice:
+    async def read(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
         if after is not None and not after.isdecimal():
             raise Invalid(f"{after!r} is not a cursor of a job's log.")
         last, events = int(after or 0), list[Event]()
         async with aclosing(self._events(await self._shelf.load(job_id), last)) as found:
             async for event in found:
-                events.append(event)
+                last = event.log_id or last
+                if output or event.event_class is not EventClass.WORKER:
+                    events.append(event)
                 if len(events) == limit:
                     break
-        return Slice(tuple(events), str(events[-1].log_id if events else last))
+        return Slice(tuple(events), str(last))
 
     async def whole(self, held: Held) -> list[Event]:
         return [event async for event in self._events(held, 0)]

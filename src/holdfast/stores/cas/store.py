@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.errors import Corrupt, Unavailable
-from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -163,13 +162,7 @@ class CasStore:
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True
     ) -> Slice:
-        page = await self._logs.read(job_id, after=after, limit=limit)
-        while not output and page.events:
-            kept = tuple(e for e in page.events if e.event_class is not EventClass.WORKER)
-            if kept:
-                return Slice(kept, page.cursor)
-            page = await self._logs.read(job_id, after=page.cursor, limit=limit)
-        return page
+        return await self._logs.read(job_id, after=after, limit=limit, output=output)
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         """A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come twice."""

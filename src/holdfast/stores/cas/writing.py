@@ -167,7 +167,7 @@ class Writer:
         taking = proposal.taking
         if taking is not None:
             looked, taken = taking.looked, taking.taken
-            if not await self._locks.take(looked, taken, held=held, nonce=document.nonce):
+            if not await self._locks.take(looked, taken, held):
                 return False
         own = _traces(document) - (_traces(held.document) if held.document else set())
         try:

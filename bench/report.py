@@ -1,0 +1,110 @@
+"""The table: what we reach beside the limit, and whether it is what PERFORMANCE.md asks for."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import apsw
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line. `gate` marks a must that needs no worker: missing it fails the run."""
+
+    name: str
+    ours: float
+    unit: str
+    limit: float | None = None
+    must: float | None = None
+    goal: float | None = None
+    gate: bool = False
+    at_least: bool = True
+
+    def meets(self, target: float | None) -> bool | None:
+        if target is None:
+            return None
+        return self.ours >= target if self.at_least else self.ours <= target
+
+    @property
+    def missed(self) -> bool:
+        return self.gate and self.meets(self.must) is False
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def row(figure: Figure) -> str:
+    sign = "≥" if figure.at_least else "≤"
+
+    def target(value: float | None) -> str:
+        if value is None:
+            return ""
+        return f"{sign} {number(value)}: {'yes' if figure.meets(value) else '**no**'}"
+
+    ratio = "" if figure.limit is None else f"{figure.ours / figure.limit:.2f}"
+    cells = (
+        figure.name,
+        f"{number(figure.ours)} {figure.unit}",
+        number(figure.limit),
+        ratio,
+        target(figure.must) + (" (gate)" if figure.gate else ""),
+        target(figure.goal),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def machine() -> dict[str, str]:
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} × {_processor()}, {platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    folder = Path(__file__).parent
+    ask: Callable[..., str] = lambda *words: subprocess.run(  # noqa: E731
+        ["git", *words], cwd=folder, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    changed = " + changes" if ask("status", "--porcelain", "--", "../src") else ""
+    return ask("rev-parse", "--short", "HEAD") + changed
+
+
+def write(folder: Path, title: str, figures: list[Figure], notes: list[str]) -> str:
+    """The Markdown of a run, kept in `folder` with the same as JSON."""
+    about = machine()
+    lines = [
+        f"# {title}",
+        "",
+        *(f"- {name}: {value}" for name, value in about.items()),
+        *(f"- {note}" for note in notes),
+        "",
+        "| figure | ours | limit | ratio | must | goal |",
+        "|---|---|---|---|---|---|",
+        *map(row, figures),
+        "",
+    ]
+    text = "\n".join(lines)
+    folder.mkdir(exist_ok=True)
+    (folder / "sqlite.md").write_text(text, encoding="utf-8")
+    document = {"about": about, "notes": notes, "figures": [asdict(f) for f in figures]}
+    (folder / "sqlite.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return text

@@ -1,0 +1,178 @@
+"""A worker runs commands: their output, their ending, their environment."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from shop import Shop, gone
+
+from holdfast.core.catalogue import ReasonCode, WorkerEventType
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_output_is_stored_with_stdout_and_stderr_apart(shop: Shop) -> None:
+    job_id = shop.shell("echo to-out; echo to-err >&2; echo more")
+
+    shop.drain()
+
+    job = shop.job(job_id)
+    assert job.state is State.SUCCEEDED
+    assert job.result == {"exit_code": 0}
+    assert shop.output(job_id, "stdout") == b"to-out\nmore\n"
+    assert shop.output(job_id, "stderr") == b"to-err\n"
+    ours = [e.event_type for e in shop.log(job_id) if e.sequence is None]
+    assert ours == ["job_queued", "job_claimed", "job_started", "job_succeeded"]
+
+
+def test_a_command_that_exits_with_three_has_failed_with_three(shop: Shop) -> None:
+    """Scenario 3."""
+    job_id = shop.shell("exit 3")
+
+    shop.drain()
+
+    job = shop.job(job_id)
+    assert job.state is State.FAILED
+    assert job.error is not None
+    assert job.error.exit_code == 3
+    assert "exited with 3" in (job.reason or "")
+    [end] = [e for e in shop.log(job_id) if e.event_type == WorkerEventType.PROCESS_END]
+    assert end.attributes["exit_code"] == 3
+
+
+def test_a_command_that_was_killed_counts_as_a_crash_and_is_tried_again(shop: Shop) -> None:
+    job_id = shop.shell("kill -9 $$", retry=Retry(max_failures=1, max_crashes=2))
+
+    shop.drain()
+
+    job = shop.job(job_id)
+    assert (job.state, job.attempt, job.crashes, job.failures) == (State.DEAD_LETTERED, 2, 2, 0)
+    assert job.error is not None
+    assert job.error.exit_code == 137
+
+
+def test_a_command_that_cannot_be_started_says_why(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("not a program")
+    missing = shop.submit("no-such-program-here")
+    forbidden = shop.submit(str(tmp_path / "plain.txt"))
+    nowhere = shop.submit("true", cwd="/no/such/folder")
+
+    shop.drain()
+
+    for job_id, code, words in (
+        (missing, 127, "no-such-program-here could not be started: No such file"),
+        (forbidden, 126, "Permission denied"),
+        (nowhere, 127, "/no/such/folder"),
+    ):
+        job = shop.job(job_id)
+        assert job.state is State.FAILED
+        assert job.error is not None
+        assert job.error.exit_code == code
+        assert words in job.error.message
+
+
+def test_a_timeout_kills_the_whole_process_group(shop: Shop, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"sleep 60 & echo $! > {pid_file}; wait"
+    job_id = shop.shell(script, timeout=timedelta(seconds=0.5))
+
+    shop.drain()
+
+    job = shop.job(job_id)
+    assert job.state is State.FAILED
+    assert job.error is not None
+    assert (job.error.code, job.error.exit_code) == ("Timeout", 124)
+    assert job.error.reason_code is ReasonCode.TIMEOUT
+    assert gone(int(pid_file.read_text()))
+
+
+def test_what_a_command_leaves_running_is_killed_with_it(shop: Shop, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    job_id = shop.shell(f"sleep 60 & echo $! > {pid_file}")
+
+    shop.drain()
+
+    assert shop.job(job_id).state is State.SUCCEEDED
+    assert gone(int(pid_file.read_text()))
+
+
+def test_a_job_sees_little_of_the_workers_environment(shop: Shop) -> None:
+    own = {**os.environ, "WORKER_ONLY": "private", "LC_ALL": "C", "GPU": "7"}
+    job_id = shop.submit("env", env={"MINE": "yes"})
+
+    shop.drain(own=own, passed=("GPU",))
+
+    seen = dict(line.split("=", 1) for line in shop.output(job_id, "stdout").decode().splitlines())
+    assert seen["MINE"] == "yes"
+    assert seen["GPU"] == "7"
+    assert seen["HOLDFAST_JOB_ID"] == job_id
+    assert seen["HOLDFAST_FENCING_TOKEN"] == seen["HOLDFAST_ATTEMPT"] == "1"
+    assert "WORKER_ONLY" not in seen
+
+
+def test_a_secret_reaches_the_command_and_nothing_else(shop: Shop) -> None:
+    secret = "s3cr3t-c4n4ry-value"
+    script = 'test "$TOKEN" = "s3cr3t-c4n4ry"-value && echo "it is $TOKEN"; echo "$TOKEN" >&2'
+    job_id = shop.shell(script, secrets=("TOKEN",))
+
+    shop.drain(own={**os.environ, "TOKEN": secret})
+
+    assert shop.job(job_id).state is State.SUCCEEDED
+    assert shop.output(job_id, "stdout") == b"it is ***\n"
+    assert shop.output(job_id, "stderr") == b"***\n"
+    for path in shop.folder.iterdir():
+        assert secret.encode() not in path.read_bytes()
+
+
+def test_a_secret_the_worker_does_not_have_fails_the_job_by_name(shop: Shop) -> None:
+    job_id = shop.submit("true", secrets=("API_KEY",))
+
+    shop.drain(own={"PATH": os.environ["PATH"]})
+
+    job = shop.job(job_id)
+    assert job.state is State.FAILED
+    assert "API_KEY" in (job.reason or "")
+
+
+def test_a_payload_that_is_no_command_is_refused_and_the_worker_goes_on(shop: Shop) -> None:
+    async def enqueue(registry: LocalRegistry) -> str:
+        return (await registry.enqueue(Request(spec=Spec()), actor="user:ana")).job_id
+
+    broken = shop.use(enqueue)
+    fine = shop.submit("true")
+
+    shop.drain()
+
+    job = shop.job(broken)
+    assert job.state is State.DEAD_LETTERED
+    assert job.dead_letter is not None
+    assert job.dead_letter.reason_code is ReasonCode.PARSE_ERROR
+    assert shop.job(fine).state is State.SUCCEEDED
+
+
+def test_megabytes_of_output_arrive_whole_and_in_order(shop: Shop) -> None:
+    job_id = shop.submit("sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done")
+
+    shop.drain()
+
+    lines = shop.output(job_id, "stdout").decode().splitlines()
+    assert lines == [f"line {n}" for n in range(40_000)]
+    sequences = [e.sequence for e in shop.log(job_id) if e.sequence is not None]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_bytes_are_stored_exactly_as_written(shop: Shop) -> None:
+    job_id = shop.submit("printf", r"\000\377\033]0;title\007\r\n")
+
+    shop.drain()
+
+    assert shop.output(job_id, "stdout") == b"\x00\xff\x1b]0;title\x07\r\n"
