@@ -14,6 +14,8 @@ from holdfast.stores.sqlite.statements import Value, migrations, statement
 SAFE_SQLITE = (3, 51, 3)
 BUSY_SECONDS_MAX = 30.0
 CACHE_KIBIBYTES = 16 * 1024
+CHECKPOINT_PAGES = 4000
+LOG_BYTES_MAX = 64 * 1024 * 1024
 
 apsw.config(apsw.SQLITE_CONFIG_LOG, lambda code, message: None)
 
@@ -31,21 +33,24 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         connection = apsw.Connection(str(path), flags=flags)
-        connection.set_busy_handler(_patience())
-        _journal(connection)
-        connection.pragma("synchronous", "FULL")
-        connection.pragma("foreign_keys", "ON")
-        connection.pragma("cache_size", -CACHE_KIBIBYTES)
-        connection.pragma("wal_autocheckpoint", 4000)
-        connection.pragma("journal_size_limit", 64 * 1024 * 1024)
+        try:
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-def _journal(connection: apsw.Connection) -> None:
+def _prepare(connection: apsw.Connection) -> None:
+    connection.set_busy_handler(_patience())
     if connection.readonly("main"):
         raise apsw.ReadOnlyError("attempt to write a readonly database")
     if (mode := connection.pragma("journal_mode", "WAL")) != "wal":
         raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("cache_size", -CACHE_KIBIBYTES)
+    connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+    connection.pragma("journal_size_limit", LOG_BYTES_MAX)
 
 
 def _patience() -> Callable[[int], bool]:

@@ -39,6 +39,7 @@ class SqliteStore:
         self._pace = SystemClock()
         self._signal = Signal(clock or self._pace)
         self._poller: asyncio.Task[None] | None = None
+        self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
 
     @classmethod
@@ -48,17 +49,22 @@ class SqliteStore:
         try:
             await store._writer.call(lambda: store._open(ids))
         except BaseException:
-            await store._stop_threads()
+            await store.close()
             raise
         return store
 
     def _open(self, ids: Ids) -> None:
-        self._write_connection = connect(self._path, create=True)
+        self._write_connection = self._connect(create=True)
         migrate(self._write_connection, self._path)
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
-        self._read_connection = connect(self._path)
-        self._pulse = connect(self._path)
+        self._read_connection = self._connect()
+        self._pulse = self._connect()
         self._seen = self._data_version()
+
+    def _connect(self, *, create: bool = False) -> apsw.Connection:
+        connection = connect(self._path, create=create)
+        self._connections.append(connection)
+        return connection
 
     def _begin(self, connection: apsw.Connection, ids: Ids) -> tuple[Clock, bytes, int]:
         secret = read_meta(connection, "secret")
@@ -199,11 +205,7 @@ class SqliteStore:
         if self._poller is not None:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
-        await self._reader.call(self._read_connection.close)
-        self._pulse.close()
-        await self._writer.call(self._write_connection.close)
-        await self._stop_threads()
-
-    async def _stop_threads(self) -> None:
         await self._reader.close()
         await self._writer.close()
+        for connection in reversed(self._connections):
+            connection.close()
