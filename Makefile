@@ -5,41 +5,42 @@ PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& echo $$p && break; done)
 RUN := .venv/run/bin/python
 DEV := .venv/dev/bin/python
+PIP := -m pip install -q --disable-pip-version-check
 SOURCES := src tests bench tools
 
 .PHONY: run test check format lint types imports coverage bench lock clean
 
-run: $(RUN)  ## the product, end to end, in under a minute
+run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
 
-test: $(DEV)  ## the whole suite
+test: .venv/dev/.ready  ## the whole suite
 	$(DEV) -m pytest -n 2
 
 check: lint types imports test coverage  ## everything that must be green
 
-format: $(DEV)
+format: .venv/dev/.ready
 	$(DEV) -m ruff format $(SOURCES)
 	$(DEV) -m ruff check --fix $(SOURCES)
 
-lint: $(DEV)
+lint: .venv/dev/.ready
 	$(DEV) -m ruff format --check $(SOURCES)
 	$(DEV) -m ruff check $(SOURCES)
 
-types: $(DEV)
+types: .venv/dev/.ready
 	$(DEV) -m mypy
 
-imports: $(DEV)
+imports: .venv/dev/.ready
 	.venv/dev/bin/lint-imports --no-cache
 
-coverage: $(DEV)  ## core and registry: every branch
+coverage: .venv/dev/.ready  ## core and registry: every branch
 	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios \
 		tests/test_store_contract.py -m "not slow"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
-bench: $(DEV)  ## our verbs beside a bare script that writes the same rows
+bench: .venv/dev/.ready  ## our verbs beside a bare script that writes the same rows
 	PYTHONPATH=src $(DEV) bench/run.py
 
-lock: $(DEV)  ## pin every dependency by hash, without naming a host
+lock: .venv/dev/.ready  ## pin every dependency by hash, without naming a host
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 pyproject.toml -o requirements.lock
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
@@ -48,16 +49,16 @@ lock: $(DEV)  ## pin every dependency by hash, without naming a host
 clean:
 	rm -rf .venv .hypothesis .mypy_cache .ruff_cache .coverage dist
 
-$(RUN): requirements.lock | .venv/run/bin/pip
+.venv/run/.ready: requirements.lock pyproject.toml | .venv/run/bin/pip
 	@echo "Setting up (once) ..."
-	@$(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(RUN) -m pip install -q --disable-pip-version-check --no-deps -e .
-	@touch $(RUN)
+	@$(RUN) $(PIP) --require-hashes -r requirements.lock
+	@$(RUN) $(PIP) --no-deps -e .
+	@touch $@
 
-$(DEV): requirements-dev.lock pyproject.toml | .venv/dev/bin/pip
-	$(DEV) -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(DEV) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $(DEV)
+.venv/dev/.ready: requirements-dev.lock pyproject.toml | .venv/dev/bin/pip
+	$(DEV) $(PIP) --require-hashes -r requirements-dev.lock
+	$(DEV) $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
 
 .venv/%/bin/pip: | need-python
 	@$(PYTHON) -m venv .venv/$* 2>/dev/null || { \

@@ -571,6 +571,31 @@ def test_what_a_dead_writer_committed_is_in_its_log_at_once_and_in_the_feed_soon
     asyncio.run(main())
 
 
+def test_what_no_feed_has_yet_never_leaves_its_document() -> None:
+    async def main() -> None:
+        site = Site()
+
+        class NoFeed(Through):
+            async def create_if_absent(self, key: str, value: bytes) -> bool:
+                if key.startswith("feed/"):
+                    raise Crashed
+                return await self.objects.create_if_absent(key, value)
+
+        registry = site.registry()
+        await registry.enqueue(request("job-1"), actor=ACTOR)
+        [grant] = await registry.claim(["default"], owner="w")
+        for first, last in ((1, 90), (91, 91)):
+            events = [output(site, n) for n in range(first, last + 1)]
+            with pytest.raises(Unavailable):
+                await site.registry(NoFeed(site.objects)).publish(grant, events)
+
+        site.clock.advance(10)
+
+        assert len(await check(registry)) == 3 + 91
+
+    asyncio.run(main())
+
+
 def test_an_error_after_a_commit_says_that_it_may_have_been_applied() -> None:
     async def main() -> None:
         site = Site()
@@ -856,6 +881,60 @@ def test_a_maker_that_wakes_up_after_its_marker_was_cleared_loses_nothing() -> N
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_jobs_made_by_one_call_keep_its_order(seed: int) -> None:
+    async def main() -> None:
+        site = Site()
+        registry = site.registry(Jittery(site.objects, Random(seed)))
+        names = [f"job-{n}" for n in range(30)]
+        await registry.enqueue_many([request(name) for name in names], actor=ACTOR)
+
+        listed = [job.job_id for job in (await registry.list_jobs()).jobs]
+        grants = await registry.claim(["default"], owner="w", limit=30)
+
+        assert listed == names
+        assert [grant.job_id for grant in grants] == names
+
+    asyncio.run(main())
+
+
+def test_a_job_that_two_processes_make_at_once_is_listed_once() -> None:
+    async def main() -> None:
+        site, random = Site(), Random(0)
+
+        await asyncio.gather(
+            *(
+                site.registry(Jittery(site.objects, random)).enqueue(request("job-1"), actor=ACTOR)
+                for _ in range(8)
+            )
+        )
+
+        registry = site.registry()
+        assert len(await site.objects.list_keys("index/")) > 1
+        assert [job.job_id for job in (await registry.list_jobs()).jobs] == ["job-1"]
+        assert await registry.counts() == {State.QUEUED: 1}
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_due_before_the_deadline_that_was_known_first() -> None:
+    async def main() -> None:
+        site = Site()
+        registry = site.registry()
+        await registry.enqueue(request("job-1", ttl=timedelta(hours=1)), actor=ACTOR)
+        await registry.claim(["default"], owner="w")
+        site.clock.advance(61)
+
+        assert await registry.expire() == 1
+
+        assert (await registry.get("job-1")).state is State.QUEUED
+        site.clock.advance(3600)
+        assert await registry.expire() == 1
+        assert (await registry.get("job-1")).ended
+
+    asyncio.run(main())
+
+
 def test_heartbeats_write_one_object_and_no_marker() -> None:
     async def main() -> None:
         site = Site()
@@ -1018,9 +1097,10 @@ def test_a_pruned_job_leaves_no_object_behind() -> None:
         left = [key for key in await site.objects.list_keys("") if key not in before]
         assert [key.partition("/")[0] for key in left] == ["feed", "locks"]
         assert await read_feed(registry) == []
-        await registry.enqueue(request("job-1", lock="disk"), actor=ACTOR)
+        await registry.enqueue(request("job-2", lock="disk"), actor=ACTOR)
         [again] = await registry.claim(["default"], owner="w")
         assert again.fencing_token > grant.fencing_token
+        assert await site.objects.list_keys("jobs/job-1/") == []
         await check(registry)
 
     asyncio.run(main())
