@@ -65,7 +65,7 @@ def machine() -> dict[str, str]:
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": _commit(),
-        "machine": f"{os.cpu_count()} × {_processor()}, {platform.system()} {platform.release()}",
+        "machine": f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import limit
 import verbs
-from report import Figure, write
-
 from holdfast.sdk.open import open_registry
+from report import Figure, write
 
 HERE = Path(__file__).parent
 

@@ -1,8 +1,8 @@
 """Every store agrees with the pure core on random commands."""
 
-from conftest import STORES
 from hypothesis import HealthCheck, settings
 
+from conftest import STORES
 from holdfast.testing.machine import StoreMachine
 
 EFFORT = settings(

@@ -29,12 +29,15 @@ class SteadyClock(SystemClock):
         return self._anchor + timedelta(seconds=time.monotonic())
 
 
+_VARIANT = [f"{0x80 | low:02x}" for low in range(64)]
+
+
 class SystemIds:
     """Version 7 UUIDs, strictly rising within a process, and the machine's randomness."""
 
     def __init__(self) -> None:
         self._last = 0
-        self._random = ""
+        self._chances: list[str] = []
 
     def new(self) -> str:
         stamp = max(self._last + 1, time.time_ns() // 1000 << 8)
@@ -42,13 +45,14 @@ class SystemIds:
         # 48 bits of milliseconds, then 12 bits of the fraction and 8 bits of a counter inside what
         # the standard leaves to chance, then 54 random bits.
         milliseconds, fraction = divmod(stamp, 256_000)
-        first = f"{milliseconds:012x}7{fraction >> 6:03x}"
-        if not self._random:
-            self._random = os.urandom(14 * 64).hex()
-        chance, self._random = self._random[:14], self._random[14:]
+        text = f"{milliseconds << 16 | 0x7000 | fraction >> 6:016x}"
+        if not self._chances:
+            drawn = os.urandom(7 * 64).hex()
+            self._chances = [
+                f"{drawn[n : n + 2]}-{drawn[n + 2 : n + 14]}" for n in range(0, 896, 14)
+            ]
         return (
-            f"{first[:8]}-{first[8:12]}-{first[12:]}"
-            f"-{0x80 | fraction & 0x3F:02x}{chance[:2]}-{chance[2:]}"
+            f"{text[:8]}-{text[8:12]}-{text[12:]}-{_VARIANT[fraction & 0x3F]}{self._chances.pop()}"
         )
 
     def secret(self) -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from conftest import sqlite_store
 
+from conftest import sqlite_store
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP

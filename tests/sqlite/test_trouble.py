@@ -117,10 +117,13 @@ def test_a_full_disk_loses_nothing_and_is_survived(small_disk: Path) -> None:
     kept: list[str] = []
 
     async def fill(registry: LocalRegistry) -> None:
-        with pytest.raises(Unavailable) as caught:
+        async def until_full() -> None:
             for n in range(100):
                 await enqueue(registry, f"job-{n}", size=30_000)
                 kept.append(f"job-{n}")
+
+        with pytest.raises(Unavailable) as caught:
+            await until_full()
         assert "is full; nothing was written" in caught.value.message
         assert caught.value.applied == "no"
         with pytest.raises(NotFound):

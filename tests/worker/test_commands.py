@@ -160,7 +160,9 @@ def test_a_payload_that_is_no_command_is_refused_and_the_worker_goes_on(shop: Sh
 
 
 def test_megabytes_of_output_arrive_whole_and_in_order(shop: Shop) -> None:
-    job_id = shop.submit("sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done")
+    job_id = shop.submit(
+        "sh", "-c", "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done"
+    )
 
     shop.drain()
 

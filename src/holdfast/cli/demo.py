@@ -77,10 +77,15 @@ async def _enqueue(registry: Registry) -> dict[str, str]:
     """Make the jobs; answers the name of each by its id."""
     flaky = 'test -e "$0" && echo "second time lucky" || { touch "$0"; echo "hiccup" >&2; exit 1; }'
     marker = tempfile.mktemp(prefix="holdfast-flaky-")  # noqa: S306  # only its absence matters
-    work = [("sh", "-c", f"sleep 0.{3 + n % 5}; echo loss=0.{97 - 3 * n:02d}") for n in range(SIMULATIONS)]
+    work = [
+        ("sh", "-c", f"sleep 0.{3 + n % 5}; echo loss=0.{97 - 3 * n:02d}")
+        for n in range(SIMULATIONS)
+    ]
     specs = [_spec(f"simulate-{n + 1:02d}", argv) for n, argv in enumerate(work)]
     specs.insert(2, _spec(VICTIM, ("sh", "-c", "echo epoch 1; sleep 4; echo epoch 2"), priority=1))
-    specs.insert(6, _spec("exits-with-3", ("sh", "-c", "echo 'no such file: data.csv' >&2; exit 3")))
+    specs.insert(
+        6, _spec("exits-with-3", ("sh", "-c", "echo 'no such file: data.csv' >&2; exit 3"))
+    )
     specs.insert(9, _spec("flaky-upload", ("sh", "-c", flaky, marker), Retry(max_failures=3)))
     requests = [Request(spec=spec) for spec in specs]
     jobs = await registry.enqueue_many(requests, actor=actor())

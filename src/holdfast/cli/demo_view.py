@@ -134,7 +134,9 @@ class LiveView:
         for owner in sorted({*self._doing, *self._dead}):
             dead = owner in self._dead
             now = "killed" if dead else self._doing.get(owner) or "idle"
-            workers.add_row(owner, Text(now, style="red" if dead else "cyan" if now != "idle" else "dim"))
+            workers.add_row(
+                owner, Text(now, style="red" if dead else "cyan" if now != "idle" else "dim")
+            )
         lines = [Text.from_markup(f"  [dim]{line}[/]") for line in self._recent]
         return Group(bar, Text(legend, style="dim"), Text(), workers, Text(), *lines)
 
@@ -163,9 +165,8 @@ def closing(
         who = (event.actor or "").partition(":")[2]
         token = f"token {event.fencing_token}" if event.fencing_token else ""
         why = f"  {event.reason}" if event.reason else ""
-        lines.append(
-            f"  {event.offset}  {event.event_type:<14} attempt {event.attempt}  {token:<8} {who:<10}{why}".rstrip()
-        )
+        what = f"{event.offset}  {event.event_type:<14} attempt {event.attempt}"
+        lines.append(f"  {what}  {token:<8} {who:<10}{why}".rstrip())
     equal = "✔" if proof.equal else "✘"
     lines += [
         "",

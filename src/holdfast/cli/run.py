@@ -13,7 +13,8 @@ from holdfast.cli.exits import Exit, outcome_exit
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.output import Output, follow_output
 from holdfast.cli.safe import plain
-from holdfast.cli.session import absolute, explain_error, run as in_session
+from holdfast.cli.session import absolute, explain_error
+from holdfast.cli.session import run as in_session
 from holdfast.cli.terminal import hint
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import HoldfastError
@@ -123,5 +124,3 @@ class _Quiet:
 
     def trouble(self, why: str) -> None:
         hint(plain(why))
-
-

@@ -98,7 +98,9 @@ def _ended(job: Job) -> str:
             return f"{job.missing_outputs} of its {job.spec.promised_outputs} outputs are missing."
         case _:
             word = "timed out" if job.state is State.TIMEOUT else "failed"
-            return f"It {word} {tries}: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
+            return (
+                f"It {word} {tries}: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
+            )
 
 
 def _clause(job: Job) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from holdfast.core.errors import Invalid
 
@@ -36,6 +37,7 @@ EVENTS_PER_PUBLISH_MAX = 1_000
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]+\Z")
 
 
+@lru_cache(maxsize=1024)
 def check_id(value: str, what: str) -> str:
     """Return `value`, or raise `Invalid`: ids are short and safe in paths, URLs and terminals."""
     if not value:

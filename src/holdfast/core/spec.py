@@ -22,6 +22,7 @@ from holdfast.core.limits import (
 from holdfast.core.retry import Retry
 
 PRIORITY_DEFAULT = 5
+RETRY_DEFAULT = Retry()
 
 Json: TypeAlias = object
 """Any value that JSON can say."""
@@ -43,7 +44,7 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     delay: timedelta | None = None
     run_at: datetime | None = None
     ttl: timedelta | None = None
-    retry: Retry = Retry()
+    retry: Retry = RETRY_DEFAULT
     labels: dict[str, str] = {}
     promised_outputs: int = 0
     replayed_from: str | None = None
@@ -59,7 +60,8 @@ def check_spec(spec: Spec) -> Spec:
             if (value := getattr(spec, what)) is not None:
                 check_id(value, what)
     check_lease(spec.lease)
-    spec.retry.check()
+    if spec.retry is not RETRY_DEFAULT:
+        spec.retry.check()
     if spec.delay or spec.run_at or spec.timeout is not None or spec.ttl is not None:
         _check_times(spec)
     if not 0 <= spec.priority <= PRIORITY_MAX:

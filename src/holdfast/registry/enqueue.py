@@ -60,4 +60,3 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
         correlation_id=request.correlation_id,
         trace_id=request.trace_id,
     )
-

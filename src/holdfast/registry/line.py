@@ -44,6 +44,8 @@ class Line:
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
         [[decision]] = await self.submit(Work(One(job_id, lock), partial(decide, command)))
+        if isinstance(decision, Change):
+            return decision.after
         return await self.answer(job_id, command, decision)
 
     async def answer(self, job_id: str, command: Command, decision: Decision) -> Job:
@@ -113,11 +115,13 @@ class Line:
 
     def _count(self, answers: list[list[Decision]]) -> None:
         self.tally.update(
-            event.event_type
-            for decisions in answers
-            for decision in decisions
-            if isinstance(decision, Change)
-            for event in decision.events
+            [
+                event.event_type
+                for decisions in answers
+                for decision in decisions
+                if isinstance(decision, Change)
+                for event in decision.events
+            ]
         )
 
 
@@ -131,7 +135,10 @@ class _Entry:
     ) -> None:
         self.works = works
         self.answer = answer
-        self.size = sum(1 if isinstance(w.selection, One) else w.selection.limit for w in works)
+        self.size = len(works)
+        for work in works:
+            if not isinstance(work.selection, One):
+                self.size += work.selection.limit - 1
 
 
 def as_of(job: Job, event: Event) -> Job:

@@ -231,7 +231,9 @@ class LocalRegistry:
     async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice:
         return await query.feed(self._line, after=after, limit=limit)
 
-    def watch(self, job_id: str | None = None, *, after: str | None = None) -> AsyncGenerator[Event, None]:
+    def watch(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[Event, None]:
         return watch.watch(self._line, job_id, after=after)
 
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109

@@ -23,9 +23,7 @@ async def history(line: Line, job_id: str) -> list[Event]:
     return events
 
 
-async def log(
-    line: Line, job_id: str, *, after: str | None, limit: int, output: bool
-) -> Slice:
+async def log(line: Line, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
     """The job's whole log from a cursor on; without `output`, all but the worker's events."""
     page = await line.store.log(job_id, after=after, limit=_page(limit), output=output)
     if not page.events:

@@ -11,7 +11,9 @@ PAGE = 500
 POLL_SECONDS = 1.0
 
 
-async def watch(line: Line, job_id: str | None, *, after: str | None) -> AsyncGenerator[Event, None]:
+async def watch(
+    line: Line, job_id: str | None, *, after: str | None
+) -> AsyncGenerator[Event, None]:
     """Every event from the cursor on, each once, in commit order. A job's stream ends with the job."""
     store, cursor = line.store, after
     if job_id is not None:

@@ -16,8 +16,8 @@ class Batch:
     """The working set of one commit.
 
     `jobs` and `resources` are read once and then follow the decisions, so that the second claimer of
-    a job in the same batch sees the first one's claim. `stored` keeps the version each job was read
-    at (or last written at), which the write is conditional on.
+    a job in the same batch sees the first one's claim. `stored` keeps each job as it was read or last
+    written; the write is conditional on its version.
     """
 
     def __init__(self, works: Sequence[Work], now: datetime) -> None:
@@ -27,7 +27,7 @@ class Batch:
             (n, work.selection) for n, work in enumerate(works) if isinstance(work.selection, One)
         ]
         self.jobs: dict[str, Job | None] = {}
-        self.stored: dict[str, int] = {}
+        self.stored: dict[str, Job] = {}
         self.resources: dict[str, Resource] = {}
         self.answers: list[list[Decision]] = [[] for _ in works]
         self.created: dict[str, Job] = {}
@@ -56,7 +56,7 @@ class Batch:
         for job in jobs:
             if job.job_id not in self.jobs:
                 self.jobs[job.job_id] = job
-                self.stored[job.job_id] = job.version
+                self.stored[job.job_id] = job
 
     def decide(self, n: int, job_id: str, *, lock: str | None = None) -> Decision:
         """Let work `n` decide on the job as it is by now, and remember what there is to write."""
@@ -97,8 +97,8 @@ class Batch:
 
     def written(self) -> None:
         """Everything kept so far is in the store now."""
-        for job in (*self.created.values(), *self.updated.values()):
-            self.stored[job.job_id] = job.version
+        self.stored.update(self.created)
+        self.stored.update(self.updated)
         for kept in (self.created, self.updated, self.touched, self.taken):
             kept.clear()
         for noted in (self.events, self.published, self.facts):

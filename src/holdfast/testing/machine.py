@@ -2,13 +2,16 @@
 
 import asyncio
 import tempfile
+from collections.abc import Awaitable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     initialize,
@@ -40,10 +43,10 @@ from holdfast.core.projection import differences, fold
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State, advances
-from holdfast.ports import Grant, Ready, Request
+from holdfast.ports import Clock, Grant, Ids, Ready, Request, Store
 from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.testing.model import Model
-from holdfast.testing.world import Opener, World, output
+from holdfast.testing.world import World, output
 
 SPECS = st.builds(
     Spec,
@@ -75,7 +78,7 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
 class StoreMachine(RuleBasedStateMachine):
     """Set `opener`; run it as a TestCase. Grants stay in use after they are lost: zombies included."""
 
-    opener: ClassVar[Opener]
+    opener: ClassVar["staticmethod[[Path, Clock, Ids], Awaitable[Store]]"]
     jobs: Bundle[str] = Bundle("jobs")
     grants: Bundle[Grant] = Bundle("grants")
 
@@ -84,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         clock, ids = ManualClock(), CountingIds()
-        store = self.runner.run(_awaited(type(self).opener(Path(self.folder.name), clock, ids)))
+        store = self.runner.run(_opened(self.opener(Path(self.folder.name), clock, ids)))
         self.world = World(store, clock, ids)
         self.model = Model()
         self.ops = 0
@@ -109,18 +112,18 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert got == expected.after
 
-    async def _try(self, work: object) -> Job | HoldfastError:
+    async def _try(self, work: Awaitable[Job]) -> Job | HoldfastError:
         try:
-            return await work  # type: ignore[no-any-return, misc]
+            return await work
         except HoldfastError as error:
             return error
 
-    def _act(self, job_id: str, command: Command, work: object) -> None:
+    def _act(self, job_id: str, command: Command, work: Awaitable[Job]) -> None:
         expected = self.model.apply(job_id, command, self.world.clock.now())
         self._agree(self.runner.run(self._try(work)), expected)
 
     @rule(target=jobs, specs=st.lists(SPECS, min_size=1, max_size=3))
-    def enqueue(self, specs: list[Spec]) -> object:
+    def enqueue(self, specs: list[Spec]) -> MultipleResults[str]:
         return multiple(*(self._enqueue(spec) for spec in specs))
 
     def _enqueue(self, spec: Spec) -> str:
@@ -139,7 +142,9 @@ class StoreMachine(RuleBasedStateMachine):
         region=st.sampled_from([None, "us"]),
         repeat=st.booleans(),
     )
-    def claim(self, owner: str, limit: int, region: str | None, repeat: bool) -> object:
+    def claim(
+        self, owner: str, limit: int, region: str | None, repeat: bool
+    ) -> MultipleResults[Grant]:
         op_id, now = self._op(), self.world.clock.now()
         command = Claim(op_id=op_id, owner=owner, actor=f"worker:{owner}", region=region)
         ready = Ready(queues=("default",), op_id=op_id, limit=limit, region=region)
@@ -242,10 +247,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert [event.offset for event in events] == list(range(1, job.version + 1))
             assert differences(job, fold(reversed([*events, *events]), job_id)) == []
             steps = [(e.attempt or 0, e.to_state) for e in events if e.to_state is not None]
-            assert all(advances(a, b) for a, b in zip(steps, steps[1:], strict=False))
+            assert all(advances(a, b) for a, b in pairwise(steps))
             tokens = [e.fencing_token for e in events if e.to_state is State.ASSIGNED]
             assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
 
-async def _awaited(work: object) -> object:
-    return await work  # type: ignore[misc]
+async def _opened(store: Awaitable[Store]) -> Store:
+    return await store

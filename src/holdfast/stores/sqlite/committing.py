@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
+from itertools import count
 
 import apsw
 import msgspec
@@ -33,8 +35,6 @@ class Commit:
         self._batch = Batch(works, now)
         self._now = stamp(now)
         self._seqs: dict[str, int] = {}
-        self._states: dict[str, str] = {}
-        self._last: tuple[int, int] | None = None
 
     def run(self) -> list[list[Decision]]:
         """Decide everything and write it; the caller commits."""
@@ -63,7 +63,6 @@ class Commit:
         for row in self._connection.execute(sql, parameters):
             seq, job = job_of(row)
             self._seqs[job.job_id] = seq
-            self._states.setdefault(job.job_id, job.state)
             jobs.append(job)
         self._batch.load(jobs)
         if locks := {job.spec.lock for job in jobs if job.spec.lock}:
@@ -128,13 +127,17 @@ class Commit:
     def _write(self) -> None:
         batch = self._batch
         if batch.created:
-            rows = [insert_row(self._new_seq(job), job) for job in batch.created.values()]
-            self._many("insert_job", rows)
+            new = dict(zip(batch.created, self._new_numbers[0], strict=False))
+            self._seqs.update(new)
+            self._many(
+                "insert_job",
+                [insert_row(new[job_id], job) for job_id, job in batch.created.items()],
+            )
         if batch.updated:
             self._many(
                 "update_job",
                 [
-                    update_row(self._seqs[job_id], job, batch.stored[job_id])
+                    update_row(self._seqs[job_id], job, batch.stored[job_id].version)
                     for job_id, job in batch.updated.items()
                 ],
             )
@@ -151,15 +154,16 @@ class Commit:
 
     def _write_events(self) -> None:
         batch = self._batch
-        rows = [
-            event_row(self._new_log_id(), self._seqs[event.job_id or ""], event)
-            for event in batch.events
-        ]
-        rows += [
-            batch_row(self._new_log_id(), self._seqs[events[0].job_id or ""], events)
-            for events in batch.published
-        ]
-        if rows:
+        if batch.events or batch.published:
+            seqs, log_ids = self._seqs, self._new_numbers[1]
+            rows = [
+                event_row(log_id, seqs[event.job_id or ""], event)
+                for event, log_id in zip(batch.events, log_ids, strict=False)
+            ]
+            rows += [
+                batch_row(log_id, seqs[events[0].job_id or ""], events)
+                for events, log_id in zip(batch.published, log_ids, strict=False)
+            ]
             self._many("insert_event", rows)
         if batch.facts:
             self.record(batch.facts)
@@ -167,7 +171,8 @@ class Commit:
     def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; answers how many were new."""
         before = self._connection.total_changes()
-        rows = [event_row(self._new_log_id(), None, event) for event in events]
+        log_ids = self._new_numbers[1]
+        rows = [event_row(next(log_ids), None, event) for event in events]
         self._connection.executemany(statement("record_event"), rows).fetchall()
         return self._connection.total_changes() - before
 
@@ -181,33 +186,21 @@ class Commit:
 
     def _count(self, jobs: list[Job]) -> None:
         """Keep the number of jobs per queue and state with the commit, so that nobody has to scan."""
-        moved: Counter[tuple[str, str]] = Counter()
-        for job in jobs:
-            before = self._states.get(job.job_id)
-            if before != job.state:
-                moved[job.spec.queue, job.state] += 1
-                if before is not None:
-                    moved[job.spec.queue, before] -= 1
-                self._states[job.job_id] = job.state
-        rows: list[Row] = [(queue, state, n) for (queue, state), n in moved.items() if n]
+        stored = self._batch.stored
+        arrived = Counter([(job.spec.queue, job.state) for job in jobs])
+        left = Counter(
+            [(job.spec.queue, stored[job.job_id].state) for job in jobs if job.job_id in stored]
+        )
+        arrived.subtract(left)
+        rows: list[Row] = [(queue, state, n) for (queue, state), n in arrived.items() if n]
         if rows:
             self._connection.executemany(statement("add_queue_count"), rows).fetchall()
 
-    def _numbers(self) -> tuple[int, int]:
-        if self._last is None:
-            self._last = next_numbers(self._connection)
-        return self._last
-
-    def _new_seq(self, job: Job) -> int:
-        seq, log_id = self._numbers()
-        self._last = (seq + 1, log_id)
-        self._seqs[job.job_id] = seq + 1
-        return seq + 1
-
-    def _new_log_id(self) -> int:
-        seq, log_id = self._numbers()
-        self._last = (seq, log_id + 1)
-        return log_id + 1
+    @cached_property
+    def _new_numbers(self) -> tuple[Iterator[int], Iterator[int]]:
+        """The enqueue sequences and the log ids that nobody has used yet."""
+        seq, log_id = next_numbers(self._connection)
+        return count(seq + 1), count(log_id + 1)
 
 
 def next_numbers(connection: apsw.Connection) -> tuple[int, int]:

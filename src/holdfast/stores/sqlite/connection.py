@@ -96,7 +96,9 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
                 f"{path} is read-only here; nothing was written. Check its permissions."
             )
         case apsw.CantOpenError():
-            return Invalid(f"{path} cannot be opened: is the folder there, and may you write to it?")
+            return Invalid(
+                f"{path} cannot be opened: is the folder there, and may you write to it?"
+            )
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(
                 f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written."

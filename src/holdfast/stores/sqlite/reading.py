@@ -41,9 +41,7 @@ def list_jobs(
         sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
     found = [job_of(row) for row in connection.execute(sql, parameters)]
     more = len(found) > limit
-    return Page(
-        tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None
-    )
+    return Page(tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None)
 
 
 _BEYOND = 2**62

@@ -33,7 +33,9 @@ def test_a_killed_workers_command_dies_and_another_worker_recovers_the_job(
 ) -> None:
     """Scenario 10."""
     pid_file = tmp_path / "pid"
-    job_id = shop.shell(f"echo $$ > {pid_file}; test $HOLDFAST_ATTEMPT = 2 || sleep 60", lease=SHORT)
+    job_id = shop.shell(
+        f"echo $$ > {pid_file}; test $HOLDFAST_ATTEMPT = 2 || sleep 60", lease=SHORT
+    )
     first, second = shop.worker("w-1"), None
     try:
         pid = started(shop, job_id, pid_file)
@@ -55,7 +57,9 @@ def test_a_frozen_workers_command_is_killed_before_its_successor_starts(
 ) -> None:
     """Scenario 9: the zombie wakes up, learns that the job is another's, and changes nothing."""
     pid_file = tmp_path / "pid"
-    job_id = shop.shell(f"echo $$ > {pid_file}; test $HOLDFAST_ATTEMPT = 2 || sleep 60", lease=SHORT)
+    job_id = shop.shell(
+        f"echo $$ > {pid_file}; test $HOLDFAST_ATTEMPT = 2 || sleep 60", lease=SHORT
+    )
     zombie, successor = shop.worker("w-1"), None
     try:
         pid = started(shop, job_id, pid_file)
