@@ -84,24 +84,21 @@ async def one_round(folder: Path, size: Size, found: Measured) -> None:
     await registry.close()
 
 
-async def growth(folder: Path, size: Size) -> tuple[dict[int, float], float]:
+async def growth(folder: Path, size: Size) -> tuple[dict[int, verbs.Cost], verbs.Cost]:
     """The cost of a claim by the number of jobs that wait, and with many that have ended."""
-    costs = {}
-    for level in size.levels:
-        path = folder / f"level-{level}.db"
+    paths = [folder / f"level-{level}.db" for level in size.levels]
+    for level, path in zip(size.levels, paths, strict=True):
         limit.fill(path, queued=level)
-        costs[level] = await verbs.claim_cost(path)
-        path.unlink()
-    path = folder / "ended.db"
-    limit.fill(path, queued=1_000, ended=size.ended)
-    return costs, await verbs.claim_cost(path)
+    limit.fill(folder / "ended.db", queued=1_000, ended=size.ended)
+    *costs, ended = await verbs.claim_costs([*paths, folder / "ended.db"])
+    return dict(zip(size.levels, costs, strict=True)), ended
 
 
 def figures_of(
     size: Size,
     found: Measured,
-    costs: dict[int, float],
-    ended: float,
+    costs: dict[int, verbs.Cost],
+    ended: verbs.Cost,
     rss: float,
     wake: verbs.Spread,
 ) -> list[Figure]:

@@ -898,21 +898,23 @@ def test_jobs_made_by_one_call_keep_its_order(seed: int) -> None:
     asyncio.run(main())
 
 
-def test_a_job_that_two_processes_make_at_once_is_listed_once() -> None:
+def test_a_job_that_processes_make_at_once_is_listed_once() -> None:
     async def main() -> None:
         site, random = Site(), Random(0)
 
-        await asyncio.gather(
-            *(
-                site.registry(Jittery(site.objects, random)).enqueue(request("job-1"), actor=ACTOR)
-                for _ in range(8)
-            )
-        )
+        async def process(n: int) -> None:
+            registry = site.registry(Jittery(site.objects, random))
+            names = [*(f"own-{n}-{k}" for k in range(n)), "shared"]
+            await registry.enqueue_many([request(name) for name in names], actor=ACTOR)
+
+        await asyncio.gather(*(process(n) for n in range(4)))
 
         registry = site.registry()
-        assert len(await site.objects.list_keys("index/")) > 1
-        assert [job.job_id for job in (await registry.list_jobs()).jobs] == ["job-1"]
-        assert await registry.counts() == {State.QUEUED: 1}
+        markers = await site.objects.list_keys("index/")
+        assert sum(key.endswith("/shared") for key in markers) > 1
+        listed = [job.job_id for job in (await registry.list_jobs()).jobs]
+        assert listed.count("shared") == 1
+        assert await registry.counts() == {State.QUEUED: 7}
 
     asyncio.run(main())
 

@@ -4,10 +4,10 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -59,12 +59,14 @@ def on_a_terminal(world: CliWorld, *arguments: str, **environment: str) -> tuple
 
 
 def test_help_comes_at_once(world: CliWorld) -> None:
+    """By the processor's time, which is the wall's on a machine that is not busy with others."""
     environment = {k: v for k, v in world.environment.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    took = [1.0]
-    while len(took) <= 15 and min(took) >= HELP_SECONDS_MAX:  # the machine may be busy with others
-        before = time.perf_counter()
+    took = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([*PROGRAM, "--help"], env=environment, capture_output=True, check=True)
-        took.append(time.perf_counter() - before)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
     assert min(took) < HELP_SECONDS_MAX
 

@@ -168,9 +168,10 @@ def closing(
         what = f"{event.offset}  {event.event_type:<14} attempt {event.attempt}"
         lines.append(f"  {what}  {token:<8} {who:<10}{why}".rstrip())
     equal = "✔" if proof.equal else "✘"
+    ended = "✔" if all(job.ended for job in jobs) else "✘"
     lines += [
         "",
-        f"✔ No job was lost: {len(jobs)} of {len(jobs)} ended.",
+        f"{ended} No job was lost: {sum(job.ended for job in jobs)} of {len(jobs)} ended.",
         f"{equal} One event per transition: {proof.events} events, {proof.transitions} transitions.",
         f"{equal} verify: every record equals the fold of its log.",
         "",

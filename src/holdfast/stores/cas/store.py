@@ -89,20 +89,16 @@ class CasStore:
                 by_job.setdefault(one.job_id, []).append((n, Step(work.decide, one.lock)))
         if not by_job:
             return
-        # Orders are given out here, so that jobs made by one call keep the order of the call.
-        rows = [(job_id, steps, self._writer.order()) for job_id, steps in by_job.items()]
         async with self._dispatch.parcel(by_job) as parcel:
             parcels.append(parcel)
 
-            async def settle(row: tuple[str, list[tuple[int, Step]], int]) -> None:
-                job_id, steps, order = row
-                decisions = await self._writer.settle(
-                    job_id, [step for _, step in steps], parcel, order=order
-                )
+            async def settle(job_id: str) -> None:
+                steps = by_job[job_id]
+                decisions = await self._writer.settle(job_id, [step for _, step in steps], parcel)
                 for (n, _), decision in zip(steps, decisions, strict=True):
                     answers[n].append(decision)
 
-            await each(settle, rows)
+            await each(settle, by_job)
 
     async def _due(
         self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]

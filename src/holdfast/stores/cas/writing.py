@@ -58,17 +58,16 @@ class Writer:
         *,
         first: Held | None = None,
         fits: Fits | None = None,
-        order: int | None = None,
     ) -> tuple[Decision, ...]:
         """Decide all steps and commit them in one write; nothing when the job does not fit.
 
-        `first` is the document as just read, `order` the place of a job that is made here.
+        `first` is the document as the caller has just read it.
         """
 
         async def propose(held: Held, now: datetime) -> Proposal | None:
             return None if fits and not fits(held, now) else await self._decide(held, steps, now)
 
-        proposal = await self.change(job_id, propose, parcel, first=first, order=order)
+        proposal = await self.change(job_id, propose, parcel, first=first)
         return proposal.answers if proposal else ()
 
     async def change(
@@ -78,10 +77,10 @@ class Writer:
         parcel: Parcel,
         *,
         first: Held | None = None,
-        order: int | None = None,
     ) -> Proposal | None:
         """Write what is proposed for the document as it is; `Unavailable` after many conflicts."""
-        order = order or self.order()
+        # Taken before anything is awaited, so that jobs made by one call keep its order.
+        order = self._order()
         for turn in range(ATTEMPTS):
             if turn > 1:
                 wait = BACKOFF_SECONDS * 2 ** (turn - 2)
@@ -156,7 +155,7 @@ class Writer:
         parcel.garbage += old_markers(held.document, document)
         return True
 
-    def order(self) -> int:
+    def _order(self) -> int:
         """A place in the row that rises strictly, also while the clock stands still."""
         self._last_order = max(self._last_order + 1, keys.microseconds(self._clock.now()))
         return self._last_order
