@@ -106,9 +106,7 @@ def figures_of(
     claims = min(found.claims, key=lambda spread: spread.p99)
     one = max(found.one, key=lambda spread: spread.rate)
     many = max(found.many, key=lambda spread: spread.rate)
-    first, last = size.levels[0], size.levels[-1]
     low = {"unit": "ms", "at_least": False}
-    flat = {"must": 2, "goal": 1.2, "gate": True, "at_least": False}
     bulk, drained = max(found.bulk), max(found.drain)
     return [
         Figure("bulk enqueue, 500 at a time", bulk, "/s", whole.enqueue, 60_000, 120_000, True),
@@ -129,18 +127,29 @@ def figures_of(
         Figure("… p50", claims.p50, **low),
         Figure("… p95", claims.p95, **low),
         Figure("… p99", claims.p99, limit=None, must=20, goal=9, gate=True, **low),
-        *(
-            Figure(f"claim of 100, {level:,} queued, p50", cost, "ms")
-            for level, cost in costs.items()
-        ),
-        Figure(f"claim of 100, 1,000 queued and {size.ended:,} ended, p50", ended, "ms"),
-        Figure(
-            f"claim cost, {first:,} → {last:,} queued", costs[last] / costs[first], "times", **flat
-        ),
-        Figure(f"claim cost with {size.ended:,} ended rows", ended / costs[first], "times", **flat),
+        *growth_figures(size, costs, ended),
         Figure("RSS growth by 100,000 enqueued jobs", rss, "MB", None, 20, None, True, False),
         Figure("enqueue → claimed in another process, p50", wake.p50, must=5, goal=1, **low),
         Figure("… p99", wake.p99, must=20, goal=3, **low),
+    ]
+
+
+def growth_figures(size: Size, costs: dict[int, verbs.Cost], ended: verbs.Cost) -> list[Figure]:
+    """The gate is on the wall clock; the CPU beside it says whether a miss is ours or the disk's."""
+    first, last = size.levels[0], size.levels[-1]
+    base, top = costs[first], costs[last]
+    levels = {f"{level:,} queued": cost for level, cost in costs.items()}
+    levels[f"{first:,} queued, {size.ended:,} ended"] = ended
+    flat = {"unit": "times", "must": 2, "goal": 1.2, "at_least": False}
+    return [
+        *(
+            Figure(f"claim of 100, {level}, p50", cost.wall, f"ms ({cost.cpu:.2f} ms CPU)")
+            for level, cost in levels.items()
+        ),
+        Figure(f"claim cost, {first:,} → {last:,} queued", top.wall / base.wall, gate=True, **flat),
+        Figure("… CPU", top.cpu / base.cpu, **flat),
+        Figure(f"claim cost, {size.ended:,} ended rows", ended.wall / base.wall, gate=True, **flat),
+        Figure("… CPU", ended.cpu / base.cpu, **flat),
     ]
 
 

@@ -45,7 +45,6 @@ def tampered(world: World) -> TamperedStore:
 
 LEASE = Lease(
     owner="thief",
-    op_id="op",
     expires_at=EPOCH,
     ttl=timedelta(seconds=60),
     granted_at=EPOCH,

@@ -53,5 +53,5 @@ def decode_command(payload: msgspec.Raw) -> Command:
     """The command in a payload, or `Invalid` when it is none."""
     try:
         return check_command(msgspec.json.decode(payload, type=Command))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The payload is not a command: {error}") from error

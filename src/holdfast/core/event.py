@@ -9,11 +9,19 @@ from msgspec import Struct
 from holdfast.core.catalogue import WORKER_TYPES, EventClass, EventType
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
+    ATTRIBUTES_BYTES_MAX,
     CLOCK_AHEAD_MAX,
     EVENTS_PER_PUBLISH_MAX,
+    ID_CHARACTERS_MAX,
+    MESSAGE_CHARACTERS_MAX,
+    NUMBER_MAX,
     OUTPUT_CHUNK_BYTES_MAX,
+    check_bytes,
     check_id,
+    check_text,
+    clip,
 )
+from holdfast.core.spec import check_value
 from holdfast.core.state import State
 
 Attributes: TypeAlias = dict[str, object]
@@ -84,15 +92,23 @@ _OURS = frozenset(map(str, EventType)) | WORKER_TYPES
 
 
 def check_external(event: Event) -> Event:
-    """Return a caller's own event, or raise `Invalid`: it may not pass for one of the registry's."""
+    """Return a caller's own event, or raise `Invalid`: it may not pass for one of ours."""
     check_id(event.given_id or "", "event_id")
-    if event.event_type in _OURS or not event.event_type.isidentifier():
+    name = event.event_type
+    proper = name.isidentifier() and name.isascii() and len(name) <= ID_CHARACTERS_MAX
+    if name in _OURS or not proper:
         raise Invalid(
-            f"event_type {event.event_type!r} cannot be recorded: give a past-tense name of your own,"
+            f"event_type {clip(name, 80)!r} cannot be recorded: give a past-tense name of your own,"
             " in snake_case, such as invoice_sent."
         )
-    if event.offset is not None or event.sequence is not None or event.given_id is None:
-        raise Invalid("A recorded event has an event_id and neither offset nor sequence.")
+    if event.offset is not None or event.sequence is not None or event.data is not None:
+        raise Invalid("A recorded event has an event_id, and neither offset, sequence nor data.")
+    for value, what in ((event.job_id, "job_id"), (event.task_id, "task_id")):
+        if value is not None:
+            check_id(value, what)
+    for value in (event.reason, event.cause, event.actor, event.stream, event.trace_id):
+        check_text(value or "", "A field of the event", MESSAGE_CHARACTERS_MAX)
+    _check_body(event)
     return event
 
 
@@ -104,23 +120,32 @@ def check_published(events: Sequence[Event], now: datetime) -> None:
         raise Invalid(f"{len(events)} events at once; at most {EVENTS_PER_PUBLISH_MAX} are taken.")
     last = 0
     for event in events:
+        _check_place(event, last)
         if event.event_type not in WORKER_TYPES:
             raise Invalid(f"{event.event_type!r} is not a worker event; use custom.")
-        if event.sequence is None or event.sequence <= last:
-            raise Invalid(
-                f"Sequences must rise strictly, from 1 in each attempt: {event.sequence} follows {last}."
-            )
-        if event.end_sequence is not None and event.end_sequence < event.sequence:
-            raise Invalid(
-                f"A batch cannot end at {event.end_sequence} and start at {event.sequence}."
-            )
-        if event.data is not None and len(event.data) > OUTPUT_CHUNK_BYTES_MAX:
-            raise Invalid(
-                f"Output of {len(event.data):,} bytes in one event; at most"
-                f" {OUTPUT_CHUNK_BYTES_MAX:,} are taken."
-            )
+        if event.data is not None:
+            check_bytes(event.data, "Output in one event", OUTPUT_CHUNK_BYTES_MAX)
+        check_text(event.stream or "", "stream", ID_CHARACTERS_MAX)
+        _check_body(event)
         if event.occurred_at - now > CLOCK_AHEAD_MAX:
             raise Invalid(
                 f"Event {event.sequence} claims to be from {event.occurred_at}: a day ahead."
             )
         last = event.last_sequence
+
+
+def _check_place(event: Event, last: int) -> None:
+    start, end = event.sequence, event.last_sequence
+    if start is None or start <= last:
+        raise Invalid(
+            f"Sequences must rise strictly, from 1 in each attempt: {start} follows {last}."
+        )
+    if not start <= end <= NUMBER_MAX:
+        raise Invalid(f"A sequence or a batch cannot end at {end} and start at {start}.")
+
+
+def _check_body(event: Event) -> None:
+    if event.occurred_at.tzinfo is None:
+        raise Invalid("occurred_at needs a time zone.")
+    if event.attributes:
+        check_value(event.attributes, "attributes", ATTRIBUTES_BYTES_MAX)

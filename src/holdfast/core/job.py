@@ -13,7 +13,6 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The right to act on a job until `expires_at`. It exists only while somebody holds it."""
 
     owner: str
-    op_id: str
     expires_at: datetime
     ttl: timedelta
     granted_at: datetime
@@ -76,7 +75,7 @@ class Resource(Struct, frozen=True, gc=False):
 
 
 class Job(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One job. `version` is the offset of its last registry event.
+    """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim.
 
     `lease`, `heartbeats`, `published`, `progress` and `checkpoint` are signs of life: they change
     without an event, guarded by the fencing token, and are not part of what a fold gives back.
@@ -95,6 +94,7 @@ class Job(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     crashes: int = 0
     fencing_token: int = 0
     lease: Lease | None = None
+    claim_op_id: str | None = None
     cancel: CancelRequest | None = None
     deadline_at: datetime | None = None
     started_at: datetime | None = None

@@ -21,11 +21,14 @@ BATCH_ITEMS_MAX = 1_000
 PAGE_ITEMS_MAX = 1_000
 PRIORITY_MAX = 9
 ATTEMPTS_MAX = 100
+FACTOR_MAX = 1_000
+NUMBER_MAX = 2**63 - 1
 
 LEASE_MIN = timedelta(seconds=1)
 LEASE_MAX = timedelta(hours=24)
 LEASE_DEFAULT = timedelta(seconds=60)
 DELAY_MAX = timedelta(days=366)
+TTL_MAX = timedelta(days=3660)
 CLOCK_AHEAD_MAX = timedelta(hours=24)
 
 OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
@@ -44,9 +47,28 @@ def check_id(value: str, what: str) -> str:
         raise Invalid(f"{what} is empty.")
     if len(value) > ID_CHARACTERS_MAX:
         raise Invalid(f"{what} has {len(value)} characters; at most {ID_CHARACTERS_MAX} are taken.")
-    if not _SAFE_ID.match(value):
-        raise Invalid(f"{what} {value!r} may only contain letters, digits and . _ : -")
+    if not _SAFE_ID.match(value) or not value.strip("."):
+        raise Invalid(
+            f"{what} {value!r} may only contain letters, digits and . _ : -, not dots alone."
+        )
     return value
+
+
+def check_text(value: str, what: str, most: int) -> str:
+    """Return `value`, or raise `Invalid`: text people see is short, and can be written as UTF-8."""
+    if len(value) > most:
+        raise Invalid(f"{what} has {len(value):,} characters; at most {most:,} are taken.")
+    if not value.isascii() and not _encodable(value):
+        raise Invalid(f"{what} contains what is not text: it cannot be written as UTF-8.")
+    return value
+
+
+def _encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_bytes(value: bytes, what: str, most: int) -> bytes:
@@ -56,11 +78,30 @@ def check_bytes(value: bytes, what: str, most: int) -> bytes:
 
 
 def check_lease(value: timedelta) -> timedelta:
+    """Return the length of a lease, or raise `Invalid`."""
     if not LEASE_MIN <= value <= LEASE_MAX:
         raise Invalid(f"A lease lasts from 1 second to 24 hours, not {value}.")
     return value
 
 
 def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
-    """Shorten free text that comes from outside, saying that it was shortened."""
+    """Free text from outside as it can be kept: what is not text replaced, what is long shortened."""
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
     return text if len(text) <= most else text[: most - 15] + " … [shortened]"
+
+
+def check_delay(value: timedelta, what: str = "A delay") -> timedelta:
+    """Return a wait, or raise `Invalid`: from none to a year."""
+    if not timedelta() <= value <= DELAY_MAX:
+        raise Invalid(f"{what} is from 0 to {DELAY_MAX.days} days, not {value}.")
+    return value
+
+
+def check_interval(value: timedelta) -> timedelta:
+    """Return the heartbeat interval a claimant declares, or raise `Invalid`: three make a lease."""
+    if not LEASE_MIN / 3 <= value <= LEASE_MAX / 3:
+        raise Invalid(
+            f"A heartbeat interval is a third of a lease, from 1/3 s to 8 h, not {value}."
+        )
+    return value

@@ -112,7 +112,7 @@ def _apply(folded: Folded, event: Event) -> None:
     folded.failures = _number(attributes, "failures", folded.failures)
     folded.crashes = _number(attributes, "crashes", folded.crashes)
     if event.event_type == EventType.CLAIMED:
-        folded.owner = (event.actor or "").partition(":")[2]
+        folded.owner = _text(attributes, "owner") or (event.actor or "").partition(":")[2]
         folded.lock = _text(attributes, "lock")
     elif event.to_state not in LEASED:
         folded.owner = folded.lock = None

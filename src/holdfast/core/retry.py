@@ -3,11 +3,12 @@
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
+from math import inf
 
 from msgspec import Struct
 
 from holdfast.core.errors import Invalid
-from holdfast.core.limits import ATTEMPTS_MAX
+from holdfast.core.limits import ATTEMPTS_MAX, DELAY_MAX, FACTOR_MAX
 
 
 class OnExhausted(StrEnum):
@@ -31,8 +32,12 @@ class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     def check(self) -> None:
         if not 1 <= self.max_failures <= ATTEMPTS_MAX or not 1 <= self.max_crashes <= ATTEMPTS_MAX:
             raise Invalid(f"max_failures and max_crashes are from 1 to {ATTEMPTS_MAX}.")
-        if self.backoff < timedelta() or self.backoff_max < self.backoff or self.factor < 1:
-            raise Invalid("The back-off must not be negative, nor shrink.")
+        if not timedelta() <= self.backoff <= self.backoff_max <= DELAY_MAX:
+            raise Invalid(f"The back-off is from 0 to its maximum, at most {DELAY_MAX.days} days.")
+        if not 1 <= self.factor <= FACTOR_MAX:
+            raise Invalid(
+                f"The back-off grows by a factor from 1 to {FACTOR_MAX}, not {self.factor}."
+            )
 
 
 COMMAND_RETRY = Retry(max_failures=1, on_exhausted=OnExhausted.FAIL)
@@ -44,7 +49,10 @@ def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
 
     `chance` names the draw, so that a decision made again after a conflict waits just as long.
     """
-    doublings = min(failures - 1, 64)
-    ceiling = min(retry.backoff * retry.factor**doublings, retry.backoff_max)
+    try:
+        grown = retry.backoff.total_seconds() * retry.factor ** (failures - 1)
+    except OverflowError:
+        grown = inf
+    ceiling = min(grown, retry.backoff_max.total_seconds())
     draw = int.from_bytes(blake2b(chance.encode(), digest_size=6).digest(), "big")
-    return ceiling * (draw / 2**48)
+    return timedelta(seconds=ceiling * draw / 2**48)

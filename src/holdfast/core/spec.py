@@ -1,5 +1,6 @@
 """The spec: what was asked for, word for word. It never changes after the job is made."""
 
+import re
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -8,16 +9,18 @@ from msgspec import Struct
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
-    DELAY_MAX,
     JSON_DEPTH_MAX,
     LABEL_CHARACTERS_MAX,
     LABELS_MAX,
     LEASE_DEFAULT,
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
+    TTL_MAX,
     check_bytes,
+    check_delay,
     check_id,
     check_lease,
+    check_text,
 )
 from holdfast.core.retry import Retry
 
@@ -55,10 +58,15 @@ def check_spec(spec: Spec) -> Spec:
     """Return `spec`, or raise `Invalid` with the first thing that is wrong with it."""
     check_id(spec.kind, "kind")
     check_id(spec.queue, "queue")
-    if spec.region or spec.lock or spec.executor or spec.replayed_from or spec.resumed_from:
-        for what in ("region", "lock", "executor", "replayed_from", "resumed_from"):
-            if (value := getattr(spec, what)) is not None:
-                check_id(value, what)
+    for value, what in (
+        (spec.region, "region"),
+        (spec.lock, "lock"),
+        (spec.executor, "executor"),
+        (spec.replayed_from, "replayed_from"),
+        (spec.resumed_from, "resumed_from"),
+    ):
+        if value is not None:
+            check_id(value, what)
     check_lease(spec.lease)
     if spec.retry is not RETRY_DEFAULT:
         spec.retry.check()
@@ -75,8 +83,10 @@ def check_spec(spec: Spec) -> Spec:
         raise Invalid(
             f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken."
         )
-    if spec.name is not None and len(spec.name) > LABEL_CHARACTERS_MAX:
-        raise Invalid(f"A name has at most {LABEL_CHARACTERS_MAX} characters.")
+    for text in (*spec.labels, *spec.labels.values()):
+        check_text(text, "A label", LABEL_CHARACTERS_MAX)
+    if spec.name is not None:
+        check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
     check_json(bytes(spec.payload), "payload", PAYLOAD_BYTES_MAX)
     return spec
 
@@ -84,30 +94,39 @@ def check_spec(spec: Spec) -> Spec:
 def _check_times(spec: Spec) -> None:
     if spec.delay is not None and spec.run_at is not None:
         raise Invalid("Give a delay or a time to run at, not both.")
-    if spec.delay is not None and not timedelta() <= spec.delay <= DELAY_MAX:
-        raise Invalid(f"A delay is from 0 to {DELAY_MAX.days} days, not {spec.delay}.")
+    if spec.delay is not None:
+        check_delay(spec.delay)
     if spec.run_at is not None and spec.run_at.tzinfo is None:
         raise Invalid("The time to run at needs a time zone, such as 2030-01-01T09:00:00+01:00.")
-    for what in ("timeout", "ttl"):
-        value = getattr(spec, what)
-        if value is not None and value <= timedelta():
-            raise Invalid(f"{what} must be longer than nothing, not {value}.")
+    for value, what in ((spec.timeout, "timeout"), (spec.ttl, "ttl")):
+        if value is not None and not timedelta() < value <= TTL_MAX:
+            raise Invalid(
+                f"{what} is longer than nothing and at most {TTL_MAX.days} days, not {value}."
+            )
 
 
 def check_json(document: bytes, what: str, most: int) -> None:
     """Raise `Invalid` unless `document` is JSON of a sane size and depth."""
     check_bytes(document, what, most)
-    depth = deepest = 0
     if document.count(b"[") + document.count(b"{") > JSON_DEPTH_MAX:
-        for byte in document:
-            depth += (byte in b"[{") - (byte in b"]}")
-            deepest = max(deepest, depth)
-        if deepest > JSON_DEPTH_MAX:
-            raise Invalid(f"{what} is nested {deepest} deep; at most {JSON_DEPTH_MAX} is taken.")
+        depth = _depth(document)
+        if depth > JSON_DEPTH_MAX:
+            raise Invalid(f"{what} is nested {depth} deep; at most {JSON_DEPTH_MAX} is taken.")
     try:
         msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{what} is not JSON: {error}") from error
+
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def _depth(document: bytes) -> int:
+    depth = deepest = 0
+    for byte in _STRING.sub(b"", document):
+        depth += (byte in b"[{") - (byte in b"]}")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def check_value(value: Json, what: str, most: int) -> Json:

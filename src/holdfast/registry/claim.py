@@ -1,15 +1,16 @@
 """claim and acquire: become the one owner of ready jobs, or of one job by its id."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
+from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Conflict, Invalid
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Claim, Enqueue, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.job import Job, Resource
+from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
+from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease
 from holdfast.ports import Grant, One, Ready, Work
-from holdfast.registry.line import Line
+from holdfast.registry.line import SWEEP_ITEMS, Line
 
 
 async def claim(
@@ -30,10 +31,10 @@ async def claim(
         raise Invalid("Name at least one queue to claim from.")
     if not 1 <= limit <= BATCH_ITEMS_MAX:
         raise Invalid(f"A claim takes from 1 to {BATCH_ITEMS_MAX} jobs, not {limit}.")
-    command = Claim(
-        op_id=op_id or line.ids.new(),
-        owner=check_id(owner, "owner"),
-        actor=f"worker:{owner}",
+    command = _command(
+        line,
+        owner=owner,
+        op_id=op_id,
         lease=lease,
         heartbeat_interval=heartbeat_interval,
         region=region,
@@ -48,7 +49,7 @@ async def claim(
         executor=executor,
     )
     [decisions] = await line.submit(Work(selection, partial(decide, command)), sweep=True)
-    return [grant_of(decision.after) for decision in decisions if isinstance(decision, Change)]
+    return [await _grant(line, decision) for decision in decisions if isinstance(decision, Change)]
 
 
 async def acquire(
@@ -64,7 +65,84 @@ async def acquire(
     create: Enqueue | None,
 ) -> Grant:
     """The lease of this very job, or an error that says who has it or what is in the way."""
-    command = Claim(
+    command = _command(
+        line,
+        owner=owner,
+        op_id=op_id,
+        lease=lease,
+        heartbeat_interval=heartbeat_interval,
+        region=region,
+        executor=executor,
+        create=create,
+    )
+    if op_id is not None and await _granted_before(line, job_id, op_id):
+        work = Work(One(job_id), partial(_repeat, command))
+    else:
+        lock = create.spec.lock if create else None
+        work = Work(One(job_id, lock), partial(decide, command))
+    [[decision]] = await line.submit(work)
+    if isinstance(decision, Refusal) and _locked(decision) and await line.sweep(SWEEP_ITEMS):
+        [[decision]] = await line.submit(work)
+    if isinstance(decision, Change):
+        return await _grant(line, decision)
+    if isinstance(decision.error, Conflict):
+        line.tally["claim_conflicts"] += 1
+    decision.error.job_id = job_id
+    raise decision.error
+
+
+def _locked(refusal: Refusal) -> bool:
+    """Whether a resource lock may be in the way, whose holder may have lapsed."""
+    return refusal.job is not None and refusal.job.spec.lock is not None
+
+
+async def _granted_before(line: Line, job_id: str, op_id: str) -> bool:
+    [history] = await line.store.histories([job_id])
+    return any(e.event_type == EventType.CLAIMED and e.op_id == op_id for e in history)
+
+
+def _repeat(
+    command: Claim, job: Job | None, now: datetime, resource: Resource | None
+) -> Change | Refusal:
+    """Answer a repeated claim with its own grant, or not at all."""
+    if job is None or job.lease is None or job.claim_op_id != command.op_id:
+        version = job.version if job else None
+        gone = Conflict("This claim was granted before, and its grant is gone.", version=version)
+        return Refusal(gone, job)
+    return decide(command, job, now, resource)
+
+
+async def _grant(line: Line, change: Change) -> Grant:
+    """The grant a claim leaves. Of a lease that was granted before, only what is left counts."""
+    job, lease = change.after, change.after.lease
+    assert lease is not None  # a claim leaves the job leased
+    length = lease.granted_for
+    if change.before is job:
+        length = max(timedelta(), lease.expires_at - await line.store.now())
+    return Grant(
+        job=job,
+        fencing_token=job.fencing_token,
+        attempt=job.attempt,
+        lease_seconds=length.total_seconds(),
+    )
+
+
+def _command(
+    line: Line,
+    *,
+    owner: str,
+    op_id: str | None,
+    lease: timedelta | None,
+    heartbeat_interval: timedelta | None,
+    region: str | None,
+    executor: str | None,
+    create: Enqueue | None = None,
+) -> Claim:
+    if lease is not None:
+        check_lease(lease)
+    if heartbeat_interval is not None:
+        check_interval(heartbeat_interval)
+    return Claim(
         op_id=op_id or line.ids.new(),
         owner=check_id(owner, "owner"),
         actor=f"worker:{owner}",
@@ -73,24 +151,4 @@ async def acquire(
         region=region,
         executor=executor,
         create=create,
-    )
-    lock = create.spec.lock if create else None
-    [[decision]] = await line.submit(Work(One(job_id, lock), partial(decide, command)))
-    if isinstance(decision, Change):
-        return grant_of(decision.after)
-    if isinstance(decision.error, Conflict):
-        line.tally["claim_conflicts"] += 1
-    decision.error.job_id = job_id
-    raise decision.error
-
-
-def grant_of(job: Job) -> Grant:
-    """The grant a claimed job carries."""
-    lease = job.lease
-    assert lease is not None  # a claim leaves the job leased
-    return Grant(
-        job=job,
-        fencing_token=job.fencing_token,
-        attempt=job.attempt,
-        lease_seconds=lease.granted_for.total_seconds(),
     )

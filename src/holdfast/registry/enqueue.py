@@ -6,7 +6,7 @@ from functools import partial
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.limits import BATCH_ITEMS_MAX, ID_CHARACTERS_MAX, check_id, check_text
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import check_spec
 from holdfast.ports import Ids, One, Request, Work
@@ -50,6 +50,8 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
         check_id(request.correlation_id, "correlation_id")
     if request.trace_id is not None:
         check_id(request.trace_id, "trace_id")
+    if request.submitted_by is not None:
+        check_text(request.submitted_by, "submitted_by", ID_CHARACTERS_MAX)
     return Enqueue(
         op_id=op_id,
         job_id=job_id,

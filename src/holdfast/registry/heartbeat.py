@@ -28,8 +28,9 @@ async def heartbeat(
         progress=progress,
         checkpoint=checkpoint,
     )
+    job = await line.settle(grant.job_id, command)
     line.tally["lease_renewals"] += 1
-    return await line.settle(grant.job_id, command)
+    return job
 
 
 async def aggregate(line: Line, grant: Grant, *, op_id: str | None) -> Job:

@@ -11,9 +11,11 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Expire, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.state import LEASED
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 
 SWEEP_ITEMS = 100
+EXPIRER = Expire().actor
 
 
 class Line:
@@ -44,22 +46,23 @@ class Line:
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
         [[decision]] = await self.submit(Work(One(job_id, lock), partial(decide, command)))
-        if isinstance(decision, Change):
+        if isinstance(decision, Change) and decision.after is not decision.before:
             return decision.after
         return await self.answer(job_id, command, decision)
 
     async def answer(self, job_id: str, command: Command, decision: Decision) -> Job:
-        """What the caller gets. A refused repeat of an applied op gets that op's own answer."""
+        """What the caller of a command gets that changed nothing: a repeat of an applied op gets that
+        op's own answer, whether it was refused now or had nothing to do."""
+        job = decision.after if isinstance(decision, Change) else decision.job
+        op_id = getattr(command, "op_id", None)
+        if op_id is not None and job is not None:
+            [history] = await self.store.histories([job_id])
+            if any(event.op_id == op_id for event in history):
+                return as_of(job, history, op_id)
         if isinstance(decision, Change):
             return decision.after
         error = decision.error
         error.job_id = job_id
-        op_id = getattr(command, "op_id", None)
-        if op_id is not None and decision.job is not None:
-            [history] = await self.store.histories([job_id])
-            mine = [event for event in history if event.op_id == op_id]
-            if mine:
-                return as_of(decision.job, mine[-1])
         self.tally[type(error).__name__.lower()] += 1
         if decision.facts:
             await self.store.record(decision.facts)
@@ -114,14 +117,16 @@ class Line:
         return batch
 
     def _count(self, answers: list[list[Decision]]) -> None:
-        self.tally.update(
-            [
-                event.event_type
-                for decisions in answers
-                for decision in decisions
-                if isinstance(decision, Change)
-                for event in decision.events
-            ]
+        events = [
+            event
+            for decisions in answers
+            for decision in decisions
+            if isinstance(decision, Change)
+            for event in decision.events
+        ]
+        self.tally.update([event.event_type for event in events])
+        self.tally["lease_expiries"] += sum(
+            event.actor == EXPIRER and event.from_state in LEASED for event in events
         )
 
 
@@ -141,14 +146,16 @@ class _Entry:
                 self.size += work.selection.limit - 1
 
 
-def as_of(job: Job, event: Event) -> Job:
-    """The job as it stood right after one of its events, as far as an answer shows it."""
+def as_of(job: Job, history: list[Event], op_id: str) -> Job:
+    """The job as it stood right after this op, as far as an answer shows it."""
+    last = max(n for n, event in enumerate(history) if event.op_id == op_id)
+    moves = [event for event in history[: last + 1] if event.to_state is not None]
     return replace(
         job,
-        state=event.to_state or job.state,
-        version=event.offset,
-        transition_no=event.transition_no or job.transition_no,
-        attempt=event.attempt,
+        state=moves[-1].to_state,
+        version=history[last].offset,
+        transition_no=moves[-1].transition_no,
+        attempt=history[last].attempt,
     )
 
 

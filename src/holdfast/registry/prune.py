@@ -1,6 +1,6 @@
 """prune: forget what is old enough. Whole jobs go, so what is left still folds."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import BATCH_ITEMS_MAX
@@ -16,10 +16,17 @@ async def prune(line: Line, *, older_than: timedelta, output_older_than: timedel
     jobs = events = 0
     while True:
         step = await line.store.prune(
-            ended_before=now - older_than,
-            output_before=now - output_older_than,
+            ended_before=_before(now, older_than),
+            output_before=_before(now, output_older_than),
             limit=BATCH_ITEMS_MAX,
         )
         jobs, events = jobs + step.jobs, events + step.events
         if step.jobs == step.events == 0:
             return Pruned(jobs, events)
+
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _before(now: datetime, age: timedelta) -> datetime:
+    return _BEGINNING if age > now - _BEGINNING else now - age

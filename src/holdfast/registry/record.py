@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from msgspec import json
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event, check_external
-from holdfast.core.limits import ATTRIBUTES_BYTES_MAX, check_bytes
 from holdfast.registry.line import Line
 
 
@@ -16,7 +14,6 @@ async def record(line: Line, events: Sequence[Event]) -> int:
     now = await line.store.now()
     checked = []
     for event in events:
-        check_bytes(json.encode(event.attributes), "attributes", ATTRIBUTES_BYTES_MAX)
         mine = replace(check_external(event), event_class=EventClass.EXTERNAL, received_at=now)
         checked.append(mine)
     return await line.store.record(checked)

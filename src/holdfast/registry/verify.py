@@ -4,12 +4,14 @@ from itertools import pairwise
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
+from holdfast.core.job import Job
 from holdfast.core.projection import differences, fold
 from holdfast.core.state import advances
 from holdfast.ports import Filter, Mismatch, Verification
 from holdfast.registry.line import Line
 
 PAGE = 500
+READINGS_MAX = 100
 
 
 async def verify(line: Line) -> Verification:
@@ -20,12 +22,8 @@ async def verify(line: Line) -> Verification:
     while True:
         page = await line.store.list_jobs(Filter(), after=cursor, limit=PAGE)
         histories = await line.store.histories([job.job_id for job in page.jobs])
-        for job, history in zip(page.jobs, histories, strict=True):
-            found = [
-                f"{d.field}: stored {d.stored!r}, derived {d.derived!r}"
-                for d in differences(job, fold(history, job.job_id))
-            ]
-            found += _backward(history)
+        for listed, read in zip(page.jobs, histories, strict=True):
+            job, history, found = await _check(line, listed, read)
             if found:
                 mismatches.append(Mismatch(job.job_id, tuple(found)))
             jobs += 1
@@ -41,6 +39,22 @@ async def verify(line: Line) -> Verification:
                 control=control,
                 mismatches=tuple(mismatches),
             )
+
+
+async def _check(line: Line, job: Job, history: list[Event]) -> tuple[Job, list[Event], list[str]]:
+    """The job, its log and how they differ. A job that moved between the two readings is read again:
+    only what differs while it stands still is a difference."""
+    for _ in range(READINGS_MAX):
+        found = [
+            f"{d.field}: stored {d.stored!r}, derived {d.derived!r}"
+            for d in differences(job, fold(history, job.job_id))
+        ] + _backward(history)
+        [now] = await line.store.get([job.job_id]) if found else [job]
+        if now is None or now.version == job.version:
+            break
+        job = now
+        [history] = await line.store.histories([job.job_id])
+    return job, history, found
 
 
 def _backward(history: list[Event]) -> list[str]:

@@ -81,7 +81,7 @@ class Batch:
         """Meet a repeated claim with the jobs it claimed before, as far as it still holds them."""
         for job_id in job_ids:
             job = self.jobs.get(job_id)
-            if job is not None and job.lease is not None and job.lease.op_id == op_id:
+            if job is not None and job.lease is not None and job.claim_op_id == op_id:
                 self.decide(n, job_id)
 
     def decide_ready(self, lane: list[tuple[int, Ready]], job_ids: Iterable[str]) -> None:

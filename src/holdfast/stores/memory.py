@@ -113,15 +113,17 @@ class MemoryStore:
         for events in batch.published:
             self._append(events)
         self._append(batch.facts)
-        self._signal.set()
+        if batch.created or batch.updated or batch.touched or batch.facts:
+            self._signal.set()
 
     def _append(self, events: Sequence[Event]) -> int:
-        new = [event for event in events if event.event_id not in self._known]
-        for event in new:
-            self._known.add(event.event_id)
-            self._last_log_id += 1
-            self._log.append(replace(event, log_id=self._last_log_id))
-        return len(new)
+        before = self._last_log_id
+        for event in events:
+            if event.event_id not in self._known:
+                self._known.add(event.event_id)
+                self._last_log_id += 1
+                self._log.append(replace(event, log_id=self._last_log_id))
+        return self._last_log_id - before
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return [self._jobs.get(job_id) for job_id in job_ids]
@@ -179,7 +181,8 @@ class MemoryStore:
 
     async def record(self, events: Sequence[Event]) -> int:
         new = self._append(events)
-        self._signal.set()
+        if new:
+            self._signal.set()
         return new
 
     async def resource(self, key: str) -> Resource:
@@ -202,6 +205,7 @@ class MemoryStore:
         for job_id in gone:
             del self._jobs[job_id], self._order[job_id]
         self._log = kept
+        self._known = {event.event_id for event in kept}
         return pruned
 
     async def now(self) -> datetime:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Fenced, HoldfastError, NotFound
+from holdfast.core.errors import Fenced, HoldfastError, Invalid, NotFound
 from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import creation, ending, judging, ownership
@@ -62,6 +62,8 @@ def decide(
     """
     try:
         return _decide(command, job, now, resource)
+    except OverflowError:
+        return Refusal(Invalid("A number or a time in the request is out of range."), job)
     except HoldfastError as error:
         if job is not None:
             error.job_id, error.version = job.job_id, job.version
@@ -98,7 +100,7 @@ def _decide(command: Command, job: Job | None, now: datetime, resource: Resource
             return creation.handoff(job, command, now)
         case Judge():
             return judging.judge(job, command, now)
-        case Restore():
+        case _:
             return ending.restore(job, command, now, resource)
 
 

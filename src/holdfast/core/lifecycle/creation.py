@@ -8,6 +8,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
 from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.limits import clip
 from holdfast.core.state import State
 
 
@@ -52,6 +53,9 @@ def create(command: Enqueue, now: datetime) -> Draft:
 def handoff(job: Job, command: Handoff, now: datetime) -> Change:
     """T2 to T4. A cancel that came meanwhile takes effect as soon as the executor has answered."""
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+    begins = command.step is HandoffStep.BEGIN
+    if job.state is not (State.PENDING if begins else State.SUBMITTING):
+        raise Conflict(f"Job is {job.state}: it is not being handed to an executor.")
     match command.step:
         case HandoffStep.BEGIN:
             draft.move(State.SUBMITTING)
@@ -59,9 +63,9 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
             draft.move(State.QUEUED, handle=command.handle)
             if job.cancel is not None:
                 draft.move(State.CANCELLED, reason=_cancelled(job.cancel), ended_at=now)
-        case HandoffStep.REFUSED:
+        case _:
             failure = Failure(
-                message=command.error or "The executor refused the job.", retryable=False
+                message=clip(command.error or "The executor refused the job."), retryable=False
             )
             draft.move(
                 State.FAILED,

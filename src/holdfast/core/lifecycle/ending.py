@@ -1,13 +1,12 @@
 """How an attempt ends, and whether the job ends with it: complete, release, expire, cancel."""
 
 from datetime import datetime
-from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType, ReasonCode
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, Denied
 from holdfast.core.event import Attributes, Event, fact_id
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource
 from holdfast.core.lifecycle.commands import (
@@ -16,14 +15,13 @@ from holdfast.core.lifecycle.commands import (
     Expire,
     Release,
     Restore,
-    Stopped,
     Success,
 )
 from holdfast.core.lifecycle.draft import Change, Draft, same
-from holdfast.core.limits import RESULT_BYTES_MAX, clip
+from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
 from holdfast.core.retry import OnExhausted, backoff
 from holdfast.core.spec import check_value
-from holdfast.core.state import State
+from holdfast.core.state import LEGAL, State
 
 
 def complete(job: Job, command: Complete, now: datetime, resource: Resource | None) -> Change:
@@ -32,16 +30,13 @@ def complete(job: Job, command: Complete, now: datetime, resource: Resource | No
     if job.state is State.ASSIGNED:
         draft.move(State.RUNNING, started_at=now)
     outcome = command.outcome
-    match outcome:
-        case Success():
-            _succeed(draft, outcome)
-        case Failure():
-            failure = replace(outcome, message=clip(outcome.message))
-            _fail(draft, failure, command.compensated)
-        case Stopped():
-            _cancelled(draft, job.cancel, outcome.reason)
-        case _:
-            assert_never(outcome)
+    if isinstance(outcome, Success):
+        _succeed(draft, outcome)
+    elif isinstance(outcome, Failure):
+        failure = replace(outcome, message=clip(outcome.message), code=clip(outcome.code, 128))
+        _fail(draft, failure, command.compensated)
+    else:
+        _cancelled(draft, job.cancel, outcome.reason)
     return draft.change()
 
 
@@ -117,7 +112,7 @@ def _end(
             )
         case OnExhausted.TIMEOUT:
             draft.move(State.TIMEOUT, reason=reason, attributes=attributes, **changes)
-        case OnExhausted.FAIL:
+        case _:
             draft.move(State.FAILED, reason=reason, attributes=attributes, **changes)
 
 
@@ -136,7 +131,7 @@ def _dead_letter(job: Job, failure: Failure, code: ReasonCode) -> DeadLetter:
 def _cancelled(
     draft: Draft, request: CancelRequest | None, reason: str | None, **changes: object
 ) -> None:
-    words = reason or (request.reason if request else None)
+    words = clip(reason) if reason else (request.reason if request else None)
     by = request.actor if request else draft.actor
     failure = changes.get("error")
     attributes: Attributes = {k: v for k, v in changes.items() if isinstance(v, int)}
@@ -160,9 +155,9 @@ def release(job: Job, command: Release, now: datetime, resource: Resource | None
     cause = "undelivered" if command.undelivered else "released"
     draft.move(
         State.QUEUED,
-        reason=command.reason or cause,
+        reason=clip(command.reason) if command.reason else cause,
         attributes={"cause": cause},
-        ready_at=now + command.delay if command.delay else job.ready_at,
+        ready_at=job.ready_at if command.delay is None else now + check_delay(command.delay),
     )
     return draft.change()
 
@@ -251,6 +246,7 @@ def _deadline_policy(job: Job) -> OnExhausted:
 def cancel(job: Job, command: Cancel, now: datetime, resource: Resource | None) -> Change:
     """T5 and T19 at once where nobody works on it or the cancel is hard; else ask the owner."""
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    reason = clip(command.reason) if command.reason else None
     if job.ended:
         raise Conflict(f"Job has ended already: {job.state}.")
     if job.state is State.VALIDATING:
@@ -258,14 +254,16 @@ def cancel(job: Job, command: Cancel, now: datetime, resource: Resource | None) 
     if job.state in (State.PENDING, State.QUEUED) or (command.hard and job.leased):
         draft.move(
             State.CANCELLED,
-            reason=command.reason or f"cancelled by {command.actor}",
+            reason=reason or f"cancelled by {command.actor}",
             ended_at=now,
         )
         return draft.change()
+    if command.actor.partition(":")[0] not in LEGAL[State.ASSIGNED, State.CANCELLED].actors:
+        raise Denied(f"{command.actor} may not cancel a job.")
     if job.cancel is not None:
         return same(job)
-    request = CancelRequest(actor=command.actor, requested_at=now, reason=command.reason)
-    draft.note(EventType.CANCEL_REQUESTED, reason=command.reason, cancel=request)
+    request = CancelRequest(actor=command.actor, requested_at=now, reason=reason)
+    draft.note(EventType.CANCEL_REQUESTED, reason=reason, cancel=request)
     return draft.change()
 
 

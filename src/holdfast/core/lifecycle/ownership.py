@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
-from holdfast.core.event import check_published
+from holdfast.core.event import Attributes, check_published
 from holdfast.core.job import Job, Lease, Resource
 from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish
 from holdfast.core.lifecycle.creation import create
 from holdfast.core.lifecycle.draft import Change, Draft, same
 from holdfast.core.lifecycle.ending import close_expired
-from holdfast.core.limits import check_lease
+from holdfast.core.limits import check_interval, check_lease
 from holdfast.core.state import State
 
 
@@ -24,7 +24,9 @@ def claim(job: Job | None, command: Claim, now: datetime, resource: Resource | N
         draft.resource = resource
         draft.move(State.QUEUED)
     else:
-        if job.lease is not None and job.lease.op_id == command.op_id:
+        if job.claim_op_id == command.op_id:
+            if job.lease is None:
+                raise Conflict("This claim was granted before, and its grant is gone.")
             return same(job)
         draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
         if job.lease is not None and job.lease.expires_at <= now:
@@ -44,25 +46,35 @@ def _grant(draft: Draft, command: Claim) -> None:
     ttl = check_lease(_ttl(job, command))
     draft.move(
         State.ASSIGNED,
-        attributes={"lock": job.spec.lock} if job.spec.lock else None,
+        attributes=_claim_attributes(job, command),
         lease=Lease(
             owner=command.owner,
-            op_id=command.op_id,
             expires_at=_until(job, now + ttl),
             ttl=ttl,
             granted_at=now,
             heartbeat_at=now,
             heartbeat_interval=command.heartbeat_interval,
         ),
+        claim_op_id=command.op_id,
         published=0,
         progress=None,
         started_at=None,
     )
 
 
+def _claim_attributes(job: Job, command: Claim) -> Attributes | None:
+    """What the event does not say by itself: the lock, and an owner that somebody else acts for."""
+    attributes: Attributes = {}
+    if job.spec.lock:
+        attributes["lock"] = job.spec.lock
+    if command.actor != f"worker:{command.owner}":
+        attributes["owner"] = command.owner
+    return attributes or None
+
+
 def _ttl(job: Job, command: Claim) -> timedelta:
     if command.heartbeat_interval is not None:
-        return 3 * command.heartbeat_interval
+        return 3 * check_interval(command.heartbeat_interval)
     return command.lease or job.spec.lease
 
 
@@ -120,7 +132,7 @@ def heartbeat(job: Job, command: Heartbeat, now: datetime) -> Change:
         lease=renewed,
         heartbeats=job.heartbeats + 1,
         progress=command.progress or job.progress,
-        checkpoint=command.checkpoint or job.checkpoint,
+        checkpoint=job.checkpoint if command.checkpoint is None else command.checkpoint,
     )
     return _alive(job, job_alive, now, command.actor, command.token)
 

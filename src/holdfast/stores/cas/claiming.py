@@ -36,7 +36,7 @@ class Claim:
     def has(self, held: Held, _: datetime) -> bool:
         """Whether the job is leased under this claim."""
         job = held.record
-        return job is not None and job.lease is not None and job.lease.op_id == self.ready.op_id
+        return job is not None and job.lease is not None and job.claim_op_id == self.ready.op_id
 
     def fits(self, held: Held, now: datetime) -> bool:
         """Whether the claim may have the job, or has it already."""

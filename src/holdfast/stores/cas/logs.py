@@ -41,8 +41,7 @@ class Logs:
 
     async def claimed(self, held: Held, op_id: str) -> bool:
         """Whether the job was ever claimed under this op_id."""
-        lease = held.record.lease if held.record else None
-        if lease is not None and lease.op_id == op_id:
+        if held.record is not None and held.record.claim_op_id == op_id:
             return True
         return any(
             event.event_type == EventType.CLAIMED and event.op_id == op_id

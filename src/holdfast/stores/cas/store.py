@@ -75,7 +75,8 @@ class CasStore:
                 raise _maybe_applied(error) from error
             raise
         finally:
-            self._signal.set()
+            if any(parcel.landed for parcel in parcels):
+                self._signal.set()
         return answers
 
     async def _ones(

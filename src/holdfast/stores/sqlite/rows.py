@@ -40,6 +40,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     """The part of a record that nobody searches by."""
 
     lease: Lease | None = None
+    claim_op_id: str | None = None
     cancel: CancelRequest | None = None
     deadline_at: datetime | None = None
     started_at: datetime | None = None
@@ -66,6 +67,7 @@ _spec = msgspec.json.Decoder(Spec)
 def _detail_text(job: Job) -> str:
     detail = Detail(
         job.lease,
+        job.claim_op_id,
         job.cancel,
         job.deadline_at,
         job.started_at,
@@ -184,6 +186,7 @@ def job_of(row: JobRow) -> tuple[int, Job]:
         fencing_token=fencing_token,
         ended_at=None if ended_at is None else moment_of(ended_at),
         lease=detail.lease,
+        claim_op_id=detail.claim_op_id,
         cancel=detail.cancel,
         deadline_at=detail.deadline_at,
         started_at=detail.started_at,
