@@ -1,6 +1,6 @@
 """Who may act on a job: every guard of claim, heartbeat, publish and aggregate."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from lives import (
@@ -336,3 +336,18 @@ def test_two_missed_heartbeats_are_said_once_and_take_nothing() -> None:
 
 def _suspected(job: Job) -> bool:
     return job.lease is not None and job.lease.suspected
+
+
+def test_a_claim_repeated_after_its_release_is_refused() -> None:
+    given_back = changed(job_in(State.RUNNING), release()).after
+
+    refusal = refused(given_back, claim())
+
+    assert isinstance(refusal.error, Conflict)
+    assert "its grant is gone" in refusal.error.message
+
+
+def test_the_end_of_time_is_out_of_range_and_no_crash() -> None:
+    refusal = refused(job_in(State.QUEUED), claim(op_id="late"), datetime.max.replace(tzinfo=UTC))
+
+    assert isinstance(refusal.error, Invalid)

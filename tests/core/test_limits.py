@@ -12,6 +12,7 @@ from holdfast.core.limits import (
     check_bytes,
     check_id,
     check_lease,
+    check_text,
     clip,
 )
 
@@ -65,3 +66,10 @@ def test_a_lease_outside_its_limits_is_invalid(value: timedelta) -> None:
 def test_text_is_only_clipped_when_it_is_too_long() -> None:
     assert clip("x" * 40, 40) == "x" * 40
     assert clip("x" * 41, 40) == "x" * 25 + " … [shortened]"
+
+
+def test_text_of_any_language_is_taken_and_what_is_no_text_is_not() -> None:
+    assert check_text("naïve Größe 日本", "A name", 20) == "naïve Größe 日本"
+    for value in ("\udcff", "x" * 21):
+        with pytest.raises(Invalid, match="A name"):
+            check_text(value, "A name", 20)

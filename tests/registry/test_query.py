@@ -278,3 +278,44 @@ def test_a_checkpoint_that_is_no_small_json_is_invalid(run: Run) -> None:
         assert (await world.registry.get("job-1")).state == "assigned"
 
     run(body)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+def test_a_sweep_has_a_limit(run: Run, limit: int) -> None:
+    async def body(world: World) -> None:
+        with pytest.raises(Invalid, match="sweep"):
+            await world.registry.expire(limit=limit)
+
+    run(body)
+
+
+def test_an_acquire_repeated_after_its_grant_is_gone_is_refused_for_ever(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        first = await world.registry.acquire("job-1", owner="w-1", op_id="key-1")
+        await world.registry.release(first)
+        second = await world.registry.acquire("job-1", owner="w-2", op_id="key-2")
+        await world.registry.release(second)
+
+        with pytest.raises(Conflict, match="its grant is gone"):
+            await world.registry.acquire("job-1", owner="w-1", op_id="key-1")
+
+        assert (await world.registry.get("job-1")).state is State.QUEUED
+
+    run(body)
+
+
+def test_an_acquire_is_not_kept_waiting_by_a_lock_whose_holder_lapsed(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("one", lock="disk")
+        await world.enqueue("two", lock="disk")
+        await world.registry.acquire("one", owner="w-1")
+        with pytest.raises(Conflict, match="locked by job one"):
+            await world.registry.acquire("two", owner="w-2")
+        world.clock.advance(61)
+
+        grant = await world.registry.acquire("two", owner="w-2")
+
+        assert grant.fencing_token == 2
+
+    run(body)

@@ -11,7 +11,6 @@ from holdfast.ports import Filter, Mismatch, Verification
 from holdfast.registry.line import Line
 
 PAGE = 500
-READINGS_MAX = 100
 
 
 async def verify(line: Line) -> Verification:
@@ -42,19 +41,18 @@ async def verify(line: Line) -> Verification:
 
 
 async def _check(line: Line, job: Job, history: list[Event]) -> tuple[Job, list[Event], list[str]]:
-    """The job, its log and how they differ. A job that moved between the two readings is read again:
-    only what differs while it stands still is a difference."""
-    for _ in range(READINGS_MAX):
+    """The job, its log and how they differ. A job that moved between the two readings is read again,
+    for as long as it moves: only what differs while it stands still is a difference."""
+    while True:
         found = [
             f"{d.field}: stored {d.stored!r}, derived {d.derived!r}"
             for d in differences(job, fold(history, job.job_id))
         ] + _backward(history)
         [now] = await line.store.get([job.job_id]) if found else [job]
         if now is None or now.version == job.version:
-            break
+            return job, history, found
         job = now
         [history] = await line.store.histories([job.job_id])
-    return job, history, found
 
 
 def _backward(history: list[Event]) -> list[str]:
