@@ -1,0 +1,206 @@
+"""The registry port: the verbs, whether behind them is a store in this process or a server."""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Progress
+from holdfast.core.lifecycle import HandoffStep, Outcome
+from holdfast.core.spec import Json, Spec
+from holdfast.core.state import State
+from holdfast.ports.store import Filter, Page, Pruned, Slice
+
+
+class Request(Struct, frozen=True, gc=False, kw_only=True):
+    """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead."""
+
+    spec: Spec
+    request_id: str | None = None
+    job_id: str | None = None
+    register: bool = False
+    submitted_by: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+
+
+class Grant(Struct, frozen=True, gc=False, kw_only=True):
+    """A lease in somebody's hand. `lease_seconds` counts from before the claim was sent."""
+
+    job: Job
+    fencing_token: int
+    attempt: int
+    lease_seconds: float
+
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id
+
+
+class Mismatch(Struct, frozen=True):
+    """A job whose record and log disagree."""
+
+    job_id: str
+    details: tuple[str, ...]
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """What a verification of the whole store found."""
+
+    jobs: int
+    transitions: int
+    events: int
+    control: int
+    mismatches: tuple[Mismatch, ...]
+
+    @property
+    def equal(self) -> bool:
+        return not self.mismatches and self.transitions == self.events
+
+
+class Registry(Protocol):
+    """The verbs. Every mutation may carry an `op_id`: repeat it and you get the original answer.
+
+    Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
+    """
+
+    async def enqueue(self, request: Request, *, actor: str) -> Job: ...
+
+    async def enqueue_many(self, requests: Sequence[Request], *, actor: str) -> list[Job]: ...
+
+    async def handoff(
+        self,
+        job_id: str,
+        step: HandoffStep,
+        *,
+        actor: str,
+        op_id: str | None = None,
+        handle: dict[str, str] | None = None,
+        error: str | None = None,
+    ) -> Job: ...
+
+    async def claim(
+        self,
+        queues: Sequence[str],
+        *,
+        owner: str,
+        limit: int = 1,
+        op_id: str | None = None,
+        kinds: Sequence[str] = (),
+        lease: timedelta | None = None,
+        heartbeat_interval: timedelta | None = None,
+        region: str | None = None,
+        executor: str | None = None,
+    ) -> list[Grant]: ...
+
+    async def acquire(
+        self,
+        job_id: str,
+        *,
+        owner: str,
+        op_id: str | None = None,
+        lease: timedelta | None = None,
+        heartbeat_interval: timedelta | None = None,
+        region: str | None = None,
+        executor: str | None = None,
+        create: Request | None = None,
+    ) -> Grant: ...
+
+    async def heartbeat(
+        self,
+        grant: Grant,
+        *,
+        lease: timedelta | None = None,
+        progress: Progress | None = None,
+        checkpoint: Json = None,
+    ) -> Job: ...
+
+    async def publish(self, grant: Grant, events: Sequence[Event]) -> Job: ...
+
+    async def aggregate(self, grant: Grant, *, op_id: str | None = None) -> Job: ...
+
+    async def complete(
+        self,
+        grant: Grant,
+        outcome: Outcome,
+        *,
+        op_id: str | None = None,
+        compensated: bool | None = None,
+    ) -> Job: ...
+
+    async def release(
+        self,
+        grant: Grant,
+        *,
+        op_id: str | None = None,
+        reason: str | None = None,
+        delay: timedelta | None = None,
+        undelivered: bool = False,
+    ) -> Job: ...
+
+    async def cancel(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        op_id: str | None = None,
+        reason: str | None = None,
+        hard: bool = False,
+    ) -> Job: ...
+
+    async def expire(self, *, limit: int = 100) -> int: ...
+
+    async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...
+
+    async def record(self, events: Sequence[Event]) -> int: ...
+
+    async def get(self, job_id: str) -> Job: ...
+
+    async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]: ...
+
+    async def list_jobs(
+        self,
+        which: Filter = ...,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> Page: ...
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]: ...
+
+    async def history(self, job_id: str) -> list[Event]: ...
+
+    async def log(
+        self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
+    ) -> Slice: ...
+
+    async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice: ...
+
+    def watch(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[Event, None]: ...
+
+    async def wait(self, job_id: str, *, timeout: float | None = None) -> Job: ...  # noqa: ASYNC109
+
+    async def why(self, job_id: str) -> str: ...
+
+    async def verify(self) -> Verification: ...
+
+    async def prune(
+        self, *, older_than: timedelta, output_older_than: timedelta | None = None
+    ) -> Pruned: ...
+
+    async def now(self) -> datetime: ...
+
+    def mark(self) -> int:
+        """A mark to wait from: take it before reading, so that nothing comes between."""
+        ...
+
+    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
+        """Return when something may have changed since the mark, at the latest after `timeout`."""
+        ...
+
+    async def close(self) -> None: ...

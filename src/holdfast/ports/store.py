@@ -1,0 +1,182 @@
+"""The store port: where jobs live, and how they are chosen, decided on, listed and read."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.lifecycle import Change, Refusal
+from holdfast.core.state import State
+
+
+class One(Struct, frozen=True, gc=False):
+    """This job, whether it exists or not. `lock` is the lock a job made here will name; `fresh`
+    says that the id was made just now, so that nobody has to look whether it exists."""
+
+    job_id: str
+    lock: str | None = None
+    fresh: bool = False
+
+
+class Ready(Struct, frozen=True, gc=False, kw_only=True):
+    """Up to `limit` claimable jobs, queue by queue, each in ready order: (priority, ready_at, enqueue order).
+
+    When a `job_claimed` event already carries `op_id`, only those of its jobs that are still leased
+    under it come, perhaps none: a repeated claim meets its own grants again, never new ones.
+    """
+
+    queues: tuple[str, ...]
+    op_id: str
+    limit: int = 1
+    kinds: tuple[str, ...] = ()
+    region: str | None = None
+    executor: str | None = None
+
+    @property
+    def lane(self) -> tuple[object, ...]:
+        """What two selections must share to choose from the same row of jobs."""
+        return (self.queues, self.kinds, self.region, self.executor)
+
+
+class Due(Struct, frozen=True):
+    """Up to `limit` jobs whose `due_at` has come, the longest overdue first."""
+
+    limit: int
+
+
+Selection: TypeAlias = One | Ready | Due
+Decision: TypeAlias = Change | Refusal
+Decide: TypeAlias = Callable[[Job | None, datetime, Resource | None], Decision]
+
+
+class Work(Struct, frozen=True, gc=False):
+    """Some jobs, and the pure function that decides on each."""
+
+    selection: Selection
+    decide: Decide
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Which jobs a listing shows; empty means all."""
+
+    queue: str | None = None
+    kind: str | None = None
+    states: tuple[State, ...] = ()
+    owner: str | None = None
+    labels: dict[str, str] = {}
+
+
+class Page(Struct, frozen=True):
+    """A page of jobs in creation order, and the cursor of the next (None after the last)."""
+
+    jobs: tuple[Job, ...]
+    next: str | None
+
+
+class Slice(Struct, frozen=True):
+    """Some events of a log, and the cursor to read on from: also when there are none yet."""
+
+    events: tuple[Event, ...]
+    cursor: str
+
+
+class Pruned(Struct, frozen=True):
+    """What a pruning removed."""
+
+    jobs: int
+    events: int
+
+
+class Store(Protocol):
+    """Where jobs live. A store commits; it never decides.
+
+    Every method may raise `Unavailable` (`applied` says whether a write may have landed) and
+    `Corrupt`. Answers survive what the store says it survives: see `describe`.
+    """
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        """Decide and commit each work; answer one decision per selected job, in selection order.
+
+        Atomic per job: a change's record, events, published events, facts and resource land together
+        or not at all. Works of one call are applied as if one after the other, in some order.
+        `decide` is called with the job as it is (None when absent), the store's time and the job's
+        resource lock; it may be called again after a conflict, and only its last answer counts.
+        """
+        ...
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """The jobs as last committed, in the order asked for."""
+        ...
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        """A page in creation order, or (`newest`) in the reverse of it. Jobs that stay as they are
+        appear exactly once over all pages."""
+        ...
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        """How many jobs are in each state."""
+        ...
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        """Each job's registry events (transitions and control facts), by offset."""
+        ...
+
+    async def log(
+        self, job_id: str, *, after: str | None, limit: int, output: bool = True
+    ) -> Slice:
+        """The job's whole log in commit order: registry, worker, fact and external events; without
+        `output`, all but the worker's."""
+        ...
+
+    async def feed(self, *, after: str | None, limit: int) -> Slice:
+        """Everybody's log in commit order. No committed event is passed over; in a store without
+        transactions one may come twice, with the same `event_id`."""
+        ...
+
+    async def record(self, events: Sequence[Event]) -> int:
+        """Append events with ids of the caller's own; known ids are ignored. Answers how many were new."""
+        ...
+
+    async def resource(self, key: str) -> Resource:
+        """The resource lock as it is; token 0 when it was never taken."""
+        ...
+
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+        """Remove whole jobs (with their events) that ended before the one instant, and worker events
+        received before the other. Never part of a version chain."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's time: the only one that decides."""
+        ...
+
+    async def secret(self) -> bytes:
+        """The key that task tokens are sealed with; made once, kept with the data."""
+        ...
+
+    def mark(self) -> int:
+        """A mark that changes when something may have been committed. Take it before reading."""
+        ...
+
+    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Return when `mark` has changed, at the latest after `timeout` seconds. Only a hint."""
+        ...
+
+    def describe(self) -> str:
+        """One line for people: what this is and what it survives."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Backup(Protocol):
+    """A store that can be copied while it is in use."""
+
+    async def backup(self, target: str) -> None:
+        """Write a consistent copy to `target`."""
+        ...

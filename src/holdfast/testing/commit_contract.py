@@ -1,0 +1,146 @@
+"""The contract of a store, first part: what is committed is read back, whole and together."""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.errors import Conflict
+from holdfast.core.job import Progress
+from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, Success, decide
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.ports import One, Ready, Work
+from holdfast.testing.world import Opener, World, play
+
+FULL = Spec(
+    kind="resize",
+    queue="images",
+    payload=msgspec.Raw(b'{"width":640}'),
+    name="thumbnail",
+    priority=2,
+    region="eu-west",
+    lock="disk:1",
+    lease=timedelta(seconds=30),
+    timeout=timedelta(minutes=5),
+    delay=timedelta(seconds=3),
+    ttl=timedelta(hours=1),
+    retry=Retry(max_failures=3),
+    labels={"team": "imaging"},
+)
+
+
+def make(job_id: str, spec: Spec = Spec()) -> Work:
+    command = Enqueue(op_id=job_id, job_id=job_id, spec=spec, actor="user:ana")
+    return Work(One(job_id), partial(decide, command))
+
+
+def take(op_id: str, owner: str, **where: object) -> Work:
+    command = Claim(op_id=op_id, owner=owner, actor=f"worker:{owner}")
+    ready = Ready(op_id=op_id, **{"queues": ("default",), **where})  # type: ignore[arg-type]
+    return Work(ready, partial(decide, command))
+
+
+def seize(job_id: str, op_id: str, owner: str) -> Work:
+    command = Claim(op_id=op_id, owner=owner, actor=f"worker:{owner}")
+    return Work(One(job_id), partial(decide, command))
+
+
+class CommitContract:
+    open: Opener
+
+    def test_a_job_is_read_back_whole(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            [[made]] = await world.store.transact([make("job-1", FULL)])
+
+            [job] = await world.store.get(["job-1"])
+
+            assert isinstance(made, Change)
+            assert job == made.after
+            assert job is not None
+            assert job.spec == FULL
+
+        play(self.open, tmp_path, body)
+
+    def test_signs_of_life_are_read_back_whole(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1", promised_outputs=2)
+            grant = await world.claim(heartbeat_interval=timedelta(seconds=10))
+            after = await world.registry.heartbeat(
+                grant, progress=Progress(3, 8, "fitting"), checkpoint={"epoch": 3}
+            )
+            cancelled = await world.registry.cancel("job-1", actor="user:ana", reason="enough")
+
+            [job] = await world.store.get(["job-1"])
+
+            assert job == cancelled
+            assert job is not None
+            assert job.progress == after.progress
+            assert job.checkpoint == {"epoch": 3}
+            assert job.lease is not None
+            assert job.lease.heartbeat_interval == timedelta(seconds=10)
+
+        play(self.open, tmp_path, body)
+
+    def test_a_job_that_is_not_there_is_decided_as_none(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            [[refused]] = await world.store.transact([seize("nobody", "op", "worker-7")])
+
+            assert isinstance(refused, Refusal)
+            assert await world.store.get(["nobody"]) == [None]
+            assert await world.store.histories(["nobody"]) == [[]]
+
+        play(self.open, tmp_path, body)
+
+    def test_state_and_events_land_together(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            job = await world.enqueue()
+            grant = await world.claim()
+            done = await world.registry.complete(grant, Success())
+
+            [history] = await world.store.histories([job.job_id])
+
+            assert [event.offset for event in history] == [1, 2, 3, 4]
+            assert [event.transition_no for event in history] == [1, 2, 3, 4]
+            assert done.version == 4
+            assert [event.op_id for event in history][2] == history[3].op_id
+
+        play(self.open, tmp_path, body)
+
+    def test_works_of_one_batch_see_each_other(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            works = [make("job-1"), *(seize("job-1", f"op-{n}", f"w-{n}") for n in range(64))]
+
+            answers = await world.store.transact(works)
+
+            granted = [d for [d] in answers[1:] if isinstance(d, Change)]
+            refused = [d for [d] in answers[1:] if isinstance(d, Refusal)]
+            assert len(granted) == 1
+            assert len(refused) == 63
+            assert all(isinstance(d.error, Conflict) for d in refused)
+            [history] = await world.store.histories(["job-1"])
+            assert len(history) == 2
+
+        play(self.open, tmp_path, body)
+
+    def test_the_secret_is_made_once(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            secret = await world.store.secret()
+
+            assert len(secret) == 32
+            assert await world.store.secret() == secret
+
+        play(self.open, tmp_path, body)
+
+    def test_waiting_ends_with_the_next_commit(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            mark = world.store.mark()
+            waiter = asyncio.create_task(world.store.wait(mark, 1e6))
+            await world.enqueue("job-1")
+
+            await asyncio.wait_for(waiter, 10)
+            await asyncio.wait_for(world.store.wait(mark, 1e6), 10)
+
+        play(self.open, tmp_path, body)

@@ -1,0 +1,220 @@
+"""The contract of a store, third part: listings, logs, the feed, and what may be forgotten."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.errors import Fenced
+from holdfast.core.event import Event
+from holdfast.core.lifecycle import Success
+from holdfast.core.state import State
+from holdfast.ports import Filter
+from holdfast.testing.world import Opener, World, output, play
+
+
+class LogContract:
+    open: Opener
+
+    def test_pages_show_every_job_once_while_others_arrive(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for n in range(7):
+                await world.enqueue(f"job-{n}")
+            seen: list[str] = []
+            cursor = None
+            for turn in range(10):
+                page = await world.store.list_jobs(Filter(), after=cursor, limit=3)
+                seen += [job.job_id for job in page.jobs]
+                await world.enqueue(f"late-{turn}") if turn < 2 else None
+                cursor = page.next
+                if cursor is None:
+                    break
+
+            assert seen == [*(f"job-{n}" for n in range(7)), "late-0", "late-1"]
+
+        play(self.open, tmp_path, body)
+
+    def test_listing_filters_by_queue_kind_state_owner_and_label(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("a")
+            await world.enqueue("b", queue="images", labels={"team": "x"})
+            await world.enqueue("c", kind="resize")
+            await world.claim(owner="worker-9")
+
+            async def ids(**which: object) -> list[str]:
+                page = await world.store.list_jobs(Filter(**which), after=None, limit=10)  # type: ignore[arg-type]
+                return [job.job_id for job in page.jobs]
+
+            assert await ids(queue="images") == ["b"]
+            assert await ids(kind="resize") == ["c"]
+            assert await ids(states=(State.ASSIGNED,)) == ["a"]
+            assert await ids(owner="worker-9") == ["a"]
+            assert await ids(labels={"team": "x"}) == ["b"]
+            assert await world.store.counts() == {State.QUEUED: 2, State.ASSIGNED: 1}
+            assert await world.store.counts("images") == {State.QUEUED: 1}
+
+        play(self.open, tmp_path, body)
+
+    def test_a_log_is_read_on_from_its_cursor(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1")
+            await world.enqueue("job-2")
+            grant = await world.claim()
+            await world.registry.publish(grant, [output(n, world=world) for n in (1, 2, 3)])
+            first = await world.store.log("job-1", after=None, limit=3)
+            await world.registry.complete(grant, Success())
+
+            rest = await world.store.log("job-1", after=first.cursor, limit=100)
+            nothing = await world.store.log("job-1", after=rest.cursor, limit=100)
+
+            types = [str(e.event_type) for e in (*first.events, *rest.events)]
+            assert types == ["job_queued", "job_claimed", "job_started"] + ["output"] * 3 + [
+                "job_succeeded"
+            ]
+            assert nothing.events == ()
+            assert nothing.cursor == rest.cursor
+
+        play(self.open, tmp_path, body)
+
+    def test_the_feed_shows_every_event_once_and_resumes(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            seen: list[str] = []
+            cursor = None
+            for n in range(5):
+                await world.enqueue(f"job-{n}")
+                grant = await world.claim()
+                await world.registry.publish(grant, [output(1, world=world)])
+                await world.registry.complete(grant, Success())
+                while (page := await world.store.feed(after=cursor, limit=2)).events:
+                    seen += [event.event_id for event in page.events]
+                    cursor = page.cursor
+
+            assert len(seen) == len(set(seen)) == 5 * 5
+            of_one = [event_id for event_id in seen if event_id.startswith("job-3/")]
+            assert of_one == ["job-3/1", "job-3/2", "job-3/3", "job-3/1.1.1", "job-3/4"]
+
+        play(self.open, tmp_path, body)
+
+    def test_recording_an_event_again_adds_nothing(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1")
+            note = Event(
+                event_type="invoice_sent",
+                event_class=EventClass.EXTERNAL,
+                occurred_at=world.clock.now(),
+                given_id="evt-1",
+                attributes={"amount": 12},
+            )
+            linked = msgspec.structs.replace(note, given_id="evt-2", job_id="job-1")
+
+            assert await world.registry.record([note, linked]) == 2
+            assert await world.registry.record([note, linked, note]) == 0
+            log = await world.store.log("job-1", after=None, limit=10)
+            assert [e.event_id for e in log.events] == ["job-1/1", "evt-2"]
+            feed = await world.store.feed(after=None, limit=10)
+            assert [e.event_id for e in feed.events] == ["job-1/1", "evt-1", "evt-2"]
+            assert feed.events[1].attributes == {"amount": 12}
+            assert feed.events[1].job_id is None
+
+        play(self.open, tmp_path, body)
+
+    def test_pruning_removes_whole_ended_jobs_and_nothing_else(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for job_id in ("old", "young", "live"):
+                await world.enqueue(job_id)
+            old = await world.claim()
+            await world.registry.publish(old, [output(1, world=world)])
+            await world.registry.complete(old, Success())
+            live = await world.claim()
+            await world.registry.publish(live, [output(1, world=world)])
+            world.clock.advance(days=10)
+            young = await world.registry.acquire("live", owner="w")
+            await world.registry.complete(young, Success())
+            before = await world.store.feed(after=None, limit=100)
+
+            pruned = await world.registry.prune(
+                older_than=timedelta(days=5), output_older_than=timedelta(days=5)
+            )
+
+            assert pruned.jobs == 1
+            assert [j and j.job_id for j in await world.store.get(["old", "young", "live"])] == [
+                None,
+                "young",
+                "live",
+            ]
+            log = await world.store.log("young", after=None, limit=10)
+            assert all(e.event_class is not EventClass.WORKER for e in log.events)
+            await world.check()
+            await world.enqueue("new")
+            after = await world.store.feed(after=before.cursor, limit=100)
+            assert "new/1" in [e.event_id for e in after.events]
+
+        play(self.open, tmp_path, body)
+
+    def test_stale_writes_are_refused_and_recorded_once_each(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1")
+            zombie = await world.claim("worker-7")
+            await world.lapse()
+            await world.claim("worker-9")
+            for _ in range(3):
+                with pytest.raises(Fenced):
+                    await world.registry.heartbeat(zombie)
+                with pytest.raises(Fenced):
+                    await world.registry.complete(zombie, Success())
+            log = await world.store.log("job-1", after=None, limit=100)
+
+            stale = [e for e in log.events if e.event_type == EventType.STALE_WRITE_REJECTED]
+            assert [e.attributes["verb"] for e in stale] == ["heartbeat", "complete"]
+            await world.check()
+
+        play(self.open, tmp_path, body)
+
+    def test_the_newest_jobs_can_be_listed_first(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for n in range(5):
+                await world.enqueue(f"job-{n}")
+
+            first = await world.store.list_jobs(Filter(), after=None, limit=3, newest=True)
+            rest = await world.store.list_jobs(Filter(), after=first.next, limit=3, newest=True)
+
+            seen = [job.job_id for job in (*first.jobs, *rest.jobs)]
+            assert seen == ["job-4", "job-3", "job-2", "job-1", "job-0"]
+            assert rest.next is None
+
+        play(self.open, tmp_path, body)
+
+    def test_a_log_can_be_read_without_what_the_worker_wrote(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1")
+            grant = await world.claim()
+            for n in range(1, 8):
+                await world.registry.publish(grant, [output(n, world=world)])
+            await world.registry.complete(grant, Success())
+
+            page = await world.store.log("job-1", after=None, limit=4, output=False)
+
+            types = [str(event.event_type) for event in page.events]
+            assert types == ["job_queued", "job_claimed", "job_started", "job_succeeded"]
+
+        play(self.open, tmp_path, body)
+
+    def test_a_fact_recorded_before_its_job_is_in_the_jobs_log(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            note = Event(
+                event_type="invoice_sent",
+                event_class=EventClass.EXTERNAL,
+                occurred_at=world.clock.now(),
+                given_id="evt-1",
+                job_id="job-1",
+            )
+            await world.registry.record([note])
+            await world.enqueue("job-1")
+
+            log = await world.store.log("job-1", after=None, limit=10)
+
+            assert {event.event_id for event in log.events} == {"evt-1", "job-1/1"}
+
+        play(self.open, tmp_path, body)
