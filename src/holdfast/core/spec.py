@@ -58,15 +58,16 @@ def check_spec(spec: Spec) -> Spec:
     """Return `spec`, or raise `Invalid` with the first thing that is wrong with it."""
     check_id(spec.kind, "kind")
     check_id(spec.queue, "queue")
-    for value, what in (
-        (spec.region, "region"),
-        (spec.lock, "lock"),
-        (spec.executor, "executor"),
-        (spec.replayed_from, "replayed_from"),
-        (spec.resumed_from, "resumed_from"),
-    ):
-        if value is not None:
-            check_id(value, what)
+    if spec.region is not None:
+        check_id(spec.region, "region")
+    if spec.lock is not None:
+        check_id(spec.lock, "lock")
+    if spec.executor is not None:
+        check_id(spec.executor, "executor")
+    if spec.replayed_from is not None:
+        check_id(spec.replayed_from, "replayed_from")
+    if spec.resumed_from is not None:
+        check_id(spec.resumed_from, "resumed_from")
     check_lease(spec.lease)
     if spec.retry is not RETRY_DEFAULT:
         spec.retry.check()
@@ -76,19 +77,23 @@ def check_spec(spec: Spec) -> Spec:
         raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
     if spec.promised_outputs < 0:
         raise Invalid("A job cannot promise a negative number of outputs.")
-    if spec.labels and (
-        len(spec.labels) > LABELS_MAX
-        or any(len(key) + len(value) > LABEL_CHARACTERS_MAX for key, value in spec.labels.items())
-    ):
-        raise Invalid(
-            f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken."
-        )
-    for text in (*spec.labels, *spec.labels.values()):
-        check_text(text, "A label", LABEL_CHARACTERS_MAX)
+    if spec.labels:
+        _check_labels(spec.labels)
     if spec.name is not None:
         check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
     check_json(bytes(spec.payload), "payload", PAYLOAD_BYTES_MAX)
     return spec
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > LABELS_MAX or any(
+        len(k) + len(v) > LABEL_CHARACTERS_MAX for k, v in labels.items()
+    ):
+        raise Invalid(
+            f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken."
+        )
+    for text in (*labels, *labels.values()):
+        check_text(text, "A label", LABEL_CHARACTERS_MAX)
 
 
 def _check_times(spec: Spec) -> None:

@@ -4,10 +4,12 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict
+from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
-from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.lifecycle.draft import Change, Draft, arrow, same
 from holdfast.core.limits import clip
 from holdfast.core.state import State
 
@@ -21,14 +23,13 @@ def enqueue(job: Job | None, command: Enqueue, now: datetime) -> Change:
             f"Job {job.job_id} exists already and was asked for with other words;"
             " use another request_id or job_id."
         )
-    draft = create(command, now)
-    draft.move(State.PENDING if command.register else State.QUEUED)
-    return draft.change()
+    return create(command, now, State.PENDING if command.register else State.QUEUED)
 
 
-def create(command: Enqueue, now: datetime) -> Draft:
-    """The draft of a job that does not exist yet."""
+def create(command: Enqueue, now: datetime, state: State) -> Change:
+    """T0 or T1: the job at its first version, with its first event."""
     spec = command.spec
+    legal = arrow(None, state, command.actor)
     if spec.run_at is not None:
         ready_at = max(now, spec.run_at)
     elif spec.delay is not None:
@@ -38,16 +39,30 @@ def create(command: Enqueue, now: datetime) -> Draft:
     job = Job(
         job_id=command.job_id,
         spec=spec,
-        state=State.PENDING,
+        state=state,
         created_at=now,
         updated_at=now,
         ready_at=ready_at,
+        version=1,
+        transition_no=1,
         deadline_at=None if spec.ttl is None else now + spec.ttl,
         submitted_by=command.submitted_by,
         correlation_id=command.correlation_id,
         trace_id=command.trace_id,
     )
-    return Draft(job, now=now, op_id=command.op_id, actor=command.actor, new=True)
+    event = Event(
+        event_type=legal.event,
+        event_class=EventClass.TRANSITION,
+        occurred_at=now,
+        job_id=command.job_id,
+        offset=1,
+        transition_no=1,
+        to_state=state,
+        attempt=1,
+        op_id=command.op_id,
+        actor=command.actor,
+    )
+    return Change(None, job, (event,))
 
 
 def handoff(job: Job, command: Handoff, now: datetime) -> Change:

@@ -9,7 +9,7 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Denied, HoldfastError
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import Job, Resource
-from holdfast.core.state import LEASED, LEGAL, State
+from holdfast.core.state import LEASED, LEGAL, State, Transition
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -40,6 +40,16 @@ def same(job: Job) -> Change:
     return Change(job, job)
 
 
+def arrow(source: State | None, target: State, actor: str) -> Transition:
+    """The arrow of the table, or raise `Conflict` (there is none) or `Denied` (it is not for you)."""
+    legal = LEGAL.get((source, target))
+    if legal is None:
+        raise Conflict(f"Job is {source}; it cannot become {target}.")
+    if actor.partition(":")[0] not in legal.actors:
+        raise Denied(f"{actor} may not take a job from {source} to {target}.")
+    return legal
+
+
 class Draft:
     """A job on its way to its next version, with the events that take it there."""
 
@@ -50,12 +60,11 @@ class Draft:
         now: datetime,
         op_id: str,
         actor: str,
-        new: bool = False,
         resource: Resource | None = None,
     ) -> None:
-        self.before = None if new else job
+        self.before: Job | None = job
         self.job = job
-        self.state: State | None = None if new else job.state
+        self.state = job.state
         self.now = now
         self.op_id = op_id
         self.actor = actor
@@ -67,6 +76,21 @@ class Draft:
         self._events: list[Event] = []
         self._changes: dict[str, object] = {}
 
+    @classmethod
+    def of(cls, made: Change, *, actor: str, resource: Resource | None) -> "Draft":
+        """The draft that goes on from a change which has just made the job."""
+        event = made.events[0]
+        draft = cls(
+            made.after,
+            now=event.occurred_at,
+            op_id=event.op_id or "",
+            actor=actor,
+            resource=resource,
+        )
+        draft.before = None
+        draft._events = list(made.events)
+        return draft
+
     def move(
         self,
         target: State,
@@ -75,12 +99,8 @@ class Draft:
         attributes: Attributes | None = None,
         **changes: object,
     ) -> None:
-        """Take one arrow of the table, or raise `Conflict` (no such arrow) or `Denied` (not by you)."""
-        legal = LEGAL.get((self.state, target))
-        if legal is None:
-            raise Conflict(f"Job is {self.state}; it cannot become {target}.")
-        if self.actor.partition(":")[0] not in legal.actors:
-            raise Denied(f"{self.actor} may not take a job from {self.state} to {target}.")
+        """Take one arrow of the table, or raise what `arrow` raises."""
+        legal = arrow(self.state, target, self.actor)
         if legal.next_attempt:
             self.attempt += 1
         self._transition_no += 1

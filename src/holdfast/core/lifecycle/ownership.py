@@ -20,9 +20,8 @@ def claim(job: Job | None, command: Claim, now: datetime, resource: Resource | N
     if job is None:
         if command.create is None:
             raise NotFound("There is no such job.")
-        draft = create(command.create, now)
-        draft.resource = resource
-        draft.move(State.QUEUED)
+        made = create(command.create, now, State.QUEUED)
+        draft = Draft.of(made, actor=command.actor, resource=resource)
     else:
         if job.claim_op_id == command.op_id:
             if job.lease is None:

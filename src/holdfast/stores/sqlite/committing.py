@@ -18,6 +18,7 @@ from holdfast.stores.batch import Batch
 from holdfast.stores.sqlite.rows import (
     batch_row,
     event_row,
+    fact_row,
     insert_row,
     job_of,
     stamp,
@@ -148,23 +149,22 @@ class Commit:
             )
         if batch.taken:
             self._many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
-        self._write_events()
+        if batch.events or batch.published or batch.facts:
+            self._write_events()
         self._count([*batch.created.values(), *batch.updated.values()])
         batch.written()
 
     def _write_events(self) -> None:
-        batch = self._batch
-        if batch.events or batch.published:
-            seqs, log_ids = self._seqs, self._new_numbers[1]
-            rows = [
-                event_row(log_id, seqs[event.job_id or ""], event)
-                for event, log_id in zip(batch.events, log_ids, strict=False)
-            ]
-            rows += [
-                batch_row(log_id, seqs[events[0].job_id or ""], events)
-                for events, log_id in zip(batch.published, log_ids, strict=False)
-            ]
+        batch, seqs, log_ids = self._batch, self._seqs, self._new_numbers[1]
+        if batch.events:
+            rows = [event_row(next(log_ids), seqs[e.job_id or ""], e) for e in batch.events]
             self._many("insert_event", rows)
+        if batch.published:
+            rows = [
+                batch_row(next(log_ids), seqs[events[0].job_id or ""], events)
+                for events in batch.published
+            ]
+            self._many("insert_batch", rows)
         if batch.facts:
             self.record(batch.facts)
 
@@ -172,7 +172,7 @@ class Commit:
         """Append events with ids of their own; answers how many were new."""
         before = self._connection.total_changes()
         log_ids = self._new_numbers[1]
-        rows = [event_row(next(log_ids), None, event) for event in events]
+        rows = [fact_row(next(log_ids), event) for event in events]
         self._connection.executemany(statement("record_event"), rows).fetchall()
         return self._connection.total_changes() - before
 

@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.statements import Value, migrations, statement
 
 SAFE_SQLITE = (3, 51, 3)
 BUSY_SECONDS_MAX = 30.0
-CACHE_KIBIBYTES = 16 * 1024
+CACHE_KIBIBYTES = 8 * 1024
 CHECKPOINT_PAGES = 4000
 LOG_BYTES_MAX = 64 * 1024 * 1024
 
@@ -48,6 +48,8 @@ def _prepare(connection: apsw.Connection) -> None:
     if (mode := connection.pragma("journal_mode", "WAL")) != "wal":
         raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
     connection.pragma("synchronous", "FULL")
+    # Else SQLite plans a query that may use a partial index anew at each binding: 28 us, not 5.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("cache_size", -CACHE_KIBIBYTES)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     connection.pragma("journal_size_limit", LOG_BYTES_MAX)

@@ -229,8 +229,11 @@ _events = msgspec.json.Decoder(list[Event])
 _BODY_FIELDS = tuple(name for name in Body.__struct_fields__ if name != "attributes")
 
 
-def event_row(log_id: int, seq: int | None, event: Event) -> Row:
-    """The parameters of insert_event.sql for a registry event, or (without `seq`) for a fact."""
+def event_row(log_id: int, seq: int, event: Event) -> Row:
+    """The parameters of insert_event.sql. Most registry events have nothing beyond their columns."""
+    body = None
+    if event.reason is not None or event.attributes:
+        body = _encoder.encode(Body(reason=event.reason, attributes=event.attributes)).decode()
     return (
         log_id,
         seq,
@@ -242,32 +245,34 @@ def event_row(log_id: int, seq: int | None, event: Event) -> Row:
         event.to_state,
         event.attempt,
         event.fencing_token,
-        None,
-        None,
+        event.op_id,
+        event.actor,
+        stamp(event.occurred_at),
+        body,
+    )
+
+
+def fact_row(log_id: int, event: Event) -> Row:
+    """The parameters of record_event.sql."""
+    rest = {name: getattr(event, name) for name in _BODY_FIELDS}
+    return (
+        log_id,
+        event.event_type,
+        event.event_class,
+        event.attempt,
+        event.fencing_token,
         event.op_id,
         event.actor,
         stamp(event.occurred_at),
         stamp_maybe(event.received_at),
         event.given_id,
-        None if seq is not None else event.job_id,
-        _body_text(event),
+        event.job_id,
+        _encoder.encode(Body(attributes=event.attributes, **rest)).decode(),
     )
 
 
-def _body_text(event: Event) -> str | None:
-    if event.offset is not None:
-        # A registry event has at most a reason and attributes besides its columns; most have neither.
-        if event.reason is None and not event.attributes:
-            return None
-        body = Body(reason=event.reason, attributes=event.attributes)
-    else:
-        rest = {name: getattr(event, name) for name in _BODY_FIELDS}
-        body = Body(attributes=event.attributes, **rest)
-    return _encoder.encode(body).decode()
-
-
 def batch_row(log_id: int, seq: int, events: tuple[Event, ...]) -> Row:
-    """The parameters of insert_event.sql for a batch of worker events: one row for all of them."""
+    """The parameters of insert_batch.sql: one row for all the events of a batch."""
     first, last = events[0], events[-1]
     lean = [
         replace(event, job_id=None, attempt=None, fencing_token=None, actor=None, received_at=None)
@@ -276,22 +281,15 @@ def batch_row(log_id: int, seq: int, events: tuple[Event, ...]) -> Row:
     return (
         log_id,
         seq,
-        None,
-        None,
         first.event_type,
         EventClass.WORKER,
-        None,
-        None,
         first.attempt,
         first.fencing_token,
         first.sequence,
         last.last_sequence,
-        None,
         first.actor,
         stamp(first.occurred_at),
         stamp_maybe(first.received_at),
-        None,
-        None,
         _encoder.encode(lean).decode(),
     )
 
@@ -316,7 +314,9 @@ EventRow: TypeAlias = tuple[
     str | None,
     str | None,
 ]
-"""The columns of insert_event.sql, with the job's id in place of its sequence."""
+"""log_id, job_id, event_offset, transition_no, event_type, event_class, from_state, to_state,
+attempt, fencing_token, sequence, end_sequence, op_id, actor, occurred_at, received_at, given_id, body:
+what every query for events selects."""
 
 
 def events_of(row: EventRow) -> list[Event]:

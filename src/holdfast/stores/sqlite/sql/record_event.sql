@@ -1,5 +1,4 @@
-INSERT INTO event (log_id, job, event_offset, transition_no, event_type, event_class, from_state,
-                   to_state, attempt, fencing_token, sequence, end_sequence, op_id, actor,
+INSERT INTO event (log_id, event_type, event_class, attempt, fencing_token, op_id, actor,
                    occurred_at, received_at, given_id, about, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (given_id) WHERE given_id IS NOT NULL DO NOTHING
