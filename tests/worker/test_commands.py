@@ -178,3 +178,16 @@ def test_bytes_are_stored_exactly_as_written(shop: Shop) -> None:
     shop.drain()
 
     assert shop.output(job_id, "stdout") == b"\x00\xff\x1b]0;title\x07\r\n"
+
+
+def test_a_busy_command_keeps_its_lease_for_as_long_as_it_runs(shop: Shop) -> None:
+    """Four processes that never yield, three leases long, beside the worker on two cores."""
+    script = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done"
+    jobs = [shop.shell(script, lease=timedelta(seconds=1)) for _ in range(4)]
+
+    shop.drain(slots=4)
+
+    for job_id in jobs:
+        job = shop.job(job_id)
+        assert (job.state, job.attempt, job.crashes) == (State.SUCCEEDED, 1, 0)
+        assert job.heartbeats >= 3

@@ -80,11 +80,10 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     )
     settings = Settings(owner=owner, passed=("*",))
     worker = Worker(registry, settings, _Quiet(), clock=clock, ids=ids, own=os.environ)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _cancel, registry, made)
+    asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))
     job = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    asking.cancel()
     if job is None:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -94,16 +93,13 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     return _tell(job)
 
 
-_cancels: set["asyncio.Future[Job]"] = set()
-
-
-def _cancel(registry: Registry, job_id: str) -> None:
-    """Ctrl-C asks the job to stop, and then follows it to its end."""
-    asking = asyncio.ensure_future(
-        registry.cancel(job_id, actor="user:terminal", reason="interrupted")
-    )
-    _cancels.add(asking)
-    asking.add_done_callback(_cancels.discard)
+async def _cancel_when_told(registry: Registry, job_id: str) -> None:
+    """Ctrl-C and SIGTERM ask the job to stop; `run` then follows it to its end."""
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    await told.wait()
+    await registry.cancel(job_id, actor="user:terminal", reason="interrupted")
 
 
 def _tell(job: Job) -> int:

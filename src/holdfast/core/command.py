@@ -8,6 +8,7 @@ from msgspec import Struct
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_bytes
 
+COMMAND_KIND = "command"
 ARGUMENT_BYTES_MAX = 128 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from holdfast.core.command import COMMAND_KIND
 from holdfast.core.job import Job, Lease
 from holdfast.core.state import State
 
@@ -45,12 +46,18 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
         if spec.executor
         else f"a worker on queue {spec.queue}"
         + (f" in region {spec.region}" if spec.region else "")
+        + ("" if spec.kind == COMMAND_KIND else f" that runs the kind {spec.kind}")
+    )
+    next_step = (
+        f" If nothing moves, start one: holdfast worker -q {spec.queue}"
+        if spec.kind == COMMAND_KIND and not spec.executor
+        else ""
     )
     others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
     deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
     return (
         f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}.{deadline}{past}"
-        f" If nothing moves, start one: holdfast worker -q {spec.queue}"
+        f"{next_step}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from holdfast.core.command import COMMAND_KIND
 from holdfast.core.errors import Conflict, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome
@@ -17,7 +18,6 @@ from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.output import Output
 
-COMMAND_KIND = "command"
 IDLE_SECONDS = 0.5
 EXPIRE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
