@@ -14,7 +14,9 @@ import apsw
 
 @dataclass(frozen=True)
 class Figure:
-    """One line. `gate` marks a must that needs no worker: missing it fails the run."""
+    """One line. `gate` marks a must that needs no worker: missing it fails the run. A rate per second
+    says as much about the machine as about us, so where there is a limit beside it the gate is
+    `floor`, the share of the limit that we must reach."""
 
     name: str
     ours: float
@@ -24,6 +26,7 @@ class Figure:
     goal: float | None = None
     gate: bool = False
     at_least: bool = True
+    floor: float | None = None
 
     def meets(self, target: float | None) -> bool | None:
         if target is None:
@@ -32,6 +35,8 @@ class Figure:
 
     @property
     def missed(self) -> bool:
+        if self.floor is not None and self.limit is not None:
+            return self.ours / self.limit < self.floor
         return self.gate and self.meets(self.must) is False
 
 
@@ -50,6 +55,8 @@ def row(figure: Figure) -> str:
         return f"{sign} {number(value)}: {'yes' if figure.meets(value) else '**no**'}"
 
     ratio = "" if figure.limit is None else f"{figure.ours / figure.limit:.2f}"
+    if figure.floor is not None:
+        ratio += f" (gate: {figure.floor:.2f})"
     cells = (
         figure.name,
         f"{number(figure.ours)} {figure.unit}",

@@ -125,9 +125,8 @@ class Line:
             for event in decision.events
         ]
         self.tally.update([event.event_type for event in events])
-        self.tally["lease_expiries"] += sum(
-            event.actor == EXPIRER and event.from_state in LEASED for event in events
-        )
+        lapsed = [event for event in events if event.actor == EXPIRER]
+        self.tally["lease_expiries"] += sum(event.from_state in LEASED for event in lapsed)
 
 
 class _Entry:

@@ -118,6 +118,7 @@ class Batch:
             self.resources[change.resource.key] = change.resource
             self.taken[change.resource.key] = change.resource
         self.events.extend(change.events)
-        self.facts.extend(change.facts)
+        if change.facts:
+            self.facts.extend(change.facts)
         if change.published:
             self.published.append(change.published)
