@@ -14,7 +14,7 @@ from holdfast.stores.sqlite.statements import Value, migrations, statement
 SAFE_SQLITE = (3, 51, 3)
 BUSY_SECONDS_MAX = 30.0
 CACHE_KIBIBYTES = 8 * 1024
-CHECKPOINT_PAGES = 4000
+CHECKPOINT_PAGES = 1000
 LOG_BYTES_MAX = 64 * 1024 * 1024
 
 apsw.config(apsw.SQLITE_CONFIG_LOG, lambda code, message: None)
