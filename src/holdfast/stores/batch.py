@@ -58,7 +58,7 @@ class Batch:
                 self.jobs[job.job_id] = job
                 self.stored[job.job_id] = job
 
-    def decide(self, n: int, job_id: str, *, lock: str | None = None) -> Decision:
+    def decide(self, n: int, job_id: str, lock: str | None = None) -> Decision:
         """Let work `n` decide on the job as it is by now, and remember what there is to write."""
         job = self.jobs.get(job_id)
         key = job.spec.lock if job is not None else lock
@@ -68,6 +68,11 @@ class Batch:
         if isinstance(decision, Change) and decision.after is not decision.before:
             self._keep(decision)
         return decision
+
+    def decide_ones(self) -> None:
+        """Let the works that name one job decide, in order."""
+        for n, one in self.ones:
+            self.decide(n, one.job_id, one.lock)
 
     def decide_due(self, job_ids: Iterable[str]) -> None:
         """Give the due jobs to the works that asked for some, in order."""

@@ -37,8 +37,7 @@ class MemoryStore:
         batch = Batch(works, self._clock.now())
         batch.load(self._jobs[one.job_id] for _, one in batch.ones if one.job_id in self._jobs)
         batch.resources.update(self._resources)
-        for n, one in batch.ones:
-            batch.decide(n, one.job_id, lock=one.lock)
+        batch.decide_ones()
         if batch.due_limit:
             due = [job for job in self._current(batch) if job.due_at and job.due_at <= batch.now]
             due.sort(key=lambda job: (job.due_at, self._place(job)))

@@ -46,8 +46,7 @@ class Commit:
                 self._load(statement("select_jobs_by_id"), (json_list(ids),))
             if locks := {one.lock for _, one in ones if one.lock}:
                 self._load_resources(locks)
-            for n, one in ones:
-                batch.decide(n, one.job_id, lock=one.lock)
+            batch.decide_ones()
             self._write()
         if batch.due_limit:
             due = self._load(statement("select_due"), (self._now, batch.due_limit))
