@@ -71,6 +71,8 @@ class Output:
         data: bytes | None = None,
         attributes: Attributes | None = None,
     ) -> None:
+        if self._hold.lost:
+            return
         self._sequence += 1
         self._waiting.append(
             Event(
@@ -94,7 +96,18 @@ class Output:
         self._some.set()
 
     async def publish(self) -> None:
-        """Store what waits, in order, until closed and empty, or the lease is lost."""
+        """Store what waits, in order, until closed and empty, or the lease is lost. Whatever else
+        stops it loses the hold: a job whose output cannot be stored must not end as if it could."""
+        try:
+            await self._publish()
+        except Exception as error:
+            self._hold.lose(f"its output could not be stored: {error!r}")
+            raise
+        finally:
+            self._waiting.clear()
+            self._room.set()
+
+    async def _publish(self) -> None:
         while not self._hold.lost:
             await self._some.wait()
             if not self._waiting:
@@ -105,8 +118,6 @@ class Output:
             if not self._closed and not self._full():
                 await self._clock.sleep(FLUSH_SECONDS)
             await self._send(self._batch())
-        self._waiting.clear()
-        self._room.set()
 
     def _full(self) -> bool:
         full = len(self._waiting) >= OUTPUT_BATCH_ITEMS_MAX

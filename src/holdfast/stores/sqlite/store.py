@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -78,17 +79,16 @@ class SqliteStore:
     def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` in one write transaction, in the writer thread."""
         connection = self._write_connection
-        applied: Literal["no", "unknown"] = "no"
         try:
             with translated(self._path):
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 answer = work(connection)
-            applied = "unknown"
-            with translated(self._path, applied):
+            with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK").fetchall()
+            with suppress(apsw.Error):  # the error that brought us here is the one to tell
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK").fetchall()
             raise
         return answer
 
