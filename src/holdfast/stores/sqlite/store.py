@@ -1,6 +1,5 @@
 """The SQLite store: one file, durable, shared by any number of processes on one machine."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,9 +20,8 @@ from holdfast.stores.sqlite.connection import connect, migrate, read_meta, trans
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
+from holdfast.stores.sqlite.wakeup import Wakeup
 from holdfast.system import SystemClock
-
-POLL_SECONDS = 0.002
 
 T = TypeVar("T")
 
@@ -37,9 +35,8 @@ class SqliteStore:
         self._given_clock = clock
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
-        self._pace = SystemClock()
-        self._signal = Signal(clock or self._pace)
-        self._poller: asyncio.Task[None] | None = None
+        self._signal = Signal(clock or SystemClock())
+        self._wakeup = Wakeup(path, self._signal, self._look)
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
 
@@ -165,27 +162,19 @@ class SqliteStore:
         await self._read(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
 
     def mark(self) -> int:
-        self._look()
+        if self._look():
+            self._signal.set()
         return self._signal.mark()
 
     async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        self._look()
-        if self._poller is None or self._poller.done():
-            self._poller = asyncio.create_task(self._poll())
-        await self._signal.wait(mark, timeout)
+        if self.mark() == mark:
+            self._wakeup.start()
+            await self._signal.wait(mark, timeout)
 
-    async def _poll(self) -> None:
-        """Look for commits of other processes while anybody waits."""
-        while True:
-            await self._pace.sleep(POLL_SECONDS)
-            if not self._signal.awaited:
-                return
-            self._look()
-
-    def _look(self) -> None:
-        if (version := self._data_version()) != self._seen:
-            self._seen = version
-            self._signal.set()
+    def _look(self) -> bool:
+        """Whether anybody, in whatever process, has committed since the last look."""
+        before, self._seen = self._seen, self._data_version()
+        return self._seen != before
 
     def _data_version(self) -> Value:
         try:
@@ -202,9 +191,7 @@ class SqliteStore:
         )
 
     async def close(self) -> None:
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+        await self._wakeup.close()
         await self._reader.close()
         await self._writer.close()
         for connection in reversed(self._connections):
