@@ -49,7 +49,9 @@ class Due(Struct, frozen=True):
 
 Selection: TypeAlias = One | Ready | Due
 Decision: TypeAlias = Change | Refusal
-Decide: TypeAlias = Callable[[Job | None, datetime, Resource | None], Decision]
+Decide: TypeAlias = Callable[..., Decision]
+"""(job, now, resource): see `Store.transact`. For a job that is not there, a store that forgets jobs adds
+the highest token a forgotten one may have had."""
 
 
 class Work(Struct, frozen=True, gc=False):

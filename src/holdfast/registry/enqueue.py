@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Enqueue, decide
+from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, ID_CHARACTERS_MAX, check_id, check_text
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import check_spec
-from holdfast.ports import Ids, One, Request, Work
+from holdfast.ports import Decision, Ids, One, Request, Work
 from holdfast.registry.line import Line
 
 
@@ -19,14 +19,28 @@ async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> lis
     for request in requests:
         command = command_of(request, line.ids, actor=actor)
         fresh = request.job_id is None and request.request_id is None
-        works.append(Work(One(command.job_id, None, fresh), partial(decide, command)))
-    jobs: list[Job] = []
+        works.append(Work(One(command.job_id, command.spec.lock, fresh), partial(decide, command)))
+    answers: list[list[Decision]] = []
     for start in range(0, len(works), BATCH_ITEMS_MAX):
-        answers = await line.submit(*works[start : start + BATCH_ITEMS_MAX])
-        for [decision] in answers:
-            if not isinstance(decision, Change):
-                raise decision.error
-            jobs.append(decision.after)
+        try:
+            answers += await line.submit(*works[start : start + BATCH_ITEMS_MAX])
+        except Unavailable as error:
+            if start:  # what was sent before has landed
+                error.applied = "unknown"
+            raise
+    return _jobs(answers)
+
+
+def _jobs(answers: list[list[Decision]]) -> list[Job]:
+    jobs = [decision.after for [decision] in answers if isinstance(decision, Change)]
+    for [decision] in answers:
+        if isinstance(decision, Refusal):
+            if jobs:
+                decision.error.args = (
+                    f"{decision.error.message} The {len(jobs)} others were made.",
+                )
+                decision.error.message = decision.error.args[0]
+            raise decision.error
     return jobs
 
 
@@ -39,6 +53,7 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
     if request.request_id is not None and request.job_id is not None:
         raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
     spec = check_spec(request.spec)
+    check_text(actor, "actor", ID_CHARACTERS_MAX)
     if request.job_id is not None:
         job_id = op_id = check_id(request.job_id, "job_id")
     elif request.request_id is not None:

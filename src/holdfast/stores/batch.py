@@ -3,12 +3,13 @@
 Stores that commit many jobs at once share this; the rest of each is how it reads and writes rows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
-from holdfast.core.lifecycle import Change
+from holdfast.core.lifecycle import Change, Refusal
 from holdfast.ports import Decision, Due, One, Ready, Work
 
 
@@ -20,9 +21,15 @@ class Batch:
     written; the write is conditional on its version.
     """
 
-    def __init__(self, works: Sequence[Work], now: datetime) -> None:
+    def __init__(
+        self, works: Sequence[Work], now: datetime, look: Callable[[str], Resource], floor: int = 0
+    ) -> None:
+        """`look` reads a resource lock; `floor` is a token no job of a used id may fall below."""
         self.works = works
         self.now = now
+        self.floor = floor
+        self._look = look
+        self._claims: dict[str, int] = {}
         self.ones = [
             (n, work.selection) for n, work in enumerate(works) if isinstance(work.selection, One)
         ]
@@ -62,12 +69,21 @@ class Batch:
         """Let work `n` decide on the job as it is by now, and remember what there is to write."""
         job = self.jobs.get(job_id)
         key = job.spec.lock if job is not None else lock
-        resource = self.resources.get(key, Resource(key)) if key else None
-        decision = self.works[n].decide(job, self.now, resource)
+        resource = self._resource(key) if key else None
+        floor = (self.floor,) if job is None and self.floor else ()
+        try:
+            decision = self.works[n].decide(job, self.now, resource, *floor)
+        except Exception as error:  # one caller's broken request must not fail its neighbours'
+            decision = Refusal(Invalid(f"The request cannot be decided: {error!r}"), job)
         self.answers[n].append(decision)
         if isinstance(decision, Change) and decision.after is not decision.before:
             self._keep(decision)
         return decision
+
+    def _resource(self, key: str) -> Resource:
+        if key not in self.resources:
+            self.resources[key] = self._look(key)
+        return self.resources[key]
 
     def decide_ones(self) -> None:
         """Let the works that name one job decide, in order."""
@@ -88,6 +104,18 @@ class Batch:
             job = self.jobs.get(job_id)
             if job is not None and job.lease is not None and job.claim_op_id == op_id:
                 self.decide(n, job_id)
+
+    def fresh(self, lane: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
+        """The claims of the lane whose op_id comes up for the first time in this batch."""
+        return [(n, ready) for n, ready in lane if self._claims.setdefault(ready.op_id, n) == n]
+
+    def decide_again(self, lane: list[tuple[int, Ready]]) -> None:
+        """Answer the others, which are the same claim sent twice, with what the first one got."""
+        for n, ready in lane:
+            first = self._claims[ready.op_id]
+            if first != n:
+                got = [d.after.job_id for d in self.answers[first] if isinstance(d, Change)]
+                self.repeat(n, ready.op_id, got)
 
     def decide_ready(self, lane: list[tuple[int, Ready]], job_ids: Iterable[str]) -> None:
         """Share the ready jobs out among the claims of a lane. One that is refused (its lock was

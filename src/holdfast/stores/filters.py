@@ -1,5 +1,6 @@
-"""Which jobs a listing shows, for stores that look at each job."""
+"""What readers ask for: which jobs, and from where on."""
 
+from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.ports import Filter
 
@@ -12,3 +13,10 @@ def matches(job: Job, which: Filter) -> bool:
         and (which.owner is None or job.owner == which.owner)
         and all(job.spec.labels.get(key) == value for key, value in which.labels.items())
     )
+
+
+def position(cursor: str) -> int:
+    """The number in a cursor, or `Invalid`: a cursor is opaque, so nobody should have made one up."""
+    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
+        raise Invalid(f"{cursor[:40]!r} is not a cursor of this store; start without one.")
+    return int(cursor)

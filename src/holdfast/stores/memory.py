@@ -14,7 +14,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Ready, Slice, Work
 from holdfast.stores.batch import Batch
-from holdfast.stores.filters import matches
+from holdfast.stores.filters import matches, position
 from holdfast.stores.signal import Signal
 
 
@@ -31,12 +31,12 @@ class MemoryStore:
         self._order: dict[str, int] = {}
         self._last_order = 0
         self._last_log_id = 0
+        self._floor = 0
         self._signal = Signal(clock)
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
-        batch = Batch(works, self._clock.now())
+        batch = Batch(works, self._clock.now(), self._look, self._floor)
         batch.load(self._jobs[one.job_id] for _, one in batch.ones if one.job_id in self._jobs)
-        batch.resources.update(self._resources)
         batch.decide_ones()
         if batch.due_limit:
             due = [job for job in self._current(batch) if job.due_at and job.due_at <= batch.now]
@@ -47,6 +47,9 @@ class MemoryStore:
             self._decide_lane(batch, lane)
         self._write(batch)
         return batch.answers
+
+    def _look(self, key: str) -> Resource:
+        return self._resources.get(key, Resource(key, self._floor))
 
     def _place(self, job: Job) -> int:
         """The enqueue sequence; a job made in this very batch comes last."""
@@ -61,7 +64,7 @@ class MemoryStore:
         jobs = self._current(batch)
         batch.load(jobs)
         fresh = []
-        for n, ready in lane:
+        for n, ready in batch.fresh(lane):
             known = self._claimed_under(ready.op_id)
             batch.repeat(n, ready.op_id, known)
             if not known:
@@ -78,6 +81,7 @@ class MemoryStore:
                 ),
             )
             batch.decide_ready(fresh, [job.job_id for job in ranked])
+        batch.decide_again(lane)
 
     def _claimed_under(self, op_id: str) -> list[str]:
         return [
@@ -88,7 +92,7 @@ class MemoryStore:
 
     def _claimable(self, job: Job, ready: Ready, batch: Batch) -> bool:
         spec = job.spec
-        resource = batch.resources.get(spec.lock) if spec.lock else None
+        resource = batch.resources.get(spec.lock, self._look(spec.lock)) if spec.lock else None
         return (
             job.state is State.QUEUED
             and spec.queue in ready.queues
@@ -130,7 +134,7 @@ class MemoryStore:
     async def list_jobs(
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
     ) -> Page:
-        start = int(after) if after else None
+        start = position(after) if after else None
         jobs_in_order = reversed(list(self._jobs.values())) if newest else self._jobs.values()
         found = [
             job
@@ -169,7 +173,7 @@ class MemoryStore:
         return self._slice(iter(self._log), after, limit)
 
     def _slice(self, events: Iterator[Event], after: str | None, limit: int) -> Slice:
-        start = int(after) if after else 0
+        start = position(after) if after else 0
         found = tuple(
             event
             for event, _ in zip(
@@ -202,6 +206,7 @@ class MemoryStore:
         ]
         pruned = Pruned(len(gone), len(self._log) - len(kept))
         for job_id in gone:
+            self._floor = max(self._floor, self._jobs[job_id].fencing_token)
             del self._jobs[job_id], self._order[job_id]
         self._log = kept
         self._known = {event.event_id for event in kept}

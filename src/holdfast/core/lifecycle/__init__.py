@@ -53,15 +53,20 @@ __all__ = [
 
 
 def decide(
-    command: Command, job: Job | None, now: datetime, resource: Resource | None = None
+    command: Command,
+    job: Job | None,
+    now: datetime,
+    resource: Resource | None = None,
+    floor: int = 0,
 ) -> Change | Refusal:
     """Decide one command on one job as it is at `now` on the store's clock.
 
-    `resource` is the lock the job names, as it is now. Pure: the same arguments always give the same
+    `resource` is the lock the job names, as it is now; `floor` the highest token that a forgotten
+    job of the same id may have had. Pure: the same arguments always give the same
     answer, so a store may decide again after a conflict.
     """
     try:
-        return _decide(command, job, now, resource)
+        return _decide(command, job, now, resource, floor)
     except OverflowError:
         return Refusal(Invalid("A number or a time in the request is out of range."), job)
     except HoldfastError as error:
@@ -71,12 +76,14 @@ def decide(
         return Refusal(error, job, (_stale(command, job, now),) if stale and job else ())
 
 
-def _decide(command: Command, job: Job | None, now: datetime, resource: Resource | None) -> Change:
+def _decide(
+    command: Command, job: Job | None, now: datetime, resource: Resource | None, floor: int
+) -> Change:
     match command:
         case Claim():
-            return ownership.claim(job, command, now, resource)
+            return ownership.claim(job, command, now, resource, floor)
         case Enqueue():
-            return creation.enqueue(job, command, now)
+            return creation.enqueue(job, command, now, floor)
     if job is None:
         raise NotFound("There is no such job.")
     match command:

@@ -14,7 +14,7 @@ from holdfast.core.limits import clip
 from holdfast.core.state import State
 
 
-def enqueue(job: Job | None, command: Enqueue, now: datetime) -> Change:
+def enqueue(job: Job | None, command: Enqueue, now: datetime, floor: int) -> Change:
     """Make the job, or answer a repeat of the same request with the job it made."""
     if job is not None:
         if job.spec == command.spec:
@@ -23,11 +23,11 @@ def enqueue(job: Job | None, command: Enqueue, now: datetime) -> Change:
             f"Job {job.job_id} exists already and was asked for with other words;"
             " use another request_id or job_id."
         )
-    return create(command, now, State.PENDING if command.register else State.QUEUED)
+    return create(command, now, State.PENDING if command.register else State.QUEUED, floor)
 
 
-def create(command: Enqueue, now: datetime, state: State) -> Change:
-    """T0 or T1: the job at its first version, with its first event."""
+def create(command: Enqueue, now: datetime, state: State, floor: int) -> Change:
+    """T0 or T1: the job at its first version, with its first event. Its tokens rise from `floor`."""
     spec = command.spec
     legal = arrow(None, state, command.actor)
     if spec.run_at is not None:
@@ -45,6 +45,7 @@ def create(command: Enqueue, now: datetime, state: State) -> Change:
         ready_at=ready_at,
         version=1,
         transition_no=1,
+        fencing_token=floor,
         deadline_at=None if spec.ttl is None else now + spec.ttl,
         submitted_by=command.submitted_by,
         correlation_id=command.correlation_id,
@@ -59,6 +60,7 @@ def create(command: Enqueue, now: datetime, state: State) -> Change:
         transition_no=1,
         to_state=state,
         attempt=1,
+        fencing_token=floor or None,
         op_id=command.op_id,
         actor=command.actor,
     )

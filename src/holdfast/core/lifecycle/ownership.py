@@ -15,12 +15,14 @@ from holdfast.core.limits import check_interval, check_lease
 from holdfast.core.state import State
 
 
-def claim(job: Job | None, command: Claim, now: datetime, resource: Resource | None) -> Change:
+def claim(
+    job: Job | None, command: Claim, now: datetime, resource: Resource | None, floor: int
+) -> Change:
     """T6: grant the lease, or raise why not. A repeat of the same op_id gets the same grant."""
     if job is None:
         if command.create is None:
             raise NotFound("There is no such job.")
-        made = create(command.create, now, State.QUEUED)
+        made = create(command.create, now, State.QUEUED, floor)
         draft = Draft.of(made, actor=command.actor, resource=resource)
     else:
         if job.claim_op_id == command.op_id:

@@ -15,6 +15,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.limits import PRIORITY_MAX
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
+from holdfast.stores.sqlite.connection import read_meta
 from holdfast.stores.sqlite.rows import (
     batch_row,
     event_row,
@@ -33,7 +34,9 @@ class Commit:
 
     def __init__(self, connection: apsw.Connection, works: Sequence[Work], now: datetime) -> None:
         self._connection = connection
-        self._batch = Batch(works, now)
+        floor = read_meta(connection, "token_floor") if works else 0
+        self._floor = floor if isinstance(floor, int) else 0
+        self._batch = Batch(works, now, self._look, self._floor)
         self._now = stamp(now)
         self._seqs: dict[str, int] = {}
 
@@ -44,8 +47,6 @@ class Commit:
         if ones:
             if ids := [one.job_id for _, one in ones if not one.fresh]:
                 self._load(statement("select_jobs_by_id"), (json_list(ids),))
-            if locks := {one.lock for _, one in ones if one.lock}:
-                self._load_resources(locks)
             batch.decide_ones()
             self._write()
         if batch.due_limit:
@@ -65,16 +66,12 @@ class Commit:
             self._seqs[job.job_id] = seq
             jobs.append(job)
         self._batch.load(jobs)
-        if locks := {job.spec.lock for job in jobs if job.spec.lock}:
-            self._load_resources(locks)
         return jobs
 
-    def _load_resources(self, keys: set[str]) -> None:
-        resources = self._batch.resources
-        if unknown := keys - resources.keys():
-            sql = statement("select_resources")
-            for key, token, holder in self._connection.execute(sql, (json_list(unknown),)):
-                resources[key] = Resource(key, token, holder)
+    def _look(self, key: str) -> Resource:
+        sql = "SELECT token, holder FROM resource WHERE key = ?"
+        row = self._connection.execute(sql, (key,)).fetchone()
+        return Resource(key, *row) if row else Resource(key, self._floor)
 
     def _claim(self, lane: list[tuple[int, Ready]]) -> None:
         op_ids = json_list(ready.op_id for _, ready in lane)
@@ -82,7 +79,7 @@ class Commit:
         for op_id, job_id in self._connection.execute(statement("select_claimed"), (op_ids,)):
             claimed.setdefault(op_id, []).append(job_id)
         fresh = []
-        for n, ready in lane:
+        for n, ready in self._batch.fresh(lane):
             if known := claimed.get(ready.op_id):
                 self._load(statement("select_jobs_by_id"), (json_list(known),))
                 self._batch.repeat(n, ready.op_id, known)
@@ -91,6 +88,7 @@ class Commit:
         if fresh:
             wanted = sum(ready.limit for _, ready in fresh)
             self._batch.decide_ready(fresh, self._ready(fresh[0][1], wanted))
+        self._batch.decide_again(lane)
 
     def _ready(self, ready: Ready, wanted: int) -> Iterator[str]:
         """Ids of claimable jobs: queue after queue, priority after priority, oldest first. Whoever

@@ -7,7 +7,7 @@ import apsw
 
 from holdfast.ports import Pruned
 from holdfast.stores.sqlite.committing import json_list, next_numbers
-from holdfast.stores.sqlite.connection import write_meta
+from holdfast.stores.sqlite.connection import read_meta, write_meta
 from holdfast.stores.sqlite.rows import stamp
 from holdfast.stores.sqlite.statements import statement
 
@@ -22,13 +22,22 @@ def prune(
     parameters = (stamp(ended_before), limit)
     old = list(connection.execute(statement("select_prunable"), parameters))
     seqs, ids = json_list(row[0] for row in old), json_list(row[3] for row in old)
+    raise_floor(connection, max((row[4] for row in old), default=0))
     before = connection.total_changes()
-    connection.execute(statement("delete_events"), (seqs,)).fetchall()
+    connection.execute(statement("delete_chains"), (seqs,)).fetchall()
+    connection.execute(statement("delete_batches"), (seqs,)).fetchall()
     connection.execute(statement("delete_facts"), (ids,)).fetchall()
     connection.execute(statement("delete_jobs"), (seqs,)).fetchall()
     connection.execute(statement("delete_output"), (stamp(output_before), limit)).fetchall()
     gone = connection.total_changes() - before - len(old)
-    counted = Counter((queue, state) for _, queue, state, _ in old)
+    counted = Counter((queue, state) for _, queue, state, *_ in old)
     rows = [(queue, state, -n) for (queue, state), n in counted.items()]
     connection.executemany(statement("add_queue_count"), rows).fetchall()
     return Pruned(len(old), gone)
+
+
+def raise_floor(connection: apsw.Connection, token: int) -> None:
+    """Remember that tokens up to this one were in use: an id that is used again starts above them."""
+    floor = read_meta(connection, "token_floor")
+    if token > (floor if isinstance(floor, int) else 0):
+        write_meta(connection, "token_floor", token)

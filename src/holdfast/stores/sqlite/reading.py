@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 import apsw
 import msgspec
 
-from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
+from holdfast.stores.filters import position
 from holdfast.stores.sqlite.committing import json_list
 from holdfast.stores.sqlite.rows import EventRow, events_of, job_of
 from holdfast.stores.sqlite.statements import Value, statement
@@ -27,7 +28,7 @@ def list_jobs(
     connection: apsw.Connection, which: Filter, after: str | None, limit: int, *, newest: bool
 ) -> Page:
     parameters: dict[str, Value] = {
-        "after": _place(after, _BEYOND if newest else 0),
+        "after": position(after) if after else _BEYOND if newest else 0,
         "queue": which.queue,
         "kind": which.kind,
         "states": json_list(which.states) if which.states else None,
@@ -45,14 +46,6 @@ def list_jobs(
 
 
 _BEYOND = 2**62
-
-
-def _place(cursor: str | None, start: int) -> int:
-    if cursor is None:
-        return start
-    if not cursor.isdecimal():
-        raise Invalid(f"{cursor!r} is not a cursor of this store; start without one.")
-    return int(cursor)
 
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
@@ -96,12 +89,10 @@ def feed(connection: apsw.Connection, epoch: int, after: str | None, limit: int)
 def _position(cursor: str | None, epoch: int) -> int:
     if cursor is None:
         return 0
-    before, _, position = cursor.partition(".")
-    if not before.isdecimal() or not position.isdecimal():
-        raise Invalid(f"{cursor!r} is not a cursor of this store; start without one.")
-    if int(before) != epoch:
+    before, _, place = cursor.partition(".")
+    if position(before) != epoch:
         raise Conflict("The store was restored from a backup since; start again without a cursor.")
-    return int(position)
+    return position(place)
 
 
 def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:

@@ -10,6 +10,7 @@ from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.core.state import ENDED, State
 from holdfast.ports import Filter, Ids, One, Work
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.pruning import raise_floor
 from holdfast.stores.sqlite.store import SqliteStore
 
 _PAGE = 500
@@ -39,6 +40,8 @@ def _copy(source: Path, target: Path) -> None:
         migrate(connection, target)
         epoch = read_meta(connection, "epoch")
         write_meta(connection, "epoch", (epoch if isinstance(epoch, int) else 0) + 1)
+        floor = read_meta(connection, "token_floor")
+        raise_floor(connection, (floor if isinstance(floor, int) else 0) + RESTORED_TOKEN_STEP)
         sql = "UPDATE resource SET token = token + ?, holder = NULL"
         connection.execute(sql, (RESTORED_TOKEN_STEP,)).fetchall()
     finally:
