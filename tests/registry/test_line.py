@@ -7,7 +7,7 @@ import pytest
 from stages import breathe, counted, counted_store
 
 from conftest import Run
-from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
+from holdfast.core.errors import Exhausted, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
@@ -97,7 +97,6 @@ def test_a_claim_counts_for_as_many_as_it_may_take(tmp_path: Path) -> None:
     [
         (Unavailable("the disk is full"), "no"),
         (Exhausted("too much"), None),
-        (RuntimeError("a bug in a driver"), "unknown"),
     ],
 )
 def test_a_failing_store_fails_exactly_the_calls_of_that_batch(
@@ -115,10 +114,44 @@ def test_a_failing_store_fails_exactly_the_calls_of_that_batch(
 
         assert all(isinstance(answer, HoldfastError) for answer in answers)
         assert {getattr(answer, "applied", None) for answer in answers} == {applied}
-        assert failure in (answers[0], getattr(answers[0], "__cause__", None))
+        assert {type(answer) for answer in answers} == {type(failure)}
+        assert len({id(answer) for answer in answers}) == 8
         assert await world.registry.get_many(names) == [None] * 8
         assert later.state == "queued"
         assert counted(world).commits == [1, 8, 1]
+
+    play(counted_store, tmp_path, body)
+
+
+def test_calls_that_broke_together_are_tried_apart(tmp_path: Path) -> None:
+    """One request that cannot be written must not fail the strangers in its commit."""
+
+    async def body(world: World) -> None:
+        counted(world).failure = RuntimeError("somebody's request")
+        names = [f"job-{n}" for n in range(8)]
+
+        made = await asyncio.gather(*(world.enqueue(name) for name in names))
+
+        assert [job.job_id for job in made] == names
+        assert counted(world).commits == [8, *[1] * 8]
+
+    play(counted_store, tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [(RuntimeError("a bug in a driver"), Unavailable), (TypeError("not text"), Invalid)],
+)
+def test_a_call_that_breaks_alone_is_told_so(
+    tmp_path: Path, failure: Exception, kind: type[HoldfastError]
+) -> None:
+    async def body(world: World) -> None:
+        counted(world).failure = failure
+
+        with pytest.raises(kind) as caught:
+            await world.enqueue("job-1")
+
+        assert caught.value.__cause__ is failure
 
     play(counted_store, tmp_path, body)
 

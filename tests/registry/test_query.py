@@ -7,7 +7,7 @@ import pytest
 from stages import breathe
 
 from conftest import Run
-from holdfast.core.errors import Conflict, Denied, Invalid, NotFound
+from holdfast.core.errors import Conflict, Invalid, NotFound
 from holdfast.core.lifecycle import Success
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import Spec
@@ -244,7 +244,7 @@ def test_a_replay_nobody_may_make_leaves_no_link(run: Run) -> None:
         await world.enqueue("job-1")
         await world.registry.cancel("job-1", actor="user:ana")
 
-        with pytest.raises(Denied):
+        with pytest.raises(Invalid, match="needs a kind"):
             await world.registry.replay("job-1", actor="stranger", replay_id="r-1")
 
         assert await world.types("job-1") == ["job_queued", "job_cancelled"]

@@ -191,3 +191,25 @@ def test_a_busy_command_keeps_its_lease_for_as_long_as_it_runs(shop: Shop) -> No
         job = shop.job(job_id)
         assert (job.state, job.attempt, job.crashes) == (State.SUCCEEDED, 1, 0)
         assert job.heartbeats >= 3
+
+
+def test_a_grandchild_in_a_session_of_its_own_holds_up_nobody(shop: Shop) -> None:
+    job_id = shop.shell("setsid sleep 20 & echo started")
+
+    shop.drain()
+
+    assert shop.job(job_id).state is State.SUCCEEDED
+    assert shop.output(job_id, "stdout") == b"started\n"
+
+
+def test_a_worker_that_drains_leaves_what_it_cannot_run(shop: Shop) -> None:
+    async def enqueue(registry: LocalRegistry) -> None:
+        for spec in (Spec(kind="resize"), Spec(executor="k8s"), Spec(region="us", queue="default")):
+            await registry.enqueue(Request(spec=spec), actor="user:ana")
+
+    shop.use(enqueue)
+    mine = shop.submit("true")
+
+    shop.drain(region="eu")
+
+    assert shop.job(mine).state is State.SUCCEEDED

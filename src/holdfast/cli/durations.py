@@ -10,9 +10,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|w|)\Z", re.ASCII)
 
 
 class Duration(click.ParamType[timedelta]):
-    """A number with a unit, or plain seconds."""
+    """A number with a unit, or plain seconds; with `unit`, never without one."""
 
     name = "duration"
+
+    def __init__(self, *, unit: bool = False) -> None:
+        self._unit = unit
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -20,7 +23,7 @@ class Duration(click.ParamType[timedelta]):
         if isinstance(value, timedelta):
             return value
         match = _DURATION.match(str(value).strip().lower())
-        if match is None:
+        if match is None or (self._unit and not match[2]):
             self.fail(f"{value!r} is not a duration; write 30s, 5m, 1.5h or 2d.", param, ctx)
         try:
             return timedelta(seconds=float(match[1]) * _UNITS[match[2]])

@@ -46,7 +46,7 @@ async def _print(
         for event in page.events:
             show(event)
         cursor = page.cursor
-        if len(page.events) < _PAGE:
+        if not page.events:
             break
     if not follow:
         say = note if job_id is None else hint

@@ -112,7 +112,7 @@ async def _print_pages(registry: Registry, job_id: str, output: Output) -> str:
         for event in page.events:
             output.show(event)
         cursor = page.cursor
-        if len(page.events) < PAGE:
+        if not page.events:
             return cursor
 
 

@@ -152,6 +152,6 @@ async def replays_of(registry: Registry, job: Job) -> list[str]:
             if event.event_type == EventType.REPLAYED
         ]
         cursor = page.cursor
-        if len(page.events) < _PAGE:
+        if not page.events:
             break
     return found

@@ -15,11 +15,14 @@ from holdfast.core.explain import span
 
 @click.command()
 @click.option(
-    "--older-than", type=Duration(), required=True, help="Remove jobs that ended longer ago."
+    "--older-than",
+    type=Duration(unit=True),
+    required=True,
+    help="Remove jobs that ended longer ago.",
 )
 @click.option(
     "--output-older-than",
-    type=Duration(),
+    type=Duration(unit=True),
     help="Remove job output older than this, also of jobs that stay.  [default: as --older-than]",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

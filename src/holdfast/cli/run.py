@@ -7,6 +7,7 @@ import socket
 from datetime import timedelta
 
 import click
+from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration
 from holdfast.cli.exits import Exit, outcome_exit
@@ -50,18 +51,19 @@ def run(
 ) -> None:
     """Run a command as a job, here and now, and exit with its exit code.
 
-    It sees this whole environment. If this process is killed, the job stays on record: its lease
-    lapses, and a worker of the queue may run it again. Our own errors exit with 125.
+    It sees this whole environment, and nothing on its standard input. Ctrl-C asks it to stop. If this
+    process is killed, so is the command, and the job is failed when its lease has lapsed. Our own
+    errors exit with 125.
     """
     try:
         command = Command(argv=argv, env=dict(env), cwd=absolute(cwd))
         spec = Spec(
             queue=queue,
-            name=name or " ".join(argv)[:80],
+            name=name,
             payload=encode_command(command),
             timeout=timeout,
             lock=lock,
-            retry=COMMAND_RETRY,
+            retry=replace(COMMAND_RETRY, max_crashes=1),
         )
         code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
     except (HoldfastError, OSError) as error:
@@ -83,6 +85,7 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))
     job = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    interrupted = asking.done()
     asking.cancel()
     if job is None:
         following.cancel()
@@ -90,13 +93,14 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
         hint(f"The lease of {made} was lost. Look: holdfast why {made}")
         return Exit.RUN_FAILED
     await following
-    return _tell(job)
+    code = _tell(job)
+    return Exit.INTERRUPTED if interrupted and code else code
 
 
 async def _cancel_when_told(registry: Registry, job_id: str) -> None:
     """Ctrl-C and SIGTERM ask the job to stop; `run` then follows it to its end."""
     told = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     await told.wait()
     await registry.cancel(job_id, actor="user:terminal", reason="interrupted")

@@ -47,7 +47,9 @@ from holdfast.ports import Registry, Request
     "--priority", type=int, default=PRIORITY_DEFAULT, help="0 first … 9 last.  [default: 5]"
 )
 @click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
-@click.option("--region", help="Only workers of this region may take it.")
+@click.option(
+    "--region", help="Workers of another region leave it alone; one without a region takes it."
+)
 @click.option(
     "--lease", type=Duration(), default=LEASE_DEFAULT, help="Lease length.  [default: 60s]"
 )

@@ -12,6 +12,7 @@ from holdfast.cli.durations import Duration
 from holdfast.cli.options import store_option
 from holdfast.cli.safe import plain
 from holdfast.cli.session import run
+from holdfast.cli.terminal import count
 from holdfast.core.explain import span
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -77,12 +78,22 @@ async def work(registry: Registry, settings: Settings) -> None:
     ids, clock = SystemIds(), SystemClock()
     worker = Worker(registry, settings, lines, clock=clock, ids=ids, own=os.environ)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, worker.leave)
+
+    def leave() -> None:
+        if not lines.leaving:
+            lines.leaving = True
+            lines.say(
+                f"Leaving: running jobs have {settings.leave_seconds:g} s to end, then they are given"
+                " back. Once more stops them now."
+            )
+        worker.leave()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, leave)
     queues = ", ".join(settings.queues)
     lines.say(f"{settings.owner} works on {queues}, {settings.slots} at a time. Ctrl-C to leave.")
     await worker.run()
-    lines.say(f"{settings.owner} left; {lines.done} jobs done.")
+    lines.say(f"{settings.owner} left; {count(lines.done, 'job')} done.")
 
 
 def coloured(text: str, colour: str) -> str:
@@ -98,6 +109,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.done = 0
+        self.leaving = False
         self._trouble = ""
 
     def say(self, text: str) -> None:

@@ -88,6 +88,17 @@ def fact_id(job_id: str, event_type: EventType, *parts: object) -> str:
     return "/".join([job_id, event_type.removeprefix("job_"), *map(str, parts)])
 
 
+_TEXTS = (
+    "reason",
+    "cause",
+    "actor",
+    "stream",
+    "op_id",
+    "correlation_id",
+    "execution_id",
+    "trace_id",
+    "span_id",
+)
 _OURS = frozenset(map(str, EventType)) | WORKER_TYPES
 
 
@@ -106,8 +117,12 @@ def check_external(event: Event) -> Event:
     for value, what in ((event.job_id, "job_id"), (event.task_id, "task_id")):
         if value is not None:
             check_id(value, what)
-    for value in (event.reason, event.cause, event.actor, event.stream, event.trace_id):
-        check_text(value or "", "A field of the event", MESSAGE_CHARACTERS_MAX)
+    for name in _TEXTS:
+        check_text(getattr(event, name) or "", name, MESSAGE_CHARACTERS_MAX)
+    for name in ("attempt", "fencing_token"):
+        number = getattr(event, name)
+        if number is not None and (type(number) is not int or not 0 <= number <= NUMBER_MAX):
+            raise Invalid(f"{name} is a whole number, not {number!r}.")
     _check_body(event)
     return event
 

@@ -105,3 +105,14 @@ def check_interval(value: timedelta) -> timedelta:
             f"A heartbeat interval is a third of a lease, from 1/3 s to 8 h, not {value}."
         )
     return value
+
+
+ACTOR_KINDS = ("user", "worker", "system", "validator", "sync")
+
+
+def check_actor(actor: str) -> str:
+    """Return who acts, or raise `Invalid`: a kind and a name, such as user:ana."""
+    kind, colon, name = check_text(actor, "actor", ID_CHARACTERS_MAX).partition(":")
+    if not colon or not name or kind not in ACTOR_KINDS:
+        raise Invalid(f"actor {actor!r} needs a kind and a name, such as user:ana or worker:w-7.")
+    return actor

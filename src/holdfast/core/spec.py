@@ -2,10 +2,11 @@
 
 import re
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
@@ -21,6 +22,7 @@ from holdfast.core.limits import (
     check_id,
     check_lease,
     check_text,
+    clip,
 )
 from holdfast.core.retry import Retry
 
@@ -77,12 +79,20 @@ def check_spec(spec: Spec) -> Spec:
         raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
     if spec.promised_outputs < 0:
         raise Invalid("A job cannot promise a negative number of outputs.")
+    if type(spec.priority) is not int or type(spec.promised_outputs) is not int:
+        raise Invalid("priority and promised_outputs are whole numbers.")
     if spec.labels:
         _check_labels(spec.labels)
     if spec.name is not None:
         check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
-    check_json(bytes(spec.payload), "payload", PAYLOAD_BYTES_MAX)
+    payload = bytes(spec.payload)
+    check_json(payload, "payload", PAYLOAD_BYTES_MAX)
+    if payload[0] in _SPACES or payload[-1] in _SPACES:  # a repeat is recognised by equal payloads
+        return replace(spec, payload=msgspec.Raw(payload.strip()))
     return spec
+
+
+_SPACES = b" \t\r\n"
 
 
 def _check_labels(labels: dict[str, str]) -> None:
@@ -142,3 +152,19 @@ def check_value(value: Json, what: str, most: int) -> Json:
         raise Invalid(f"{what} cannot be written as JSON: {error}") from error
     check_json(document, what, most)
     return msgspec.json.decode(document)
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def check_struct(value: S) -> S:
+    """Return the value with every field of the type it is declared with and of sane text, or raise
+    `Invalid`: what cannot be read back must never be written."""
+    try:
+        plain = msgspec.to_builtins(value)
+        for name, text in plain.items():
+            if isinstance(text, str):
+                plain[name] = clip(text)
+        return msgspec.convert(plain, type(value))
+    except (TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise Invalid(f"{type(value).__name__} is not what it should be: {error}") from error

@@ -2,7 +2,7 @@
 
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Cancel
-from holdfast.core.limits import clip
+from holdfast.core.limits import check_actor, clip
 from holdfast.registry.line import Line
 
 
@@ -11,8 +11,8 @@ async def cancel(
 ) -> Job:
     """Cancelled is not stopped: a running owner learns of it with its next sign of life."""
     command = Cancel(
-        op_id=op_id or line.ids.new(),
-        actor=actor,
+        op_id=line.op(op_id),
+        actor=check_actor(actor),
         reason=clip(reason) if reason else None,
         hard=hard,
     )

@@ -143,7 +143,7 @@ def _command(
     if heartbeat_interval is not None:
         check_interval(heartbeat_interval)
     return Claim(
-        op_id=op_id or line.ids.new(),
+        op_id=line.op(op_id),
         owner=check_id(owner, "owner"),
         actor=f"worker:{owner}",
         lease=lease,

@@ -6,7 +6,13 @@ from functools import partial
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX, ID_CHARACTERS_MAX, check_id, check_text
+from holdfast.core.limits import (
+    BATCH_ITEMS_MAX,
+    ID_CHARACTERS_MAX,
+    check_actor,
+    check_id,
+    check_text,
+)
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import check_spec
 from holdfast.ports import Decision, Ids, One, Request, Work
@@ -53,7 +59,7 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
     if request.request_id is not None and request.job_id is not None:
         raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
     spec = check_spec(request.spec)
-    check_text(actor, "actor", ID_CHARACTERS_MAX)
+    check_actor(actor)
     if request.job_id is not None:
         job_id = op_id = check_id(request.job_id, "job_id")
     elif request.request_id is not None:

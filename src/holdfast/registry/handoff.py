@@ -2,6 +2,7 @@
 
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Handoff, HandoffStep
+from holdfast.core.limits import MESSAGE_CHARACTERS_MAX, check_actor, check_text
 from holdfast.registry.line import Line
 
 
@@ -16,7 +17,9 @@ async def handoff(
     error: str | None,
 ) -> Job:
     """One step: begin, done (with the executor's handle), or refused (with its error)."""
-    command = Handoff(
-        op_id=op_id or line.ids.new(), actor=actor, step=step, handle=handle, error=error
-    )
+    check_actor(actor)
+    for key, value in (handle or {}).items():
+        check_text(f"{key}{value}", "handle", MESSAGE_CHARACTERS_MAX)
+    handle = {str(key): str(value) for key, value in handle.items()} if handle else handle
+    command = Handoff(op_id=line.op(op_id), actor=actor, step=step, handle=handle, error=error)
     return await line.settle(job_id, command)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import Aggregate, Heartbeat
 from holdfast.core.limits import CHECKPOINT_BYTES_MAX
-from holdfast.core.spec import Json, check_value
+from holdfast.core.spec import Json, check_struct, check_value
 from holdfast.ports import Grant
 from holdfast.registry.line import Line
 
@@ -21,6 +21,8 @@ async def heartbeat(
     """Renew the lease. The answer shows whether a cancel was asked for."""
     if checkpoint is not None:
         checkpoint = check_value(checkpoint, "checkpoint", CHECKPOINT_BYTES_MAX)
+    if progress is not None:
+        progress = check_struct(progress)
     command = Heartbeat(
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",
@@ -36,7 +38,7 @@ async def heartbeat(
 async def aggregate(line: Line, grant: Grant, *, op_id: str | None) -> Job:
     """The tasks are done; targets are being evaluated."""
     command = Aggregate(
-        op_id=op_id or line.ids.new(),
+        op_id=line.op(op_id),
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",
     )

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections import Counter, deque
+from copy import copy
 from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.core.errors import HoldfastError, NotFound, Unavailable
+from holdfast.core.catalogue import EventType
+from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Expire, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
 from holdfast.core.state import LEASED
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 
@@ -31,6 +33,7 @@ class Line:
         self.tally: Counter[str] = Counter()
         self._waiting: deque[_Entry] = deque()
         self._sweep = False
+        self._single = 0
         self._flusher: asyncio.Task[None] | None = None
 
     async def submit(self, *works: Work, sweep: bool = False) -> list[list[Decision]]:
@@ -57,7 +60,7 @@ class Line:
         op_id = getattr(command, "op_id", None)
         if op_id is not None and job is not None:
             [history] = await self.store.histories([job_id])
-            if any(event.op_id == op_id for event in history):
+            if any(_is_of(event, command, op_id) for event in history):
                 return as_of(job, history, op_id)
         if isinstance(decision, Change):
             return decision.after
@@ -67,6 +70,10 @@ class Line:
         if decision.facts:
             await self.store.record(decision.facts)
         raise error
+
+    def op(self, op_id: str | None) -> str:
+        """The caller's op_id, or a new one."""
+        return self.ids.new() if op_id is None else check_id(op_id, "op_id")
 
     async def sweep(self, limit: int) -> int:
         """Expire what is due; answers how many jobs changed."""
@@ -87,7 +94,8 @@ class Line:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                batch = self._take()
+                if not (batch := self._take()):
+                    break
                 works = [work for entry in batch for work in entry.works]
                 swept = self._sweep and any(isinstance(w.selection, Ready) for w in works)
                 if swept:
@@ -98,9 +106,11 @@ class Line:
                 except HoldfastError as error:
                     _fail(batch, error)
                 except Exception as error:
-                    broken = Unavailable(f"The store failed: {error!r}", applied="unknown")
-                    broken.__cause__ = error
-                    _fail(batch, broken)
+                    if len(batch) > 1:  # somebody's request cannot be written: find out whose
+                        self._waiting.extendleft(reversed(batch))
+                        self._single = len(batch)
+                    else:
+                        _fail(batch, _broken(error))
                 else:
                     _settle(batch, answers)
                     self._count(answers)
@@ -109,9 +119,20 @@ class Line:
 
     def _take(self) -> "list[_Entry]":
         """As much of what waits as fits into one commit; at least one entry."""
+        while self._waiting and self._waiting[0].answer.done():
+            self._waiting.popleft()  # its caller has left, and nobody would hold what it claims
+            self._single -= 1
+        if not self._waiting:
+            return []
         batch = [self._waiting.popleft()]
         size = batch[0].size
-        while self._waiting and size + self._waiting[0].size <= BATCH_ITEMS_MAX:
+        self._single -= 1
+        while (
+            self._waiting
+            and self._single < 0
+            and size + self._waiting[0].size <= BATCH_ITEMS_MAX
+            and not self._waiting[0].answer.done()
+        ):
             batch.append(self._waiting.popleft())
             size += batch[-1].size
         return batch
@@ -145,6 +166,13 @@ class _Entry:
                 self.size += work.selection.limit - 1
 
 
+def _is_of(event: Event, command: Command, op_id: str) -> bool:
+    """Whether this command wrote the event: under its op_id and, for an owner, under its token."""
+    token = getattr(command, "token", event.fencing_token)
+    claimed = event.event_type == EventType.CLAIMED
+    return event.op_id == op_id and event.fencing_token == token and not claimed
+
+
 def as_of(job: Job, history: list[Event], op_id: str) -> Job:
     """The job as it stood right after this op, as far as an answer shows it."""
     last = max(n for n, event in enumerate(history) if event.op_id == op_id)
@@ -156,6 +184,16 @@ def as_of(job: Job, history: list[Event], op_id: str) -> Job:
         transition_no=moves[-1].transition_no,
         attempt=history[last].attempt,
     )
+
+
+def _broken(error: Exception) -> HoldfastError:
+    """What a caller is told whose request broke the store's code: its own fault, or ours."""
+    if isinstance(error, TypeError | ValueError | OverflowError):
+        told: HoldfastError = Invalid(f"The request cannot be written: {error}")
+    else:
+        told = Unavailable(f"The store failed: {error!r}", applied="unknown")
+    told.__cause__ = error
+    return told
 
 
 def _settle(batch: list[_Entry], answers: list[list[Decision]]) -> None:
@@ -170,4 +208,6 @@ def _settle(batch: list[_Entry], answers: list[list[Decision]]) -> None:
 def _fail(batch: list[_Entry], error: HoldfastError) -> None:
     for entry in batch:
         if not entry.answer.done():
-            entry.answer.set_exception(error)
+            own = copy(error)  # callers may add to their error
+            own.__cause__ = error.__cause__
+            entry.answer.set_exception(own)

@@ -19,7 +19,7 @@ async def release(
 ) -> Job:
     """Open the next attempt at once (or after `delay`), in the job's old place in the queue."""
     command = Release(
-        op_id=op_id or line.ids.new(),
+        op_id=line.op(op_id),
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",
         reason=reason,

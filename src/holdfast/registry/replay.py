@@ -1,6 +1,6 @@
 """replay: run an ended job again, as a new job linked both ways. The original stays as it is."""
 
-from functools import partial
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -8,8 +8,8 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Enqueue, decide
-from holdfast.core.limits import check_id
+from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
+from holdfast.core.limits import check_actor, check_id
 from holdfast.core.naming import derived_id
 from holdfast.core.state import State
 from holdfast.ports import One, Work
@@ -18,6 +18,7 @@ from holdfast.registry.line import Line
 
 async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) -> Job:
     """The new job. One `replay_id` makes at most one, however often it is sent."""
+    check_actor(actor)
     original = await line.get(job_id)
     if not original.ended or original.state is State.SUCCEEDED:
         raise Conflict(
@@ -35,19 +36,28 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
         correlation_id=original.correlation_id,
         trace_id=original.trace_id,
     )
-    [[decision]] = await line.submit(Work(One(command.job_id), partial(decide, command)))
+
+    def decide_linked(job: Job | None, now: datetime, *rest: object) -> Change | Refusal:
+        """The new job, and in the same commit the fact about the original that links to it."""
+        decision = decide(command, job, now, *rest)  # type: ignore[arg-type]
+        if isinstance(decision, Change) and decision.before is None:
+            return replace(decision, facts=(_link(job_id, command, now),))
+        return decision
+
+    [[decision]] = await line.submit(Work(One(command.job_id, command.spec.lock), decide_linked))
     if not isinstance(decision, Change):
         raise decision.error
-    job = decision.after
-    link = Event(
+    return decision.after
+
+
+def _link(job_id: str, command: Enqueue, now: datetime) -> Event:
+    return Event(
         event_type=EventType.REPLAYED,
         event_class=EventClass.FACT,
-        occurred_at=job.created_at,
+        occurred_at=now,
         job_id=job_id,
-        actor=actor,
-        reason=f"replayed as {job.job_id}",
-        given_id=fact_id(job_id, EventType.REPLAYED, job.job_id),
-        attributes={"replayed_as": job.job_id},
+        actor=command.actor,
+        reason=f"replayed as {command.job_id}",
+        given_id=fact_id(job_id, EventType.REPLAYED, command.job_id),
+        attributes={"replayed_as": command.job_id},
     )
-    await line.store.record([link])
-    return job

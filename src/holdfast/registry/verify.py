@@ -22,7 +22,10 @@ async def verify(line: Line) -> Verification:
         page = await line.store.list_jobs(Filter(), after=cursor, limit=PAGE)
         histories = await line.store.histories([job.job_id for job in page.jobs])
         for listed, read in zip(page.jobs, histories, strict=True):
-            job, history, found = await _check(line, listed, read)
+            checked = await _check(line, listed, read)
+            if checked is None:
+                continue
+            job, history, found = checked
             if found:
                 mismatches.append(Mismatch(job.job_id, tuple(found)))
             jobs += 1
@@ -40,7 +43,9 @@ async def verify(line: Line) -> Verification:
             )
 
 
-async def _check(line: Line, job: Job, history: list[Event]) -> tuple[Job, list[Event], list[str]]:
+async def _check(
+    line: Line, job: Job, history: list[Event]
+) -> tuple[Job, list[Event], list[str]] | None:
     """The job, its log and how they differ. A job that moved between the two readings is read again,
     for as long as it moves: only what differs while it stands still is a difference."""
     while True:
@@ -49,7 +54,9 @@ async def _check(line: Line, job: Job, history: list[Event]) -> tuple[Job, list[
             for d in differences(job, fold(history, job.job_id))
         ] + _backward(history)
         [now] = await line.store.get([job.job_id]) if found else [job]
-        if now is None or now.version == job.version:
+        if now is None:
+            return None  # pruned meanwhile
+        if now.version == job.version:
             return job, history, found
         job = now
         [history] = await line.store.histories([job.job_id])

@@ -26,11 +26,11 @@ async def watch(
                 page = await store.feed(after=cursor, limit=PAGE)
             else:
                 page = await store.log(job_id, after=cursor, limit=PAGE)
+            if not page.events:
+                break
             for event in page.events:
                 yield event
             cursor = page.cursor
-            if len(page.events) < PAGE:
-                break
         if ended:
             return
         await store.wait(mark, POLL_SECONDS)

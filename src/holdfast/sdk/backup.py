@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import Conflict, Invalid, NotFound
 from holdfast.sdk.open import sqlite_path
-from holdfast.stores.sqlite.restoring import open_copy
+from holdfast.stores.sqlite.restoring import close_off, open_copy
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.system import SystemIds
 
@@ -41,13 +41,20 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     draft = target.with_name(f"{target.name}.restoring")
     _check_restore(source, target, draft, force=force)
     restored = await open_copy(source, draft, SystemIds())
-    _put_in_place(draft, target)
+    if _exists(target):
+        close_off(target)
+    draft.replace(target)
+    _sync(target)
     return Restored(*restored)
 
 
 def _check_backup(source: Path, target: Path) -> None:
     if not source.exists():
         raise NotFound(f"There is no store at {source}.")
+    if "://" in str(target):
+        raise Invalid(f"{target} is a URL; a backup goes to a plain file, such as backup.db.")
+    if not target.absolute().parent.is_dir():
+        raise Invalid(f"The folder {target.absolute().parent} does not exist; make it first.")
     if target.exists():
         raise Conflict(f"{target} exists already; name another file.")
 
@@ -62,12 +69,8 @@ def _check_restore(source: Path, target: Path, draft: Path, *, force: bool) -> N
     draft.unlink(missing_ok=True)
 
 
-def _put_in_place(draft: Path, target: Path) -> None:
-    """Only a finished copy takes the name, and nothing of the old store's log survives beside it."""
-    for suffix in ("-wal", "-shm"):
-        target.with_name(target.name + suffix).unlink(missing_ok=True)
-    draft.replace(target)
-    _sync(target)
+def _exists(path: Path) -> bool:
+    return path.exists()
 
 
 def _sync(path: Path) -> None:

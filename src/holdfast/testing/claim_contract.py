@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.core.errors import Conflict
 from holdfast.core.lifecycle import Change, Success
+from holdfast.core.state import State
 from holdfast.ports import Due, Work
 from holdfast.testing.commit_contract import make, take
 from holdfast.testing.world import Opener, World, play
@@ -213,5 +214,36 @@ class ClaimContract:
             grants = await world.registry.claim(["default"], owner="w", limit=3)
 
             assert [g.job_id for g in grants] == ["a", "free-1", "free-2"]
+
+        play(self.open, tmp_path, body)
+
+    def test_a_job_made_and_claimed_at_once_waits_for_its_lock(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("holder", lock="disk")
+            holder = await world.claim()
+
+            _, refused = await asyncio.gather(
+                world.enqueue("new", lock="disk"),
+                world.registry.acquire("new", owner="w-2"),
+                return_exceptions=True,
+            )
+
+            assert isinstance(refused, Conflict)
+            resource = await world.store.resource("disk")
+            assert (resource.token, resource.holder) == (holder.fencing_token, "holder")
+
+        play(self.open, tmp_path, body)
+
+    def test_one_claim_sent_twice_at_once_is_one_claim(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for n in range(4):
+                await world.enqueue(f"job-{n}")
+
+            first, second = await asyncio.gather(
+                *(world.registry.claim(["default"], owner="w", limit=2, op_id="op") for _ in "ab")
+            )
+
+            assert [g.job_id for g in first] == [g.job_id for g in second] == ["job-0", "job-1"]
+            assert await world.store.counts() == {State.QUEUED: 2, State.ASSIGNED: 2}
 
         play(self.open, tmp_path, body)

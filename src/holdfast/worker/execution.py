@@ -1,6 +1,7 @@
 """Running one command: a process group of its own, followed to its end, stopped when it must."""
 
 import asyncio
+import errno
 import signal
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from holdfast.ports import Clock
 from holdfast.worker.environment import environment, secrets
 from holdfast.worker.groups import send
 from holdfast.worker.hold import Hold
-from holdfast.worker.keeper import Keeper
+from holdfast.worker.keeper import MARGIN_SECONDS, Keeper
 from holdfast.worker.output import Output
 from holdfast.worker.pipes import Pipe
 from holdfast.worker.redaction import Redactor
@@ -55,7 +56,7 @@ class Execution:
         """Run it to its end. What it says counts only while the hold is not lost."""
         try:
             command = decode_command(self._hold.grant.job.spec.payload)
-            hidden = secrets(self._own, command)
+            redactor = Redactor(secrets(self._own, command).values())
         except Invalid as error:
             return Failure(
                 message=error.message,
@@ -64,15 +65,29 @@ class Execution:
                 stage=Stage.INPUT,
                 reason_code=ReasonCode.PARSE_ERROR,
             )
+        if self._hold.lost or self._clock.monotonic() >= self._hold.deadline - MARGIN_SECONDS:
+            self._hold.lose("the lease was over before the command was started")
+            return Stopped()
         out, err = Pipe(), Pipe()
         try:
-            process = await self._start(command, out, err)
-            return await self._follow(process, out, err, Redactor(hidden.values()))
-        except OSError as error:
-            return _not_started(error, command.argv[0])
+            try:
+                process = await self._start(command, out, err)
+            except OSError as error:
+                return _not_started(error, command.argv[0])
+            try:
+                return await self._follow(process, out, err, redactor)
+            finally:
+                await self._end_group(process)
         finally:
             out.close()
             err.close()
+
+    async def _end_group(self, process: Process) -> None:
+        """Nothing of the group outlives the attempt, however it ends; then its number is free."""
+        if self._hold.group is not None or process.returncode is None:
+            send(process.pid, signal.SIGKILL)
+            await process.wait()
+            self._keeper.release(self._hold)
 
     async def _start(self, command: Command, out: Pipe, err: Pipe) -> Process:
         return await asyncio.create_subprocess_exec(
@@ -101,10 +116,14 @@ class Execution:
         finally:
             guard.cancel()
             await asyncio.gather(guard, return_exceptions=True)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(pumps), PIPE_SECONDS)
-        send(process.pid, signal.SIGKILL)
-        await pumps
+            await self._end_group(process)
+        try:
+            await asyncio.wait_for(pumps, PIPE_SECONDS)
+        except TimeoutError:
+            words = (
+                "Its output is held open by a process that left the group; the rest is not kept."
+            )
+            self._output.tell(WorkerEventType.PROCESS_ERROR, error_message=words)
         code = status if status >= 0 else 128 - status
         seconds = round(self._clock.monotonic() - started_at, 3)
         self._output.tell(
@@ -148,6 +167,9 @@ class Execution:
         return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=crash)
 
 
+_PASSING = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 def _not_started(error: OSError, program: str) -> Failure:
     missing = isinstance(error, FileNotFoundError)
     return Failure(
@@ -155,7 +177,7 @@ def _not_started(error: OSError, program: str) -> Failure:
         + (f" ({error.filename})" if error.filename and error.filename != program else "")
         + ".",
         code=type(error).__name__,
-        retryable=False,
+        retryable=error.errno in _PASSING,
         stage=Stage.INPUT,
         exit_code=EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE,
     )

@@ -11,6 +11,7 @@ from holdfast.worker.groups import Groups
 from holdfast.worker.hold import Hold
 
 RENEWALS_PER_LEASE = 3
+RENEWAL_SECONDS_MIN = 0.1
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 MARGIN_SECONDS = 0.5
@@ -30,8 +31,13 @@ class Keeper:
 
     def remove(self, hold: Hold) -> None:
         self.holds.pop(hold.job_id, None)
+        self.release(hold)
+
+    def release(self, hold: Hold) -> None:
+        """The group is gone: its number may be somebody else's from now on."""
         if hold.group is not None:
-            self._groups.drop(hold.group)
+            group, hold.group = hold.group, None
+            self._groups.drop(group)
 
     def govern(self, hold: Hold, group: int) -> None:
         """Put the job's process group under the warden, for as long as the lease is known to last."""
@@ -40,9 +46,9 @@ class Keeper:
 
     async def keep(self, hold: Hold) -> None:
         """Renew this lease until it is lost. Cancel me when the job is done."""
-        seconds = hold.grant.lease_seconds
         while not hold.lost:
-            await self._clock.sleep(seconds / RENEWALS_PER_LEASE)
+            left = hold.deadline - self._clock.monotonic()
+            await self._clock.sleep(max(left / RENEWALS_PER_LEASE, RENEWAL_SECONDS_MIN))
             await self._renew(hold)
 
     async def _renew(self, hold: Hold) -> None:

@@ -1,5 +1,7 @@
 """Redaction: secret values never leave the worker, even when a job prints them."""
 
+import os
+import re
 from collections.abc import Iterable
 
 MASK = b"***"
@@ -13,38 +15,40 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        values = {secret.encode() for secret in secrets}
+        values = {os.fsencode(secret) for secret in secrets}
         self._values = sorted(
             (v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True
         )
-        self._keep = max((len(value) - 1 for value in self._values), default=0)
+        self._longest = max(map(len, self._values), default=0)
+        self._pattern = re.compile(b"|".join(map(re.escape, self._values)) or b"(?!)")
         self._held = b""
 
     def again(self) -> "Redactor":
         """One for another stream with the same secrets."""
-        return Redactor(value.decode() for value in self._values)
+        return Redactor(map(os.fsdecode, self._values))
 
     def feed(self, chunk: bytes) -> bytes:
         if not self._values:
             return chunk
-        text = self._masked(self._held + chunk)
+        text = self._held + chunk
         cut = self._safe_end(text)
         self._held = text[cut:]
-        return text[:cut]
+        return self._pattern.sub(MASK, text[:cut])
 
     def flush(self) -> bytes:
-        rest, self._held = self._masked(self._held), b""
+        rest, self._held = self._pattern.sub(MASK, self._held), b""
         return rest
 
-    def _masked(self, text: bytes) -> bytes:
-        for value in self._values:
-            text = text.replace(value, MASK)
-        return text
-
     def _safe_end(self, text: bytes) -> int:
-        """Where the text can be cut so that no secret is cut: before any tail that could begin one."""
-        for start in range(max(0, len(text) - self._keep), len(text)):
+        """Where the text can be cut so that no secret is cut: before any tail that could go on to be
+        a secret, and before any secret that such a tail lies in."""
+        cut = len(text)
+        for start in range(max(0, cut - self._longest + 1), cut):
             tail = text[start:]
-            if any(value.startswith(tail) for value in self._values):
-                return start
-        return len(text)
+            if any(len(value) > len(tail) and value.startswith(tail) for value in self._values):
+                cut = start
+                break
+        for match in self._pattern.finditer(text):
+            if match.start() < cut < match.end():
+                return match.start()
+        return cut

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -11,7 +12,8 @@ from holdfast.core.command import COMMAND_KIND
 from holdfast.core.errors import Conflict, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome
-from holdfast.ports import Clock, Grant, Ids, Registry
+from holdfast.core.state import LEASED, State
+from holdfast.ports import Clock, Filter, Grant, Ids, Registry
 from holdfast.worker.execution import Execution
 from holdfast.worker.groups import Groups
 from holdfast.worker.hold import Hold
@@ -118,25 +120,28 @@ class Worker:
                 await self._freed.wait()
                 continue
             mark = self._registry.mark()
-            asked_at = self._clock.monotonic()
-            op_id = self._ids.new()
-            grants = await self._insist(
-                lambda op_id=op_id, free=free: self._registry.claim(  # type: ignore[misc]
-                    settings.queues,
-                    owner=settings.owner,
-                    limit=free,
-                    op_id=op_id,
-                    kinds=(COMMAND_KIND,),
-                    lease=settings.lease,
-                    region=settings.region,
-                )
-            )
-            for grant in grants:
-                self._launch(Hold(grant, asked_at + grant.lease_seconds))
-            if not grants:
+            holds = await self._insist(partial(self._ask, self._ids.new(), free))
+            for hold in holds or ():
+                self._launch(hold)
+            if not holds:
                 if settings.drain and not self._running and not await self._more():
                     return
                 await self._registry.changed(since=mark, timeout=IDLE_SECONDS)
+
+    async def _ask(self, op_id: str, free: int) -> list[Hold]:
+        """Claim; the leases count from before this very asking."""
+        settings = self._settings
+        asked_at = self._clock.monotonic()
+        grants = await self._registry.claim(
+            settings.queues,
+            owner=settings.owner,
+            limit=free,
+            op_id=op_id,
+            kinds=(COMMAND_KIND,),
+            lease=settings.lease,
+            region=settings.region,
+        )
+        return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
 
     def _launch(self, hold: Hold) -> None:
         task = asyncio.create_task(self._work(hold))
@@ -150,12 +155,25 @@ class Worker:
             self._report.trouble(f"an attempt broke: {error!r}")
 
     async def _more(self) -> bool:
-        """Whether the queues hold anything that is or will become ready."""
-        for queue in self._settings.queues:
-            counts = await self._registry.counts(queue)
-            if any(n for state, n in counts.items() if state in ("queued", "assigned", "running")):
-                return True
+        """Whether the queues hold anything that this worker can run, now or later."""
+        settings = self._settings
+        for queue in settings.queues:
+            which = Filter(queue=queue, kind=COMMAND_KIND, states=(State.QUEUED, *sorted(LEASED)))
+            cursor: str | None = None
+            while True:
+                page = await self._registry.list_jobs(which, after=cursor)
+                if any(self._suits(job) for job in page.jobs):
+                    return True
+                cursor = page.next
+                if cursor is None:
+                    break
         return False
+
+    def _suits(self, job: Job) -> bool:
+        here = self._settings.region
+        return job.spec.executor is None and (
+            not job.spec.region or not here or job.spec.region == here
+        )
 
     async def _work(self, hold: Hold) -> None:
         self._report.started(hold.grant)
@@ -205,12 +223,15 @@ class Worker:
             hold.lose(error.message)
             return None
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]], hold: Hold | None = None) -> T:
-        """Ask again, with the same op_id, until the store answers or the lease is over."""
+    async def _insist(self, ask: Callable[[], Awaitable[T]], hold: Hold | None = None) -> T | None:
+        """Ask again, with the same op_id, until the store answers. A hold ends this with its lease,
+        a claim when the worker is told to leave."""
         while True:
             try:
                 return await ask()
             except Unavailable as error:
+                if hold is None and self._leaving.is_set():
+                    return None
                 if hold is not None and self._clock.monotonic() >= hold.deadline:
                     raise Conflict("the store did not answer before the lease ended") from error
                 self._report.trouble(error.message)

@@ -51,7 +51,8 @@ def play(
         if not isinstance(decision, Change) or decision.after is decision.before:
             continue
         record = decision.after
-        events += (*decision.events, *decision.published, *decision.facts)
+        own = [fact for fact in decision.facts if fact.job_id == decision.after.job_id]
+        events += (*decision.events, *decision.published, *own)
         if lock is not None and decision.resource is not None:
             locks[lock.key] = decision.resource
             if decision.resource.token > lock.token:

@@ -11,6 +11,7 @@ from datetime import datetime
 from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
+from holdfast.core.lifecycle import Change
 from holdfast.core.state import State
 from holdfast.ports import (
     Clock,
@@ -70,6 +71,7 @@ class CasStore:
             await self._ones(works, answers, parcels)
             await self._due(works, answers, parcels)
             await self._ready(works, answers, parcels)
+            await self._tell_others(answers)
         except Unavailable as error:
             if any(parcel.landed for parcel in parcels):
                 raise _maybe_applied(error) from error
@@ -78,6 +80,19 @@ class CasStore:
             if any(parcel.landed for parcel in parcels):
                 self._signal.set()
         return answers
+
+    async def _tell_others(self, answers: list[list[Decision]]) -> None:
+        """Facts about another job than the one that changed belong into that other job's document."""
+        facts = [
+            fact
+            for decisions in answers
+            for decision in decisions
+            if isinstance(decision, Change)
+            for fact in decision.facts
+            if fact.job_id != decision.after.job_id
+        ]
+        if facts:
+            await self.record(facts)
 
     async def _ones(
         self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]

@@ -48,9 +48,10 @@ class AnchoredClock(SystemClock):
         """Give every lease the time back that the machine has slept. Inside a write transaction."""
         if self._anchor is None or asleep_seconds() - self._asleep < _SLEEP_NOTICED_SECONDS:
             return
-        known = float(str(read_meta(connection, "asleep_seconds") or 0))
-        self._asleep = asleep_seconds()
-        if (slept := self._asleep - known) >= _SLEEP_NOTICED_SECONDS:
+        # What is known to be made up for is only what was committed, by whomever.
+        self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
+        asleep = asleep_seconds()
+        if (slept := asleep - self._asleep) >= _SLEEP_NOTICED_SECONDS:
             shift = {"shift": int(slept * 1e6)}
             connection.execute(statement("shift_leases"), shift).fetchall()
-            write_meta(connection, "asleep_seconds", self._asleep)
+            write_meta(connection, "asleep_seconds", asleep)

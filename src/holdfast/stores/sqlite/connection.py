@@ -30,6 +30,11 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a file that several processes write;"
             " install apsw 3.51.3 or newer."
         )
+    if create and not path.exists() and path.with_name(f"{path.name}-wal").exists():
+        raise Invalid(
+            f"{path} is not there, but its log is: somebody moved or deleted it. Move it back, or"
+            f" remove {path.name}-wal and {path.name}-shm if it is gone for good."
+        )
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         connection = apsw.Connection(str(path), flags=flags)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.core.errors import Conflict
 from holdfast.core.lifecycle import Change, Restore, decide
 from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.core.state import ENDED, State
@@ -44,6 +45,21 @@ def _copy(source: Path, target: Path) -> None:
         raise_floor(connection, (floor if isinstance(floor, int) else 0) + RESTORED_TOKEN_STEP)
         sql = "UPDATE resource SET token = token + ?, holder = NULL"
         connection.execute(sql, (RESTORED_TOKEN_STEP,)).fetchall()
+    finally:
+        connection.close()
+
+
+def close_off(target: Path) -> None:
+    """Make sure that nobody uses the store which is about to be replaced, and that its file is whole
+    by itself. `Conflict` when somebody does: they would go on writing to a file without a name."""
+    connection = apsw.Connection(str(target))
+    try:
+        if connection.pragma("journal_mode", "DELETE") == "wal":
+            raise Conflict(f"{target} is in use: stop every worker and command that uses it first.")
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise Conflict(f"{target} is in use: stop every worker that uses it first.") from error
+    except (apsw.NotADBError, apsw.CorruptError):
+        return  # a damaged store is what one restores over
     finally:
         connection.close()
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass
+from holdfast.core.errors import Corrupt
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
 from holdfast.core.spec import Json, Spec
@@ -170,10 +171,13 @@ def job_of(row: JobRow) -> tuple[int, Job]:
         spec,
         detail_text,
     ) = row
-    detail = _detail.decode(detail_text)
+    try:
+        detail, asked = _detail.decode(detail_text), _spec.decode(spec)
+    except msgspec.ValidationError as error:
+        raise Corrupt(f"The record of job {job_id} cannot be read: {error}") from error
     job = Job(
         job_id=job_id,
-        spec=_spec.decode(spec),
+        spec=asked,
         state=_STATES[state],
         created_at=moment_of(created_at),
         updated_at=moment_of(updated_at),

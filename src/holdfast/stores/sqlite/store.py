@@ -1,5 +1,6 @@
 """The SQLite store: one file, durable, shared by any number of processes on one machine."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -8,6 +9,7 @@ from typing import TypeVar
 
 import apsw
 
+from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -53,11 +55,25 @@ class SqliteStore:
 
     def _open(self, ids: Ids) -> None:
         self._write_connection = self._connect(create=True)
+        place = os.stat(self._path)
+        self._place = (place.st_dev, place.st_ino)
         migrate(self._write_connection, self._path)
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
         self._read_connection = self._connect()
         self._pulse = self._connect()
         self._seen = self._data_version()
+
+    def _check_place(self) -> None:
+        """Raise `Unavailable` when the path no longer leads to the file that is open here: what is
+        written to a file without a name is lost."""
+        try:
+            place = os.stat(self._path)
+        except FileNotFoundError:
+            place = None
+        if place is None or (place.st_dev, place.st_ino) != self._place:
+            raise Unavailable(
+                f"{self._path} was moved or replaced: stop this process and start it anew."
+            )
 
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         connection = connect(self._path, create=create)
@@ -79,6 +95,7 @@ class SqliteStore:
         try:
             with translated(self._path):
                 connection.execute("BEGIN IMMEDIATE").fetchall()
+                self._check_place()
                 answer = work(connection)
             with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()

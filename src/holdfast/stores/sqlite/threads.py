@@ -6,6 +6,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from holdfast.core.errors import Unavailable
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -15,6 +17,7 @@ class ConnectionThread:
 
     def __init__(self, name: str) -> None:
         self._line: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._closed = False
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -24,6 +27,8 @@ class ConnectionThread:
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` in the thread. It runs to its end even when the caller stops waiting."""
+        if self._closed:
+            raise Unavailable("The store is closed.")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -39,6 +44,7 @@ class ConnectionThread:
         return await answer
 
     async def close(self) -> None:
+        self._closed = True
         self._line.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 

@@ -1,0 +1,37 @@
+"""Secrets are masked however the output is cut."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.worker.redaction import Redactor
+
+
+def masked(secrets: list[str], chunks: list[bytes]) -> bytes:
+    redactor = Redactor(secrets)
+    return b"".join(map(redactor.feed, chunks)) + redactor.flush()
+
+
+def test_the_longer_of_two_secrets_is_masked_whole() -> None:
+    assert masked(["abcd", "abcdefgh"], [b"see abcd", b"efgh end"]) == b"see *** end"
+
+
+def test_a_secret_that_ends_in_the_beginning_of_another_is_masked() -> None:
+    assert masked(["xyab", "abcd"], [b"= xyab", b"zz"]) == b"= ***zz"
+
+
+def test_short_secrets_do_not_blot_out_ordinary_text() -> None:
+    assert masked(["a"], [b"banana"]) == b"banana"
+
+
+def test_a_secret_that_is_no_text_is_masked_all_the_same() -> None:
+    assert masked(["pass\udcffword"], [b"<pass\xff", b"word>"]) == b"<***>"
+
+
+@given(
+    st.lists(st.text("ab", min_size=4, max_size=6), min_size=1, max_size=3),
+    st.lists(st.text("ab ", max_size=5), max_size=12),
+)
+def test_no_secret_survives_whatever_the_chunks(secrets: list[str], chunks: list[str]) -> None:
+    out = masked(secrets, [chunk.encode() for chunk in chunks])
+
+    assert not any(secret.encode() in out for secret in secrets)
