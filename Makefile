@@ -33,7 +33,7 @@ imports: .venv/dev/.ready
 	.venv/dev/bin/lint-imports --no-cache
 
 coverage: .venv/dev/.ready  ## core and registry: every branch
-	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios \
+	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/sqlite \
 		tests/test_store_contract.py -m "not slow"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 

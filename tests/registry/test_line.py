@@ -1,6 +1,7 @@
 """The line: concurrent calls share commits, nobody waits for a timer, a failure stays in its batch."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from holdfast.core.errors import Exhausted, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.core.state import State
+from holdfast.ports import Clock, Decision, Ids, Request, Store, Work
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.world import World, open_world, play
 
 
@@ -227,3 +230,44 @@ def test_one_callers_bad_words_do_not_fail_the_calls_beside_it(run: Run) -> None
         assert (await world.registry.get("job-1")).failures == 1
 
     run(body)
+
+
+class BreakingStore(MemoryStore):
+    """A memory store whose second commit fails."""
+
+    commits = 0
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        self.commits += 1
+        if self.commits == 2:
+            raise Unavailable("the disk is full")
+        return await super().transact(works)
+
+
+async def breaking_store(folder: Path, clock: Clock, ids: Ids) -> Store:
+    return BreakingStore(clock, ids)
+
+
+def test_a_bulk_that_breaks_off_says_that_a_part_may_have_landed(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        requests = [Request(spec=Spec())] * 1500
+
+        with pytest.raises(Unavailable) as caught:
+            await world.registry.enqueue_many(requests, actor="user:ana")
+
+        assert caught.value.applied == "unknown"
+        assert await world.registry.counts() == {State.QUEUED: 1000}
+
+    play(breaking_store, tmp_path, body)
+
+
+def test_a_bulk_that_breaks_at_once_says_that_nothing_landed(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("before")
+
+        with pytest.raises(Unavailable) as caught:
+            await world.registry.enqueue_many([Request(spec=Spec())], actor="user:ana")
+
+        assert caught.value.applied == "no"
+
+    play(breaking_store, tmp_path, body)

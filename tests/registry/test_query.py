@@ -8,7 +8,7 @@ from stages import breathe
 
 from conftest import Run
 from holdfast.core.errors import Conflict, Invalid, NotFound
-from holdfast.core.lifecycle import Success
+from holdfast.core.lifecycle import HandoffStep, Success
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -317,5 +317,65 @@ def test_an_acquire_is_not_kept_waiting_by_a_lock_whose_holder_lapsed(run: Run) 
         grant = await world.registry.acquire("two", owner="w-2")
 
         assert grant.fencing_token == 2
+
+    run(body)
+
+
+def test_what_was_made_before_a_refusal_is_said(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("taken")
+        requests = [
+            Request(spec=Spec(), job_id="new"),
+            Request(spec=Spec(priority=1), job_id="taken"),
+        ]
+
+        with pytest.raises(Conflict, match="The 1 others were made"):
+            await world.registry.enqueue_many(requests, actor="user:ana")
+
+        assert (await world.registry.get("new")).state is State.QUEUED
+
+    run(body)
+
+
+def test_a_request_alone_is_refused_without_a_word_about_others(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("taken")
+
+        with pytest.raises(Conflict, match="other words") as caught:
+            await world.enqueue("taken", priority=1)
+
+        assert "others" not in caught.value.message.removeprefix("Job taken exists already")[40:]
+
+    run(body)
+
+
+def test_a_handle_is_kept_as_text(run: Run) -> None:
+    async def body(world: World) -> None:
+        request = Request(spec=Spec(executor="k8s"), job_id="job-1", register=True)
+        await world.registry.enqueue(request, actor="user:ana")
+        await world.registry.handoff("job-1", HandoffStep.BEGIN, actor="user:ana")
+
+        job = await world.registry.handoff(
+            "job-1",
+            HandoffStep.DONE,
+            actor="user:ana",
+            handle={"uid": 12},  # type: ignore[dict-item]
+        )
+
+        assert job.handle == {"uid": "12"}
+
+    run(body)
+
+
+def test_a_replay_whose_id_is_taken_is_refused(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        await world.registry.cancel("job-1", actor="user:ana")
+        await world.enqueue(derived_id("job-1", "replay", "r-1"), priority=1)
+
+        with pytest.raises(Conflict):
+            await world.registry.replay("job-1", actor="user:ana", replay_id="r-1")
+
+        assert len((await world.registry.log("job-1")).events) == 2
 
     run(body)

@@ -1,5 +1,6 @@
 """verify: every tampered field is found, and nothing is found in a healthy store."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from conftest import Run
 from holdfast.core.catalogue import ReasonCode
+from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
@@ -200,3 +202,29 @@ def test_a_store_in_use_is_not_called_broken(tmp_path: Path) -> None:
         assert found.equal, found
 
     play(busy_store, tmp_path, body)
+
+
+class ForgetfulStore(MemoryStore):
+    """A memory store in which a job is pruned between the two readings of it."""
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        self._jobs.pop("gone", None)
+        self._log = [event for event in self._log if event.job_id != "gone"]
+        return await super().histories(job_ids)
+
+
+async def forgetful_store(folder: Path, clock: Clock, ids: Ids) -> Store:
+    return ForgetfulStore(clock, ids)
+
+
+def test_a_job_that_is_pruned_meanwhile_is_not_called_broken(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("gone")
+        await world.enqueue("kept")
+
+        found = await world.registry.verify()
+
+        assert found.equal, found
+        assert found.jobs == 1
+
+    play(forgetful_store, tmp_path, body)
