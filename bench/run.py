@@ -110,7 +110,7 @@ def figures_of(
     bulk, drained = max(found.bulk), max(found.drain)
     return [
         Figure(
-            "bulk enqueue, 500 at a time", bulk, "/s", whole.enqueue, 60_000, 120_000, floor=0.25
+            "bulk enqueue, 500 at a time", bulk, "/s", whole.enqueue, 60_000, 120_000, floor=0.22
         ),
         Figure(
             "drain: claim 500, complete 500 at once",
@@ -119,7 +119,7 @@ def figures_of(
             whole.drain,
             30_000,
             50_000,
-            floor=0.18,
+            floor=0.15,
         ),
         Figure("limit: enqueue / drain, batch 100", hundred.enqueue, f"/s, {hundred.drain:,.0f}/s"),
         Figure("one awaited enqueue at a time", one.rate, "/s", single.enqueue),
