@@ -5,6 +5,9 @@ from holdfast.ports import VersionedStore
 from holdfast.testing.objects_contract import VersionedStoreContract
 
 
+async def memory_objects() -> VersionedStore:
+    return MemoryObjects()
+
+
 class TestMemoryObjects(VersionedStoreContract):
-    async def open(self) -> VersionedStore:
-        return MemoryObjects()
+    open = staticmethod(memory_objects)

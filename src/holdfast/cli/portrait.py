@@ -33,6 +33,19 @@ def command_line(job: Job) -> str | None:
         return None
 
 
+def _command(job: Job) -> Facts:
+    """Where and with what it runs: names of variables and secrets, never their values."""
+    if command_line(job) is None:
+        return []
+    command, timeout = decode_command(job.spec.payload), job.spec.timeout
+    return [
+        ("Folder", command.cwd),
+        ("Variables", ", ".join(sorted(command.env))),
+        ("Secrets", ", ".join(command.secrets)),
+        ("Timeout", span(timeout) if timeout else None),
+    ]
+
+
 def portrait(job: Job, now: datetime, *, why: str, replays: list[str]) -> Facts:
     """Everything worth knowing about one job, in the order people ask for it."""
     spec = job.spec
@@ -42,6 +55,7 @@ def portrait(job: Job, now: datetime, *, why: str, replays: list[str]) -> Facts:
         ("State", f"{job.state}, attempt {job.attempt}"),
         ("Name", spec.name),
         ("Command" if command_line(job) else "Kind", command_line(job) or spec.kind),
+        *_command(job),
         ("Queue", f"{spec.queue}{priority}"),
         *_ownership(job, now),
         ("Budget", _budget(job)),

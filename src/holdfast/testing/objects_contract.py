@@ -1,7 +1,7 @@
 """The contract of every `VersionedStore`: compare-and-swap as tests. Subclass it in three lines."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 from holdfast.ports import VersionedStore, VersionToken
 
@@ -34,10 +34,9 @@ async def increment(objects: VersionedStore, key: str) -> int:
 
 
 class VersionedStoreContract:
-    """Override `open` so that it answers an empty store."""
+    """Set `open` to a function that opens an empty store."""
 
-    async def open(self) -> VersionedStore:
-        raise NotImplementedError
+    open: Callable[[], Awaitable[VersionedStore]]
 
     def play(self, body: Body) -> None:
         async def main() -> None:
