@@ -21,6 +21,7 @@ from holdfast.registry.line import Line
 
 async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> list[Job]:
     """Make the jobs, all checked before any is made. A repeated request answers the job it made."""
+    check_actor(actor)
     works = []
     for request in requests:
         command = command_of(request, line.ids, actor=actor)
@@ -59,7 +60,6 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
     if request.request_id is not None and request.job_id is not None:
         raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
     spec = check_spec(request.spec)
-    check_actor(actor)
     if request.job_id is not None:
         job_id = op_id = check_id(request.job_id, "job_id")
     elif request.request_id is not None:
