@@ -70,9 +70,11 @@ class Batch:
         job = self.jobs.get(job_id)
         key = job.spec.lock if job is not None else lock
         resource = self._resource(key) if key else None
-        floor = (self.floor,) if job is None and self.floor else ()
         try:
-            decision = self.works[n].decide(job, self.now, resource, *floor)
+            if job is None and self.floor:
+                decision = self.works[n].decide(job, self.now, resource, self.floor)
+            else:
+                decision = self.works[n].decide(job, self.now, resource)
         except Exception as error:  # one caller's broken request must not fail its neighbours'
             decision = Refusal(Invalid(f"The request cannot be decided: {error!r}"), job)
         self.answers[n].append(decision)
