@@ -26,7 +26,9 @@ MEANINGS = {
     Exit.CORRUPT: "What is stored contradicts itself.",
     Exit.UNAVAILABLE: "The store is unavailable; try again.",
     Exit.RUN_FAILED: "`run` itself failed, not the command it ran.",
-    Exit.INTERRUPTED: "Interrupted with Ctrl-C; the job goes on.",
+    Exit.INTERRUPTED: (
+        "Interrupted with Ctrl-C. A job that was only watched goes on; one under `run` was asked to stop."
+    ),
     Exit.NO_READER: "Nobody reads the output any more.",
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from conftest import Run
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import HandoffStep, Success
 from holdfast.core.retry import Retry
@@ -176,5 +176,18 @@ def test_the_same_request_with_other_words_is_a_conflict(run: Run) -> None:
             await world.registry.enqueue(other, actor="user:ana")
 
         assert (caught.value.job_id, caught.value.version) == (job.job_id, 1)
+
+    run(body)
+
+
+def test_a_fenced_call_is_not_answered_by_another_commands_op_id(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        old = await world.claim("w-1", op_id="same")
+        await world.registry.release(old)
+        await world.claim("w-2")
+
+        with pytest.raises(Fenced):
+            await world.registry.complete(old, Success(), op_id="same")
 
     run(body)

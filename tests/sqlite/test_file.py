@@ -221,3 +221,28 @@ def test_a_step_of_the_wall_clock_touches_no_lease(
         await store.close()
 
     asyncio.run(main())
+
+
+def test_a_wake_up_that_was_rolled_back_is_made_up_for_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot, asleep = 1000.0, 0.0
+    monkeypatch.setattr(store_clock, "boot_seconds", lambda: boot)
+    monkeypatch.setattr(store_clock, "asleep_seconds", lambda: asleep)
+
+    async def main() -> None:
+        nonlocal boot, asleep
+        store = await SqliteStore.open(tmp_path / "jobs.db", ids=SystemIds())
+        registry = LocalRegistry(store, SystemIds())
+        await registry.enqueue(Request(spec=Spec(), job_id="job-1"), actor="user:ana")
+        await registry.acquire("job-1", owner="w-1", lease=timedelta(seconds=60))
+        boot, asleep = boot + 3600, 3600.0
+        with monkeypatch.context() as broken:
+            broken.setattr("holdfast.stores.sqlite.store.Commit.run", lambda self: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await store.transact([])
+
+        assert await registry.expire() == 0
+        await registry.close()
+
+    asyncio.run(main())

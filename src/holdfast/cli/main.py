@@ -67,7 +67,8 @@ Exit codes:
    70  what is stored contradicts itself
    75  the store is unavailable; try again
   125  run itself failed, not the command it ran
-  130  interrupted (Ctrl-C); the job goes on
+  130  interrupted (Ctrl-C): a job that was only watched goes on, one
+       under run was asked to stop
   141  nobody reads the output any more
 """
 
