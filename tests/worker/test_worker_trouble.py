@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from shop import Shop, Silent, stop
+from shop import Shop, Silent, gone, stop
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.state import State
@@ -149,3 +149,26 @@ def shop_until_there(shop: Shop) -> None:
         if shop.use(there):
             return
     raise AssertionError("the job did not start")
+
+
+def test_a_process_that_cannot_be_guarded_is_killed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shop.submit("sleep", "60")
+    started: list[int] = []
+
+    def govern(keeper: Keeper, hold: Hold, group: int) -> None:
+        started.append(group)
+        raise RuntimeError("no warden")
+
+    monkeypatch.setattr(Keeper, "govern", govern)
+
+    async def work(registry: LocalRegistry) -> None:
+        grant = await registry.acquire(job_id, owner="w-1")
+        deadline = SystemClock().monotonic() + grant.lease_seconds
+        with pytest.raises(RuntimeError, match="no warden"):
+            await worker_of(registry, shop.report).run_one(grant, deadline)
+
+    shop.use(work)
+
+    assert gone(started[0], seconds=2)
