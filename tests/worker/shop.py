@@ -20,6 +20,7 @@ from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.execution import Commands
 from holdfast.worker.worker import Settings, Worker
 
 T = TypeVar("T")
@@ -72,13 +73,19 @@ class Shop:
     def shell(self, script: str, **more: object) -> str:
         return self.submit("sh", "-c", script, **more)  # type: ignore[arg-type]
 
-    def drain(self, own: Mapping[str, str] = os.environ, **settings: object) -> None:
+    def drain(
+        self,
+        own: Mapping[str, str] = os.environ,
+        passed: tuple[str, ...] = (),
+        **settings: object,
+    ) -> None:
         """Run a worker in this process until nothing is left."""
 
         async def work(registry: LocalRegistry) -> None:
             chosen = Settings(owner="w-1", drain=True, **settings)  # type: ignore[arg-type]
             clock, ids = SystemClock(), SystemIds()
-            worker = Worker(registry, chosen, self.report, clock=clock, ids=ids, own=own)
+            commands = Commands(clock, own=own, passed=passed)
+            worker = Worker(registry, chosen, self.report, clock=clock, ids=ids, executor=commands)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await worker.run()
 

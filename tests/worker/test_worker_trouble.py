@@ -17,6 +17,7 @@ from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.execution import Commands
 from holdfast.worker.groups import Groups
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
@@ -31,7 +32,8 @@ def shop(tmp_path: Path) -> Shop:
 def worker_of(registry: LocalRegistry, report: Silent, **settings: object) -> Worker:
     chosen = Settings(owner="w-1", **settings)  # type: ignore[arg-type]
     clock, ids = SystemClock(), SystemIds()
-    return Worker(registry, chosen, report, clock=clock, ids=ids, own=os.environ)
+    commands = Commands(clock, own=os.environ)
+    return Worker(registry, chosen, report, clock=clock, ids=ids, executor=commands)
 
 
 def test_a_command_is_not_started_under_a_lease_that_is_over(shop: Shop, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.execution import Commands
 from holdfast.worker.worker import Settings, Worker
 
 
@@ -80,8 +81,10 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     grant = await registry.acquire(
         made, owner=owner, create=Request(spec=spec, job_id=made), lease=LEASE_DEFAULT
     )
-    settings = Settings(owner=owner, passed=("*",))
-    worker = Worker(registry, settings, _Quiet(), clock=clock, ids=ids, own=os.environ)
+    commands = Commands(clock, own=os.environ, passed=("*",))
+    worker = Worker(
+        registry, Settings(owner=owner), _Quiet(), clock=clock, ids=ids, executor=commands
+    )
     asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))
     job = await worker.run_one(grant, asked_at + grant.lease_seconds)

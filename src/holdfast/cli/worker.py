@@ -18,6 +18,7 @@ from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Grant, Registry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.execution import Commands
 from holdfast.worker.worker import Settings, Worker
 
 
@@ -65,18 +66,18 @@ def worker(
         slots=slots,
         region=region,
         lease=lease,
-        passed=passed,
         drain=drain,
         leave_seconds=leave.total_seconds(),
     )
-    run(lambda registry: work(registry, settings), create=True)
+    run(lambda registry: work(registry, settings, passed), create=True)
 
 
-async def work(registry: Registry, settings: Settings) -> None:
+async def work(registry: Registry, settings: Settings, passed: tuple[str, ...] = ()) -> None:
     """Run one worker with its signals wired, telling people what it does."""
     lines = Lines()
     ids, clock = SystemIds(), SystemClock()
-    worker = Worker(registry, settings, lines, clock=clock, ids=ids, own=os.environ)
+    commands = Commands(clock, own=os.environ, passed=passed)
+    worker = Worker(registry, settings, lines, clock=clock, ids=ids, executor=commands)
     loop = asyncio.get_running_loop()
 
     def leave() -> None:

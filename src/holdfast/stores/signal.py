@@ -11,7 +11,7 @@ class Signal:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mark = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def mark(self) -> int:
         return self._mark
@@ -33,11 +33,11 @@ class Signal:
         if mark != self._mark:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         sleeper = asyncio.ensure_future(self._clock.sleep(timeout))
         sleeper.add_done_callback(lambda _: self._wake(waiter))
         try:
             await waiter
         finally:
             sleeper.cancel()
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]

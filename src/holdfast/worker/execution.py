@@ -9,13 +9,13 @@ from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.core.catalogue import ReasonCode, Stage, WorkerEventType
-from holdfast.core.command import Command, decode_command
+from holdfast.core.command import COMMAND_KIND, Command, decode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Outcome, Stopped, Success
 from holdfast.ports import Clock
 from holdfast.worker.environment import environment, secrets
-from holdfast.worker.groups import send
+from holdfast.worker.groups import Groups, send
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import MARGIN_SECONDS, Keeper
 from holdfast.worker.output import Output
@@ -28,6 +28,23 @@ CRASH_EXITS = (137, 139)
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
 EXIT_TIMEOUT = 124
+
+
+class Commands:
+    """Runs commands, each as a process group of its own, with `own` as this worker's environment."""
+
+    kinds: tuple[str, ...] = (COMMAND_KIND,)
+
+    def __init__(self, clock: Clock, *, own: Mapping[str, str], passed: Iterable[str] = ()) -> None:
+        self._clock = clock
+        self._own = own
+        self._passed = passed
+
+    def open(self) -> Groups:
+        return Groups(self._clock)
+
+    def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> "Execution":
+        return Execution(hold, output, keeper, self._clock, own=self._own, passed=self._passed)
 
 
 class Execution:

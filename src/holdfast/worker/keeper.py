@@ -4,10 +4,10 @@ It runs in the worker's own loop, apart from the jobs, which are processes: a bu
 """
 
 import asyncio
+from typing import Protocol
 
 from holdfast.core.errors import Fenced, HoldfastError, NotFound, Unavailable
 from holdfast.ports import Clock, Registry
-from holdfast.worker.groups import Groups
 from holdfast.worker.hold import Hold
 
 RENEWALS_PER_LEASE = 3
@@ -17,13 +17,23 @@ LOOK_SECONDS = 0.2
 MARGIN_SECONDS = 0.5
 
 
+class Guard(Protocol):
+    """Ends what outlives its lease, even when the worker itself is stuck."""
+
+    def hold(self, group: int, seconds: float) -> None: ...
+
+    def drop(self, group: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Keeper:
     """Owns the holds of a worker from claim to end."""
 
-    def __init__(self, registry: Registry, clock: Clock, groups: Groups) -> None:
+    def __init__(self, registry: Registry, clock: Clock, guard: Guard) -> None:
         self._registry = registry
         self._clock = clock
-        self._groups = groups
+        self._guard = guard
         self.holds: dict[str, Hold] = {}
 
     def add(self, hold: Hold) -> None:
@@ -37,12 +47,12 @@ class Keeper:
         """The group is gone: its number may be somebody else's from now on."""
         if hold.group is not None:
             group, hold.group = hold.group, None
-            self._groups.drop(group)
+            self._guard.drop(group)
 
     def govern(self, hold: Hold, group: int) -> None:
         """Put the job's process group under the warden, for as long as the lease is known to last."""
         hold.group = group
-        self._groups.hold(group, hold.deadline - self._clock.monotonic())
+        self._guard.hold(group, hold.deadline - self._clock.monotonic())
 
     async def keep(self, hold: Hold) -> None:
         """Renew this lease until it is lost. Cancel me when the job is done."""

@@ -1,23 +1,20 @@
 """The worker: claims jobs, runs them, reports what happened, and leaves without losing any."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.command import COMMAND_KIND
 from holdfast.core.errors import Conflict, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.state import LEASED, State
 from holdfast.ports import Clock, Filter, Grant, Ids, Registry
-from holdfast.worker.execution import Execution
-from holdfast.worker.groups import Groups
 from holdfast.worker.hold import Hold
-from holdfast.worker.keeper import Keeper
+from holdfast.worker.keeper import Guard, Keeper
 from holdfast.worker.output import Output
 
 IDLE_SECONDS = 0.5
@@ -39,6 +36,26 @@ class Report(Protocol):
     def trouble(self, why: str) -> None: ...
 
 
+class Attempt(Protocol):
+    """One job being run. `stopped` says that it did not end by itself."""
+
+    stopped: bool
+
+    async def run(self) -> Outcome: ...
+
+
+class Executor(Protocol):
+    """How a worker runs the kinds of jobs it takes."""
+
+    kinds: tuple[str, ...]
+
+    def open(self) -> Guard:
+        """Get ready. The worker closes the guard when it leaves."""
+        ...
+
+    def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> Attempt: ...
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """What a worker is told. `drain` ends it when its queues have nothing left to run."""
 
@@ -47,7 +64,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     slots: int = 1
     region: str | None = None
     lease: timedelta | None = None
-    passed: tuple[str, ...] = ()
     drain: bool = False
     leave_seconds: float = 10.0
 
@@ -63,17 +79,17 @@ class Worker:
         *,
         clock: Clock,
         ids: Ids,
-        own: Mapping[str, str],
+        executor: Executor,
     ) -> None:
         self._registry = registry
         self._settings = settings
         self._report = report
         self._clock = clock
         self._ids = ids
-        self._own = own
+        self._executor = executor
         self._leaving = asyncio.Event()
         self._freed = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Hold] = {}
 
     def leave(self) -> None:
         """Take no more jobs; give the running ones a little time, then give them back."""
@@ -84,8 +100,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until told to leave (or until nothing is left, when draining)."""
-        self._groups = Groups(self._clock)
-        self._keeper = Keeper(self._registry, self._clock, self._groups)
+        guard = self._executor.open()
+        self._keeper = Keeper(self._registry, self._clock, guard)
         loops = [
             asyncio.create_task(self._keeper.listen()),
             asyncio.create_task(self._expire()),
@@ -97,19 +113,19 @@ class Worker:
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
-            self._groups.close()
+            guard.close()
 
     async def run_one(self, grant: Grant, deadline: float) -> Job | None:
         """Run this one grant and return the job as it ended, or None when the lease was lost."""
-        self._groups = Groups(self._clock)
-        self._keeper = Keeper(self._registry, self._clock, self._groups)
+        guard = self._executor.open()
+        self._keeper = Keeper(self._registry, self._clock, guard)
         listening = asyncio.create_task(self._keeper.listen())
         try:
             return await self._attempt(Hold(grant, deadline))
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-            self._groups.close()
+            guard.close()
 
     async def _claim(self) -> None:
         settings = self._settings
@@ -137,7 +153,7 @@ class Worker:
             owner=settings.owner,
             limit=free,
             op_id=op_id,
-            kinds=(COMMAND_KIND,),
+            kinds=self._executor.kinds,
             lease=settings.lease,
             region=settings.region,
         )
@@ -145,11 +161,11 @@ class Worker:
 
     def _launch(self, hold: Hold) -> None:
         task = asyncio.create_task(self._work(hold))
-        self._running.add(task)
+        self._running[task] = hold
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        del self._running[task]
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):
             self._report.trouble(f"an attempt broke: {error!r}")
@@ -158,7 +174,7 @@ class Worker:
         """Whether the queues hold anything that this worker can run, now or later."""
         settings = self._settings
         for queue in settings.queues:
-            which = Filter(queue=queue, kind=COMMAND_KIND, states=(State.QUEUED, *sorted(LEASED)))
+            which = Filter(queue=queue, states=(State.QUEUED, *sorted(LEASED)))
             cursor: str | None = None
             while True:
                 page = await self._registry.list_jobs(which, after=cursor)
@@ -171,9 +187,8 @@ class Worker:
 
     def _suits(self, job: Job) -> bool:
         here = self._settings.region
-        return job.spec.executor is None and (
-            not job.spec.region or not here or job.spec.region == here
-        )
+        known = job.spec.kind in self._executor.kinds and job.spec.executor is None
+        return known and (not job.spec.region or not here or job.spec.region == here)
 
     async def _work(self, hold: Hold) -> None:
         self._report.started(hold.grant)
@@ -188,9 +203,7 @@ class Worker:
         keeping = asyncio.create_task(self._keeper.keep(hold))
         output = Output(self._registry, self._clock, hold)
         publishing = asyncio.create_task(output.publish())
-        execution = Execution(
-            hold, output, self._keeper, self._clock, own=self._own, passed=self._settings.passed
-        )
+        execution = self._executor.attempt(hold, output, self._keeper)
         try:
             outcome = await execution.run()
             output.close()
@@ -253,7 +266,8 @@ class Worker:
         waiting = asyncio.gather(*self._running, return_exceptions=True)
         if self._leaving.is_set():
             try:
-                await asyncio.wait_for(asyncio.shield(waiting), self._settings.leave_seconds)
+                async with asyncio.timeout(self._settings.leave_seconds):
+                    await asyncio.shield(waiting)
             except TimeoutError:
                 self._give_back("the worker is shutting down")
         await waiting
