@@ -6,7 +6,7 @@ PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 RUN := .venv/run/bin/python
 DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
-SOURCES := src tests bench tools
+SOURCES := src tests bench tools verify
 
 .PHONY: run test check format lint types imports coverage bench lock clean
 

@@ -14,6 +14,7 @@ from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Expire, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
 from holdfast.core.state import LEASED
+from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 
 SWEEP_ITEMS = 100
@@ -41,6 +42,7 @@ class Line:
         loop = asyncio.get_running_loop()
         entry = _Entry(works, loop.create_future())
         self._waiting.append(entry)
+        failpoint("line.joined")
         self._sweep |= sweep
         if self._flusher is None:
             self._flusher = loop.create_task(self._flush())
@@ -96,6 +98,7 @@ class Line:
             while self._waiting:
                 if not (batch := self._take()):
                     break
+                failpoint("line.batch_taken")
                 works = [work for entry in batch for work in entry.works]
                 swept = self._sweep and any(isinstance(w.selection, Ready) for w in works)
                 if swept:
@@ -112,7 +115,9 @@ class Line:
                     else:
                         _fail(batch, _broken(error))
                 else:
+                    failpoint("line.committed")
                     _settle(batch, answers)
+                    failpoint("line.answered")
                     self._count(answers)
         finally:
             self._flusher = None

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.errors import Conflict, Invalid, NotFound
+from holdfast.failpoint import failpoint
 from holdfast.sdk.open import sqlite_path
 from holdfast.stores.sqlite.restoring import close_off, open_copy
 from holdfast.stores.sqlite.store import SqliteStore
@@ -26,9 +27,11 @@ async def backup(url: str, target: Path) -> None:
     store = await SqliteStore.open(source, ids=SystemIds())
     try:
         await store.backup(str(target))
+        failpoint("backup.copied")
     finally:
         await store.close()
     _sync(target)
+    failpoint("backup.synced")
 
 
 async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
@@ -41,10 +44,14 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     draft = target.with_name(f"{target.name}.restoring")
     _check_restore(source, target, draft, force=force)
     restored = await open_copy(source, draft, SystemIds())
+    failpoint("restore.drafted")
     if _exists(target):
         close_off(target)
+    failpoint("restore.closed_off")
     draft.replace(target)
+    failpoint("restore.replaced")
     _sync(target)
+    failpoint("restore.synced")
     return Restored(*restored)
 
 

@@ -13,6 +13,7 @@ from holdfast.core.command import COMMAND_KIND, Command, decode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock
 from holdfast.worker.environment import environment, secrets
 from holdfast.worker.groups import Groups, send
@@ -21,6 +22,7 @@ from holdfast.worker.keeper import MARGIN_SECONDS, Keeper
 from holdfast.worker.output import Output
 from holdfast.worker.pipes import Pipe
 from holdfast.worker.redaction import Redactor
+from holdfast.worker.tasks import stop
 
 STOP_SECONDS = 10.0
 PIPE_SECONDS = 1.0
@@ -91,6 +93,7 @@ class Execution:
                 process = await self._start(command, out, err)
             except OSError as error:
                 return _not_started(error, command.argv[0])
+            failpoint("worker.process_started")
             try:
                 return await self._follow(process, out, err, redactor)
             finally:
@@ -121,6 +124,7 @@ class Execution:
         """Pump the output and wait for the end; whatever of the group is left then is killed."""
         timeout = self._hold.grant.job.spec.timeout
         self._keeper.govern(self._hold, process.pid)
+        failpoint("worker.process_governed")
         self._output.tell(WorkerEventType.PROCESS_START, pid=process.pid)
         started_at = self._clock.monotonic()
         pumps = asyncio.gather(
@@ -131,8 +135,8 @@ class Execution:
         try:
             status = await process.wait()
         finally:
-            guard.cancel()
-            await asyncio.gather(guard, return_exceptions=True)
+            await stop(guard)
+            failpoint("worker.process_ended")
             await self._end_group(process)
         try:
             await asyncio.wait_for(pumps, PIPE_SECONDS)

@@ -7,6 +7,7 @@ import asyncio
 from typing import Protocol
 
 from holdfast.core.errors import Fenced, HoldfastError, NotFound, Unavailable
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
 from holdfast.worker.hold import Hold
 
@@ -79,6 +80,7 @@ class Keeper:
                 hold.lose(error.message)
                 return
             else:
+                failpoint("worker.renewed")
                 hold.heard(job)
                 if job.lease is not None and not hold.lost:
                     self._renewed(hold, asked_at + job.lease.granted_for.total_seconds())

@@ -12,6 +12,7 @@ from holdfast.core.limits import (
     OUTPUT_BATCH_ITEMS_MAX,
     OUTPUT_CHUNK_BYTES_MAX,
 )
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
 from holdfast.worker.hold import Hold
 from holdfast.worker.redaction import Redactor
@@ -141,6 +142,7 @@ class Output:
             except HoldfastError as error:
                 self._hold.lose(error.message)
             else:
+                failpoint("worker.output_sent")
                 del self._waiting[: len(batch)]
                 self._waiting_bytes -= sum(len(event.data or b"") for event in batch)
                 self._room.set()

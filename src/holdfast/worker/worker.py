@@ -12,10 +12,12 @@ from holdfast.core.errors import Conflict, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.state import LEASED, State
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Filter, Grant, Ids, Registry
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Guard, Keeper
 from holdfast.worker.output import Output
+from holdfast.worker.tasks import stop
 
 IDLE_SECONDS = 0.5
 EXPIRE_SECONDS = 1.0
@@ -110,9 +112,7 @@ class Worker:
             await self._claim()
             await self._finish()
         finally:
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
+            await stop(*loops)
             guard.close()
 
     async def run_one(self, grant: Grant, deadline: float) -> Job | None:
@@ -123,8 +123,7 @@ class Worker:
         try:
             return await self._attempt(Hold(grant, deadline))
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await stop(listening)
             guard.close()
 
     async def _claim(self) -> None:
@@ -157,6 +156,7 @@ class Worker:
             lease=settings.lease,
             region=settings.region,
         )
+        failpoint("worker.granted")
         return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
 
     def _launch(self, hold: Hold) -> None:
@@ -195,6 +195,7 @@ class Worker:
         started_at = self._clock.monotonic()
         job = await self._attempt(hold)
         if job is not None:
+            failpoint("worker.completed")
             self._report.ended(job, self._clock.monotonic() - started_at)
 
     async def _attempt(self, hold: Hold) -> Job | None:
@@ -208,13 +209,12 @@ class Worker:
             outcome = await execution.run()
             output.close()
             await publishing
+            failpoint("worker.output_stored")
             if hold.lost:
                 return None
             return await self._end(hold, outcome, stopped=execution.stopped)
         finally:
-            keeping.cancel()
-            publishing.cancel()
-            await asyncio.gather(keeping, publishing, return_exceptions=True)
+            await stop(keeping, publishing)
             self._keeper.remove(hold)
             if hold.lost:
                 self._report.lost(hold.grant, hold.lost)
@@ -256,6 +256,7 @@ class Worker:
             await self._clock.sleep(EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2))
             try:
                 await self._registry.expire()
+                failpoint("worker.expired_others")
             except HoldfastError as error:
                 self._report.trouble(error.message)
 

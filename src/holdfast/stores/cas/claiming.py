@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Change
+from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
@@ -73,6 +74,7 @@ class Claiming:
         async with aclosing(self._hints.ready(fresh[0].ready, wanted=wanted)) as row:
             while shares := [share for claim in fresh if (share := await _deal(claim, row)).held]:
                 noted = await each(self._note, shares)
+                failpoint("cas.claims_noted")
                 jobs = [job_id for share in noted for job_id in _jobs(share)]
                 async with self._dispatch.parcel(jobs) as parcel:
                     parcels.append(parcel)

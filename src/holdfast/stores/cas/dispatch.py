@@ -13,6 +13,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from holdfast.core.errors import Unavailable
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Document, Entry, Pending, Shelf, each
@@ -89,12 +90,15 @@ class Dispatch:
     async def announce(self, tag: str, jobs: tuple[str, ...]) -> None:
         self._under_way.add(tag)
         await self._shelf.create(keys.pending(tag), Pending(self._clock.now(), jobs))
+        failpoint("cas.parcel_announced")
 
     async def send(self, parcel: Parcel) -> None:
         if parcel.entries:
             await self._feed.append(await self._unsent(parcel.entries, parcel.tags))
+        failpoint("cas.parcel_sent")
         done = [keys.pending(tag) for tag in parcel.tags if tag in parcel.opened]
         await each(self._shelf.discard, [*done, *parcel.garbage])
+        failpoint("cas.parcel_closed")
         self._remember(parcel.tags)
 
     def forget(self, parcel: Parcel) -> None:
@@ -140,6 +144,7 @@ class Dispatch:
             until = max((n for n, e in enumerate(outbox, 1) if e.parcel == tag), default=0)
             entries += [entry for entry in outbox[:until] if entry.parcel is not None]
         await self._feed.append(await self._unsent(entries, [tag]))
+        failpoint("cas.repair_sent")
         await self._shelf.objects.delete(name, version)
         self._remember([tag])
 
@@ -161,5 +166,6 @@ class Dispatch:
                 barred=(*document.barred, tag)[-BARRED_MAX:],
             )
             if await self._shelf.put(keys.state(job_id), barred, held.version):
+                failpoint("cas.repair_barred")
                 return barred.outbox
         raise Unavailable(f"Job {job_id} changes too fast to be repaired.", job_id=job_id)

@@ -34,6 +34,7 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `serial` rises with every write and `nonce` is of that write alone. Log numbers up to `spilled`
     are in segments, those up to `logged` are in use; `ready` and `due` are the markers that count.
     `barred` are parcels that a repair has closed: nothing may be committed under them any more.
+    `owed` are facts about other jobs, which have to be told before this document changes again.
     """
 
     serial: int
@@ -46,6 +47,7 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ready: str | None = None
     due: str | None = None
     barred: tuple[str, ...] = ()
+    owed: tuple[Event, ...] = ()
 
 
 class Held(Struct, frozen=True):

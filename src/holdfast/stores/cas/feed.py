@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
+from holdfast.failpoint import failpoint
 from holdfast.ports import Ids, Slice
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Entry, FeedItem, FeedPage, Shelf, each
@@ -36,6 +37,7 @@ class Feed:
                 return
             items = (FeedItem(place, event) for place, event in enumerate(fresh.values()))
             await self._write(FeedPage(self._ids.new(), tuple(items)))
+            failpoint("cas.feed_written")
             self._sent.update(dict.fromkeys(fresh))
             while len(self._sent) > REMEMBERED:
                 del self._sent[next(iter(self._sent))]
@@ -109,6 +111,7 @@ class Feed:
             last = not await self._any_behind(behind)
             for name in names:
                 await self._thin(name, keep, stays=last and name == names[-1])
+                failpoint("cas.feed_thinned")
 
     async def _thin(self, name: str, keep: Callable[[Event], bool], *, stays: bool) -> None:
         found = await self._shelf.fetch(name, FeedPage)

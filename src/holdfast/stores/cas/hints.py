@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ready
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Held, Shelf
@@ -115,6 +116,7 @@ class Hints:
             # sure that it fails, then the marker can go.
             if not await self._locks.fence(held, serial):
                 return
+        failpoint("cas.marker_condemned")
         await self._shelf.discard(key)
 
 

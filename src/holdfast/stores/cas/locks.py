@@ -4,6 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.job import Resource
+from holdfast.failpoint import failpoint
 from holdfast.ports import Ids, VersionToken
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Document, Held, Lock, Shelf
@@ -49,6 +50,7 @@ class Locks:
         dead = suspect is None or stored is None or await self.fence(suspect, stored.serial)
         if not dead:
             return False
+        failpoint("cas.suspect_fenced")
         # After a lost answer the lock is found as taken for this job, and is taken once more.
         lock = Lock(taken.token, held.job_id, held.serial + 1)
         return await self._shelf.put(keys.lock(taken.key), lock, looked.version)
@@ -65,3 +67,4 @@ class Locks:
         if found is not None and found[0].holder == job_id:
             cleared = replace(found[0], holder=None)
             await self._shelf.put(keys.lock(key), cleared, found[1])
+            failpoint("cas.lock_cleared")

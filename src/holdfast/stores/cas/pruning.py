@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
+from holdfast.failpoint import failpoint
 from holdfast.ports import Ids, Pruned
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch
@@ -72,13 +73,16 @@ class Pruning:
             await self._locks.clear(job.spec.lock, job.job_id)
         if not await self._shelf.objects.delete(keys.state(job.job_id), version):
             return None
+        failpoint("cas.document_deleted")
         segments = await self._shelf.segments(job.job_id, after=0)
         known = [keys.recorded(e.event_id) for e in events if e.given_id is not None]
         await each(self._shelf.discard, [*segments, *known])
+        failpoint("cas.log_deleted")
         for event in events:
             if event.event_type == EventType.CLAIMED and event.op_id is not None:
                 await self._forget_claim(event.op_id)
         await self._shelf.discard(index_key)
+        failpoint("cas.job_pruned")
         return len(events)
 
     async def _forget_claim(self, op_id: str) -> None:
@@ -116,6 +120,7 @@ class Pruning:
                 removed |= {e.event.log_id for e in document.outbox} - {
                     e.event.log_id for e in outbox
                 }
+        failpoint("cas.log_thinned")
         return len(removed)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.event import Event
+from holdfast.failpoint import failpoint
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
 from holdfast.stores.cas.documents import Held, Recorded, Shelf, each
@@ -28,6 +29,7 @@ class Recording:
         for event in events:
             named.setdefault(event.event_id, event)
         ours = await each(self._register, named.values())
+        failpoint("cas.ids_registered")
         homes: dict[str, list[Event]] = {}
         for event, is_ours in zip(named.values(), ours, strict=True):
             if is_ours:

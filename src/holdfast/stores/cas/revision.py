@@ -29,6 +29,7 @@ class Played(Struct, frozen=True, kw_only=True):
     record: Job | None = None
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
+    owed: tuple[Event, ...] = ()
     taken: Resource | None = None
     missing: str | None = None
 
@@ -39,6 +40,7 @@ def play(
     """Let each step decide on what the one before has left: all of them become one write."""
     answers: list[Decision] = []
     events: list[Event] = []
+    owed: list[Event] = []
     taken: Resource | None = None
     locks = dict(locks)
     for step in steps:
@@ -51,13 +53,20 @@ def play(
         if not isinstance(decision, Change) or decision.after is decision.before:
             continue
         record = decision.after
-        own = [fact for fact in decision.facts if fact.job_id == decision.after.job_id]
+        own = [fact for fact in decision.facts if fact.job_id == record.job_id]
         events += (*decision.events, *decision.published, *own)
+        owed += [fact for fact in decision.facts if fact.job_id != record.job_id]
         if lock is not None and decision.resource is not None:
             locks[lock.key] = decision.resource
             if decision.resource.token > lock.token:
                 taken = decision.resource
-    return Played(record=record, answers=tuple(answers), events=tuple(events), taken=taken)
+    return Played(
+        record=record,
+        answers=tuple(answers),
+        events=tuple(events),
+        owed=tuple(owed),
+        taken=taken,
+    )
 
 
 class Taking(Struct, frozen=True):
@@ -73,6 +82,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     record: Job | None
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
+    owed: tuple[Event, ...] = ()
     taking: Taking | None = None
     move_due: bool = False
 
@@ -111,6 +121,7 @@ def revise(
         ready=_ready(old, record, order, serial, nonce),
         due=_due(old, record, serial, nonce, move=proposal.move_due),
         barred=old.barred if old else (),
+        owed=proposal.owed,
     )
 
 

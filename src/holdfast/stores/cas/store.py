@@ -59,6 +59,7 @@ class CasStore:
         self._logs = Logs(shelf)
         self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints, self._logs)
         self._recording = Recording(shelf, self._writer, self._dispatch)
+        self._writer.tell = self.record
         self._listing = Listing(shelf)
         self._pruning = Pruning(
             shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, ids
@@ -82,7 +83,8 @@ class CasStore:
         return answers
 
     async def _tell_others(self, answers: list[list[Decision]]) -> None:
-        """Facts about another job than the one that changed belong into that other job's document."""
+        """Facts about another job than the one that changed belong into that other job's document.
+        Whoever dies before this leaves them owed: the next change of this job tells them first."""
         facts = [
             fact
             for decisions in answers

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Resource
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Decision, Ids
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
@@ -49,6 +50,7 @@ class Writer:
         self._clock = clock
         self._ids = ids
         self._last_order = 0
+        self.tell: Callable[[Sequence[Event]], Awaitable[object]] = _nobody
 
     async def settle(
         self,
@@ -112,6 +114,7 @@ class Writer:
             record=played.record,
             answers=played.answers,
             events=await self.unknown(held, played.events),
+            owed=played.owed,
             taking=Taking(looked[taken.key], taken) if taken is not None else None,
         )
 
@@ -135,6 +138,8 @@ class Writer:
         return tuple(e for e in events if e.given_id is None or e.event_id not in here | done)
 
     async def _write(self, held: Held, proposal: Proposal, parcel: Parcel, order: int) -> bool:
+        if held.document is not None and held.document.owed:
+            await self.tell(held.document.owed)
         kept = await self._keep(held, proposal)
         nonce = self._ids.new()
         tag = parcel.tag(held.document.barred if held.document else ())
@@ -145,6 +150,7 @@ class Writer:
         if proposal.events:
             before.append(partial(parcel.open, tag))
         await each(_call, before)
+        failpoint("cas.markers_written")
         if not await self._land(held, document, proposal, parcel):
             # No other write will ever point to these. The index marker is the next try's, too.
             parcel.garbage += old_markers(document, held.document)
@@ -168,12 +174,14 @@ class Writer:
             looked, taken = taking.looked, taking.taken
             if not await self._locks.take(looked, taken, held):
                 return False
+            failpoint("cas.lock_taken")
         own = _traces(document) - (_traces(held.document) if held.document else set())
         try:
             landed = await self._shelf.put(keys.state(held.job_id), document, held.version)
         except BaseException:
             parcel.landed = True
             raise
+        failpoint("cas.document_put")
         if not landed:
             # A lost answer looks like a conflict. What only our write can have left tells them
             # apart, also when others have written over it since.
@@ -203,8 +211,10 @@ class Writer:
     async def _spill(self, job_id: str, events: Sequence[Event]) -> None:
         """Copy committed events into a segment; the next write may drop them from the outbox."""
         await each(self._mark_done, [event for event in events if event.given_id is not None])
+        failpoint("cas.ids_marked_done")
         first, last = events[0].log_id or 0, events[-1].log_id or 0
         await self._shelf.create(keys.segment(job_id, first, last), events)
+        failpoint("cas.spilled")
 
     async def _mark_done(self, event: Event) -> None:
         key = keys.recorded(event.event_id)
@@ -214,6 +224,10 @@ class Writer:
                 continue
             if found[0].done or await self._shelf.put(key, replace(found[0], done=True), found[1]):
                 return
+
+
+async def _nobody(events: Sequence[Event]) -> None:
+    raise NotImplementedError("The store says who is told.")
 
 
 async def _call(action: Callable[[], Awaitable[None]]) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import apsw
 
+from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.connection import read_meta, write_meta
 from holdfast.stores.sqlite.rows import moment_of, stamp
 from holdfast.stores.sqlite.statements import statement
@@ -37,6 +38,7 @@ class AnchoredClock(SystemClock):
             self._anchor = wall - int(boot_seconds() * 1e6)
             write_meta(connection, "clock_anchor", f"{self._boot} {self._anchor}")
             write_meta(connection, "asleep_seconds", asleep_seconds())
+            failpoint("sqlite.clock_anchored")
         self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
 
     def now(self) -> datetime:

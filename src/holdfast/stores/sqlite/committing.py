@@ -13,6 +13,7 @@ from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.limits import PRIORITY_MAX
+from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.sqlite.connection import read_meta
@@ -66,6 +67,7 @@ class Commit:
             self._seqs[job.job_id] = seq
             jobs.append(job)
         self._batch.load(jobs)
+        failpoint("sqlite.jobs_read")
         return jobs
 
     def _look(self, key: str) -> Resource:
@@ -131,6 +133,7 @@ class Commit:
                 "insert_job",
                 [insert_row(new[job_id], job) for job_id, job in batch.created.items()],
             )
+            failpoint("sqlite.jobs_inserted")
         if batch.updated:
             self._many(
                 "update_job",
@@ -139,13 +142,16 @@ class Commit:
                     for job_id, job in batch.updated.items()
                 ],
             )
+            failpoint("sqlite.jobs_updated")
         if batch.touched:
             self._many(
                 "touch_job",
                 [touch_row(self._seqs[job_id], job) for job_id, job in batch.touched.items()],
             )
+            failpoint("sqlite.jobs_touched")
         if batch.taken:
             self._many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
+            failpoint("sqlite.locks_written")
         if batch.events or batch.published or batch.facts:
             self._write_events()
         self._count([*batch.created.values(), *batch.updated.values()])
@@ -156,12 +162,14 @@ class Commit:
         if batch.events:
             rows = [event_row(next(log_ids), seqs[e.job_id or ""], e) for e in batch.events]
             self._many("insert_event", rows)
+            failpoint("sqlite.events_inserted")
         if batch.published:
             rows = [
                 batch_row(next(log_ids), seqs[events[0].job_id or ""], events)
                 for events in batch.published
             ]
             self._many("insert_batch", rows)
+            failpoint("sqlite.output_inserted")
         if batch.facts:
             self.record(batch.facts)
 
@@ -171,6 +179,7 @@ class Commit:
         log_ids = self._new_numbers[1]
         rows = [fact_row(next(log_ids), event) for event in events]
         self._connection.executemany(statement("record_event"), rows).fetchall()
+        failpoint("sqlite.facts_inserted")
         return self._connection.total_changes() - before
 
     def _many(self, name: str, rows: list[Row]) -> None:
@@ -192,6 +201,7 @@ class Commit:
         rows: list[Row] = [(queue, state, n) for (queue, state), n in arrived.items() if n]
         if rows:
             self._connection.executemany(statement("add_queue_count"), rows).fetchall()
+            failpoint("sqlite.jobs_counted")
 
     @cached_property
     def _new_numbers(self) -> tuple[Iterator[int], Iterator[int]]:

@@ -9,6 +9,7 @@ from typing import Literal
 import apsw
 
 from holdfast.core.errors import Corrupt, Exhausted, HoldfastError, Invalid, Unavailable
+from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.statements import Value, migrations, statement
 
 SAFE_SQLITE = (3, 51, 3)
@@ -38,6 +39,7 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         connection = apsw.Connection(str(path), flags=flags)
+        failpoint("sqlite.opened")
         try:
             _prepare(connection)
         except BaseException:
@@ -52,6 +54,7 @@ def _prepare(connection: apsw.Connection) -> None:
         raise apsw.ReadOnlyError("attempt to write a readonly database")
     if (mode := connection.pragma("journal_mode", "WAL")) != "wal":
         raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
+    failpoint("sqlite.log_begun")
     connection.pragma("synchronous", "FULL")
     # Else SQLite plans a query that may use a partial index anew at each binding: 28 us, not 5.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -149,11 +152,15 @@ def _foreign(connection: apsw.Connection) -> bool:
 
 def _step(connection: apsw.Connection, number: int, script: str) -> None:
     connection.execute("BEGIN IMMEDIATE").fetchall()
+    failpoint("migration.begun")
     try:
         if _version(connection) < number:
             connection.execute(script).fetchall()
+            failpoint("migration.schema_changed")
             connection.pragma("user_version", number)
+            failpoint("migration.numbered")
         connection.execute("COMMIT").fetchall()
+        failpoint("migration.committed")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK").fetchall()

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import apsw
 
+from holdfast.failpoint import failpoint
 from holdfast.ports import Pruned
 from holdfast.stores.sqlite.committing import json_list, next_numbers
 from holdfast.stores.sqlite.connection import read_meta, write_meta
@@ -23,16 +24,20 @@ def prune(
     old = list(connection.execute(statement("select_prunable"), parameters))
     seqs, ids = json_list(row[0] for row in old), json_list(row[3] for row in old)
     raise_floor(connection, max((row[4] for row in old), default=0))
+    failpoint("prune.floors_raised")
     before = connection.total_changes()
     connection.execute(statement("delete_chains"), (seqs,)).fetchall()
     connection.execute(statement("delete_batches"), (seqs,)).fetchall()
     connection.execute(statement("delete_facts"), (ids,)).fetchall()
+    failpoint("prune.events_deleted")
     connection.execute(statement("delete_jobs"), (seqs,)).fetchall()
+    failpoint("prune.jobs_deleted")
     connection.execute(statement("delete_output"), (stamp(output_before), limit)).fetchall()
     gone = connection.total_changes() - before - len(old)
     counted = Counter((queue, state) for _, queue, state, *_ in old)
     rows = [(queue, state, -n) for (queue, state), n in counted.items()]
     connection.executemany(statement("add_queue_count"), rows).fetchall()
+    failpoint("prune.jobs_counted")
     return Pruned(len(old), gone)
 
 

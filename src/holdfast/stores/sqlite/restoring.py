@@ -9,6 +9,7 @@ from holdfast.core.errors import Conflict
 from holdfast.core.lifecycle import Change, Restore, decide
 from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.core.state import ENDED, State
+from holdfast.failpoint import failpoint
 from holdfast.ports import Filter, Ids, One, Work
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.pruning import raise_floor
@@ -36,15 +37,19 @@ def _copy(source: Path, target: Path) -> None:
             backup.execute("VACUUM INTO ?", (str(target),)).fetchall()
         finally:
             backup.close()
+    failpoint("restore.copied")
     connection = connect(target)
     try:
         migrate(connection, target)
         epoch = read_meta(connection, "epoch")
         write_meta(connection, "epoch", (epoch if isinstance(epoch, int) else 0) + 1)
+        failpoint("restore.epoch_raised")
         floor = read_meta(connection, "token_floor")
         raise_floor(connection, (floor if isinstance(floor, int) else 0) + RESTORED_TOKEN_STEP)
+        failpoint("restore.floor_raised")
         sql = "UPDATE resource SET token = token + ?, holder = NULL"
         connection.execute(sql, (RESTORED_TOKEN_STEP,)).fetchall()
+        failpoint("restore.locks_freed")
     finally:
         connection.close()
 
@@ -72,6 +77,7 @@ async def _shut_out(store: SqliteStore, op_id: str) -> int:
         page = await store.list_jobs(live, after=cursor, limit=_PAGE)
         command = partial(decide, Restore(op_id=op_id))
         answers = await store.transact([Work(One(job.job_id), command) for job in page.jobs])
+        failpoint("restore.owners_shut_out")
         for [decision] in answers:
             before = decision.before if isinstance(decision, Change) else None
             taken += before is not None and before.leased

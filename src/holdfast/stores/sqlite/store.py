@@ -13,6 +13,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
+from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
 from holdfast.stores.signal import Signal
 from holdfast.stores.sqlite import reading
@@ -85,6 +86,7 @@ class SqliteStore:
         if not isinstance(secret, bytes):
             secret = ids.secret()
             write_meta(connection, "secret", secret)
+            failpoint("sqlite.secret_kept")
         epoch = read_meta(connection, "epoch")
         clock = self._given_clock or AnchoredClock(connection)
         return clock, secret, epoch if isinstance(epoch, int) else 0
@@ -95,10 +97,13 @@ class SqliteStore:
         try:
             with translated(self._path):
                 connection.execute("BEGIN IMMEDIATE").fetchall()
+                failpoint("sqlite.begun")
                 self._check_place()
                 answer = work(connection)
+            failpoint("sqlite.written")
             with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()
+            failpoint("sqlite.committed")
         except BaseException:
             with suppress(apsw.Error):  # the error that brought us here is the one to tell
                 if connection.in_transaction:
@@ -115,6 +120,7 @@ class SqliteStore:
             return answer, self._write_connection.total_changes() != before
 
         answer, wrote = await self._writer.call(run)
+        failpoint("sqlite.returned")
         if wrote:
             self._signal.set()
         return answer
@@ -211,5 +217,7 @@ class SqliteStore:
         await self._wakeup.close()
         await self._reader.close()
         await self._writer.close()
+        failpoint("sqlite.threads_stopped")
         for connection in reversed(self._connections):
             connection.close()
+        failpoint("sqlite.closed")

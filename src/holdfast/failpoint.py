@@ -1,0 +1,17 @@
+"""Named places in the code where a test may stop, kill or fail the process. Nothing happens unless armed."""
+
+from collections.abc import Callable
+
+_armed: Callable[[str], None] | None = None
+
+
+def failpoint(name: str) -> None:
+    """Tell whoever has armed the failpoints that the code is here."""
+    if _armed is not None:
+        _armed(name)
+
+
+def arm(hook: Callable[[str], None] | None) -> None:
+    """Call `hook` with the name of every failpoint that is passed from now on; None for nobody."""
+    global _armed  # noqa: PLW0603  # one per process, as the code that passes them is
+    _armed = hook

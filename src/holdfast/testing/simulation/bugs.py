@@ -1,0 +1,18 @@
+"""All planted bugs, and the hunt for one of them."""
+
+from holdfast.testing.simulation import ending_bugs, machine_bugs, owner_bugs
+from holdfast.testing.simulation.plan import plan_of
+from holdfast.testing.simulation.planting import BUGS, Bug
+from holdfast.testing.simulation.run import Result, simulate
+
+__all__ = ["BUGS", "Bug", "ending_bugs", "hunt", "machine_bugs", "owner_bugs"]
+
+
+def hunt(bug: Bug, first: int, seeds: int) -> tuple[int, Result | None]:
+    """How many seeds it took from `first` on, and the run that found it; None when none did."""
+    for tried in range(1, seeds + 1):
+        plan = plan_of(first + tried - 1, bug.store)
+        result = simulate(plan, bug.plant())
+        if result.violation is not None:
+            return tried, result
+    return seeds, None

@@ -1,0 +1,122 @@
+"""The work of a simulated worker: some steps, some output, some side effects, then an end."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+
+from holdfast.core.catalogue import ReasonCode, WorkerEventType
+from holdfast.core.job import Failure
+from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.testing.fakes import EPOCH
+from holdfast.testing.simulation.downstream import Downstream
+from holdfast.testing.simulation.loop import Node
+from holdfast.testing.simulation.witness import Witness
+from holdfast.worker.hold import Hold
+from holdfast.worker.keeper import Keeper
+from holdfast.worker.output import Output
+
+DRIFT_MAX = 0.05
+
+
+class NoGuard:
+    """There are no processes to end."""
+
+    def hold(self, group: int, seconds: float) -> None: ...
+
+    def drop(self, group: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Chores:
+    """Runs jobs without a process: an executor for the real worker."""
+
+    kinds: tuple[str, ...] = ("command",)
+
+    def __init__(
+        self,
+        node: Node,
+        chance: Random,
+        witness: Witness,
+        downstream: Downstream,
+        *,
+        one_clock: bool,
+    ) -> None:
+        self.node = node
+        self.chance = chance
+        self.witness = witness
+        self.downstream = downstream
+        self.one_clock = one_clock
+
+    def open(self) -> NoGuard:
+        return NoGuard()
+
+    def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> "Chore":
+        return Chore(self, hold, output)
+
+
+class Chore:
+    """One attempt."""
+
+    def __init__(self, chores: Chores, hold: Hold, output: Output) -> None:
+        self._chores = chores
+        self._hold = hold
+        self._output = output
+        self._told = 0
+        self.stopped = False
+
+    async def run(self) -> Outcome:
+        chance, hold = self._chores.chance, self._hold
+        for _ in range(chance.randint(1, 4)):
+            if await self._interrupted(chance.choice((0.05, 0.2, 0.9, 2.5))):
+                self.stopped = True
+                return Stopped()
+            self._check_belief()
+            self._tell()
+            if not self._chores.downstream.write(hold.grant):
+                hold.lose("the resource knows a newer owner")
+        self._chores.witness.told[hold.job_id, hold.grant.fencing_token] = self._told
+        return outcome(chance)
+
+    def _tell(self) -> None:
+        if not self._hold.lost:
+            self._told += 1
+            self._output.tell(WorkerEventType.CUSTOM, step=self._told)
+
+    async def _interrupted(self, seconds: float) -> bool:
+        """Work for so long; whether something came up meanwhile."""
+        hold = self._hold
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not (hold.lost or hold.cancelled or hold.released):
+                    await hold.stirred.wait()
+                    hold.stirred.clear()
+        return bool(hold.lost or hold.cancelled or hold.released)
+
+    def _check_belief(self) -> None:
+        """I16 as the worker sees it: never surer of its lease than the store is."""
+        track = self._chores.witness.jobs.get(self._hold.job_id)
+        job = track.job if track else None
+        if not self._chores.one_clock or job is None or job.lease is None:
+            return
+        if job.fencing_token != self._hold.grant.fencing_token:
+            return
+        believed = EPOCH + timedelta(seconds=self._hold.deadline / self._chores.node.rate)
+        allowed = job.lease.ttl * DRIFT_MAX * 2 + timedelta(milliseconds=1)
+        words = f"{job.job_id}: believed until {believed}, given until {job.lease.expires_at}"
+        self._chores.witness.expect("I16", believed <= job.lease.expires_at + allowed, words)
+
+
+def outcome(chance: Random) -> Outcome:
+    """How it ends: well, mostly."""
+    draw = chance.random()
+    if draw < 0.55:
+        return Success(result={"loss": round(draw, 3)})
+    if draw < 0.8:
+        return Failure(message="the network hiccuped", code="TransientError")
+    if draw < 0.9:
+        return Failure(message="killed", code="Exit137", exit_code=137, crash=True)
+    if draw < 0.95:
+        return Failure(message="bad input", retryable=False, reason_code=ReasonCode.PARSE_ERROR)
+    return Failure(message="no such model", retryable=False)

@@ -1,0 +1,197 @@
+"""Planted mistakes about how attempts and jobs end, what that costs, and what is written of it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.core import projection
+from holdfast.core.job import CancelRequest, Job
+from holdfast.core.lifecycle import (
+    Cancel,
+    Change,
+    Enqueue,
+    creation,
+    ending,
+    ownership,
+)
+from holdfast.core.lifecycle.draft import Draft, same
+from holdfast.core.state import State
+from holdfast.testing.simulation.planting import Swaps, bug
+
+
+@bug(trap=41)
+def no_backoff() -> Swaps:
+    """A failed job is tried again at once."""
+    return ((ending, "backoff", lambda *_: timedelta()),)
+
+
+@bug(trap=43)
+def crash_costs_nothing() -> Swaps:
+    """A lost owner is not counted."""
+    real = ending.close_expired
+
+    def close_expired(draft: Draft, command: Any) -> None:
+        draft.job = replace(draft.job, crashes=draft.job.crashes - 1)
+        real(draft, command)
+
+    return ((ending, "close_expired", close_expired), (ownership, "close_expired", close_expired))
+
+
+@bug(trap=43)
+def one_try_too_many() -> Swaps:
+    """A budget of n gives n + 1 tries."""
+    real = ending._fail
+
+    def fail(draft: Draft, *rest: Any) -> None:
+        job = draft.job
+        retry = replace(job.spec.retry, max_failures=job.spec.retry.max_failures + 1)
+        draft.job = replace(job, spec=replace(job.spec, retry=retry))
+        real(draft, *rest)
+        draft.job = job
+
+    return ((ending, "_fail", fail),)
+
+
+@bug(trap=43)
+def poison_loops() -> Swaps:
+    """A job that kills its owners is tried for ever."""
+    real = ending.close_expired
+
+    def close_expired(draft: Draft, command: Any) -> None:
+        job = draft.job
+        retry = replace(job.spec.retry, max_crashes=100)
+        draft.job = replace(job, spec=replace(job.spec, retry=retry))
+        real(draft, command)
+        draft.job = job
+
+    return ((ending, "close_expired", close_expired), (ownership, "close_expired", close_expired))
+
+
+@bug(trap=44)
+def release_costs() -> Swaps:
+    """Giving a job back counts as a failure."""
+    real = ending.release
+
+    def release(job: Job, *rest: Any) -> Change:
+        change = real(job, *rest)
+        return replace(change, after=replace(change.after, failures=job.failures + 1))
+
+    return ((ending, "release", release),)
+
+
+@bug(trap=40)
+def cancel_overwrites() -> Swaps:
+    """A cancel ends a job that has ended."""
+    real = ending.cancel
+
+    def cancel(job: Job, command: Cancel, now: datetime, resource: Any) -> Change:
+        if not job.ended:
+            return real(job, command, now, resource)
+        draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+        draft.state = State.RUNNING
+        draft.move(State.CANCELLED, ended_at=now)
+        return draft.change()
+
+    return ((ending, "cancel", cancel),)
+
+
+@bug(trap=40)
+def cancel_forgotten() -> Swaps:
+    """A cancel is acknowledged and not kept."""
+    real = ending.cancel
+
+    def cancel(job: Job, *rest: Any) -> Change:
+        return same(job) if job.leased else real(job, *rest)
+
+    return ((ending, "cancel", cancel),)
+
+
+@bug(trap=13)
+def event_twice() -> Swaps:
+    """One transition writes two events."""
+    real = Draft._append
+
+    def append(self: Draft, event_type: Any, event_class: Any, **more: Any) -> None:
+        real(self, event_type, event_class, **more)
+        if more.get("to_state") is State.ASSIGNED:
+            real(self, event_type, event_class, **more)
+
+    return ((Draft, "_append", append),)
+
+
+@bug(trap=20)
+def offset_skips() -> Swaps:
+    """An offset is left out."""
+    real = Draft._append
+
+    def append(self: Draft, event_type: Any, event_class: Any, **more: Any) -> None:
+        self._version += more.get("to_state") is State.QUEUED
+        real(self, event_type, event_class, **more)
+
+    return ((Draft, "_append", append),)
+
+
+@bug(trap=13)
+def event_forgets() -> Swaps:
+    """The record knows what its event does not say."""
+    real = Draft.move
+
+    def move(self: Draft, target: State, *, attributes: Any = None, **more: Any) -> None:
+        attributes = {k: v for k, v in (attributes or {}).items() if k != "crashes"}
+        real(self, target, attributes=attributes, **more)
+
+    return ((Draft, "move", move),)
+
+
+@bug(trap=39)
+def fold_by_arrival() -> Swaps:
+    """The projection believes in the order of arrival."""
+    real = projection.fold
+
+    def fold(events: Any, job_id: str) -> Any:
+        listed = [event for event in events if event.job_id == job_id]
+        numbered = [replace(event, offset=n) for n, event in enumerate(listed, 1)]
+        return real(numbered, job_id)
+
+    return ((projection, "fold", fold),)
+
+
+@bug(trap=39)
+def fold_counts_repeats() -> Swaps:
+    """The projection counts an event twice that came twice."""
+    real = projection.fold
+
+    def fold(events: Any, job_id: str) -> Any:
+        listed = list(events)
+        folded = real(listed, job_id)
+        folded.job.attempt = 1 + sum(e.event_type == "job_requeued" for e in listed)
+        return folded
+
+    return ((projection, "fold", fold),)
+
+
+@bug(trap=17)
+def payload_ignored() -> Swaps:
+    """Another payload under a used id is answered with the old job."""
+    real = creation.enqueue
+
+    def enqueue(job: Job | None, command: Enqueue, *rest: Any) -> Change:
+        return real(job, command, *rest) if job is None else same(job)
+
+    return ((creation, "enqueue", enqueue),)
+
+
+@bug(trap=40)
+def cancel_keeps_the_lease() -> Swaps:
+    """A hard cancel ends the job and not its lease."""
+    real = ending.cancel
+
+    def cancel(job: Job, command: Cancel, now: datetime, resource: Any) -> Change:
+        change = real(job, command, now, resource)
+        if job.lease is None or not change.events:
+            return change
+        request = CancelRequest(actor=command.actor, requested_at=now)
+        return replace(change, after=replace(change.after, lease=job.lease, cancel=request))
+
+    return ((ending, "cancel", cancel),)

@@ -1,0 +1,203 @@
+"""An event loop on virtual time, whose callbacks belong to nodes that can be killed and paused."""
+
+import asyncio
+import heapq
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Node:
+    """A machine: what it runs can be frozen or die, and its clock can be wrong.
+
+    A node that is killed runs nothing ever again, not even a `finally`; its restart is a new node.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.aside: list[Turn] = []
+        self.offset = 0.0
+        self.rate = 1.0
+
+
+NODE: ContextVar[Node] = ContextVar("node")
+
+
+class Turn:
+    """A callback of one node, waiting for its turn."""
+
+    __slots__ = ("args", "callback", "context", "dropped", "node", "time")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.node = self.context[NODE]
+        self.dropped = False
+        self.time = 0.0
+
+    def when(self) -> float:
+        return self.time
+
+    def cancel(self) -> None:
+        self.dropped = True
+
+    def cancelled(self) -> bool:
+        return self.dropped
+
+
+def virtual_loop(shuffle: Random | None = None) -> "VirtualLoop":
+    """A loop at time zero; with chance of its own, the order of what is ready is left to it."""
+    return VirtualLoop(shuffle)  # type: ignore[abstract]  # what is left out is never asked of it
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """Time passes only when there is nothing left to do. What is ready runs in a shuffled order."""
+
+    def __init__(self, shuffle: Random | None) -> None:
+        self._shuffle = shuffle
+        self._time = 0.0
+        self._ready: list[Turn] = []
+        self._timers: list[tuple[float, int, Turn]] = []
+        self._numbers = 0
+        self._over = False
+        self._kept: list[asyncio.Task[Any]] = []
+        self.broken: list[str] = []
+        self.turns = 0
+
+    def time(self) -> float:
+        return self._time
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self._over
+
+    def is_closed(self) -> bool:
+        return False
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: object,
+    ) -> asyncio.Task[T]:
+        """Tasks are kept to the end: one that is let go would run its `finally` blocks."""
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._kept.append(task)
+        return task
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Turn:
+        turn = Turn(callback, args, context)
+        if not self._over:
+            self._ready.append(turn)
+        return turn
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Turn:
+        return self.call_at(self._time + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Turn:
+        turn = Turn(callback, args, context)
+        self._numbers += 1
+        turn.time = max(when, self._time)
+        if not self._over:
+            heapq.heappush(self._timers, (turn.time, self._numbers, turn))
+        return turn
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._over:
+            self.broken.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def start(self, node: Node, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something on a node."""
+        context = Context()
+        context.run(NODE.set, node)
+        return self.create_task(work, context=context)
+
+    def resume(self, node: Node) -> None:
+        """Let a paused node go on with everything that came meanwhile."""
+        node.paused = False
+        self._ready += node.aside
+        node.aside = []
+
+    def run(self, until: float, done: Callable[[], bool]) -> None:
+        """Run until it is `done`, or until virtual time is up."""
+        asyncio._set_running_loop(self)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
+        try:
+            while not done():
+                while self._timers and self._timers[0][0] <= self._time:
+                    self._ready.append(heapq.heappop(self._timers)[2])
+                if self._ready:
+                    self._round()
+                elif not self._timers or self._timers[0][0] > until:
+                    self._time = max(self._time, until)
+                    return
+                else:
+                    self._time = self._timers[0][0]
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(None)
+
+    def _round(self) -> None:
+        turns, self._ready = self._ready, []
+        if self._shuffle is not None and len(turns) > 1:
+            self._shuffle.shuffle(turns)
+        for turn in turns:
+            node = turn.node
+            if turn.dropped or not node.alive:
+                continue
+            if node.paused:
+                node.aside.append(turn)
+                continue
+            self.turns += 1
+            turn.context.run(turn.callback, *turn.args)
+
+    def end(self) -> None:
+        """Let everything go; what still wants to run on its way out is not heard any more."""
+        self._over = True
+        for task in self._kept:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if task.done():
+                if not task.cancelled():
+                    task.exception()
+            else:
+                with suppress(BaseException):
+                    task.get_coro().close()
+        self._kept.clear()
+        self._ready.clear()
+        self._timers.clear()
+
+
+def _let_go(generator: object) -> None:
+    """A generator of a dead node ends where it stands."""

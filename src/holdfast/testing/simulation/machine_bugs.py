@@ -1,0 +1,251 @@
+"""Planted mistakes in the machinery: stores, line, worker and whoever is downstream."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.core.errors import Unavailable
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change
+from holdfast.core.naming import derived_id
+from holdfast.ports import Decision, One, Slice, Work
+from holdfast.registry import replay
+from holdfast.registry.line import Line
+from holdfast.stores.batch import Batch
+from holdfast.stores.cas import writing
+from holdfast.stores.cas.dispatch import Dispatch
+from holdfast.stores.cas.locks import Locks
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.simulation.downstream import Downstream
+from holdfast.testing.simulation.planting import Swaps, bug
+from holdfast.testing.simulation.stores import Bucket, Connection, Server
+from holdfast.worker.hold import Hold
+from holdfast.worker.output import Output
+from holdfast.worker.worker import Worker
+
+
+@bug(trap=1, store="transactional")
+def node_clock_decides() -> Swaps:
+    """A lease is counted on the caller's clock."""
+    real = Connection.transact
+
+    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+        now = self._signal._clock.now()
+        return await real(self, [Work(w.selection, _at(w.decide, now)) for w in works])
+
+    def _at(decide: Any, now: Any) -> Any:
+        return lambda job, _, *rest: decide(job, now, *rest)
+
+    return ((Connection, "transact", transact),)
+
+
+@bug(trap=11)
+def op_id_ignored() -> Swaps:
+    """A retry is sent under a new op_id."""
+    return ((Line, "op", lambda self, op_id: self.ids.new()),)
+
+
+@bug(trap=12)
+def repeat_refused() -> Swaps:
+    """A repeat of what was applied is refused."""
+
+    async def answer(self: Line, job_id: str, command: Any, decision: Any) -> Job:
+        if isinstance(decision, Change):
+            return decision.after
+        raise decision.error
+
+    return ((Line, "answer", answer),)
+
+
+@bug(trap=11, store="transactional")
+def claim_not_deduped() -> Swaps:
+    """A repeated claim takes more jobs."""
+    return ((MemoryStore, "_claimed_under", lambda self, op_id: []),)
+
+
+@bug(trap=15, store="transactional")
+def doubt_called_no() -> Swaps:
+    """A lost answer is told as a refusal."""
+    real = Connection.transact
+
+    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+        try:
+            return await real(self, works)
+        except Unavailable as error:
+            raise Unavailable(error.message, applied="no") from error
+
+    return ((Connection, "transact", transact),)
+
+
+@bug(trap=13, store="transactional")
+def two_writes() -> Swaps:
+    """The event is written after the state."""
+    real = Server._write
+
+    def write(self: Server, batch: Batch) -> None:
+        late, batch.events = batch.events, []
+        real(self, batch)
+        batch.events = late
+        self._append(late)
+
+    return ((Server, "_write", write),)
+
+
+@bug(trap=19, store="objects")
+def last_write_wins() -> Swaps:
+    """An object is overwritten whatever its version."""
+    return ((Bucket, "_is", lambda self, key, version: key in self._objects),)
+
+
+@bug(trap=21, store="transactional")
+def decides_on_old_news() -> Swaps:
+    """A job is read, then written without looking again."""
+    real = Connection.transact
+
+    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+        seen = dict(self._server._jobs)
+        return await real(self, [_on(work, seen) for work in works])
+
+    def _on(work: Work, seen: dict[str, Job]) -> Work:
+        if not isinstance(work.selection, One):
+            return work
+        old = seen.get(work.selection.job_id)
+        return Work(work.selection, lambda job, *rest: work.decide(old or job, *rest))
+
+    return ((Connection, "transact", transact),)
+
+
+@bug(trap=42)
+def replays_twice() -> Swaps:
+    """A repeated replay makes a second job."""
+    real, numbers = derived_id, count()
+    return ((replay, "derived_id", lambda *parts: real(*parts, str(next(numbers)))),)
+
+
+@bug(trap=7)
+def nobody_sweeps() -> Swaps:
+    """A lapsed lease is noticed by nobody."""
+    real = Line.submit
+
+    async def submit(self: Line, *works: Work, sweep: bool = False) -> list[list[Decision]]:
+        return await real(self, *works)
+
+    async def sweep_nothing(self: Line, limit: int) -> int:
+        return 0
+
+    return ((Line, "submit", submit), (Line, "sweep", sweep_nothing))
+
+
+@bug(trap=1, store="transactional")
+def counts_from_the_answer() -> Swaps:
+    """A worker counts its lease from when the answer came."""
+    real = Worker._ask
+
+    async def ask(self: Worker, op_id: str, free: int) -> list[Hold]:
+        holds = await real(self, op_id, free)
+        now = self._clock.monotonic()
+        return [Hold(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
+
+    return ((Worker, "_ask", ask),)
+
+
+@bug(trap=44)
+def ends_before_its_output() -> Swaps:
+    """A job ends while its output is still in memory."""
+    real = Output.close
+
+    def close(self: Output) -> None:
+        self._waiting.clear()
+        real(self)
+
+    return ((Output, "close", close),)
+
+
+@bug(trap=44, store="transactional")
+def more_than_asked() -> Swaps:
+    """A claim takes one job more than it asked for."""
+    real = Batch.decide_ready
+
+    def decide_ready(self: Batch, lane: Any, job_ids: Any) -> None:
+        real(self, [(n, replace(ready, limit=ready.limit + 1)) for n, ready in lane], job_ids)
+
+    return ((Batch, "decide_ready", decide_ready),)
+
+
+@bug(trap=24, store="transactional")
+def reads_a_replica() -> Swaps:
+    """A read is answered from a copy that lags."""
+    replicas: dict[int, dict[str, Job]] = {}
+
+    async def get(self: Connection, job_ids: Sequence[str]) -> list[Job | None]:
+        replica = replicas.get(id(self._server), {})
+        replicas.clear()
+        replicas[id(self._server)] = dict(self._server._jobs)
+        return [replica.get(j, self._server._jobs.get(j)) for j in job_ids]
+
+    return ((Connection, "get", get),)
+
+
+@bug(trap=20, store="transactional")
+def feed_skips() -> Swaps:
+    """The cursor of the feed passes an event over."""
+    real = Server.feed
+
+    async def feed(self: Server, *, after: str | None, limit: int) -> Slice:
+        page = await real(self, after=after, limit=limit)
+        return Slice(page.events, str(int(page.cursor) + 1)) if page.events else page
+
+    return ((Server, "feed", feed),)
+
+
+@bug(trap=18)
+def answers_the_past() -> Swaps:
+    """An answer shows the job as it was before."""
+    real = Line.settle
+
+    async def settle(self: Line, job_id: str, command: Any, **more: Any) -> Job:
+        [before] = await self.store.get([job_id])
+        after = await real(self, job_id, command, **more)
+        return before or after
+
+    return ((Line, "settle", settle),)
+
+
+@bug(trap=12, store="objects")
+def own_write_not_known() -> Swaps:
+    """A write that landed is taken for a conflict."""
+    return ((writing, "_traces", lambda document: set()),)
+
+
+@bug(trap=35, store="objects")
+def marker_forgotten() -> Swaps:
+    """A queued job has no marker in the queue."""
+    return ((writing, "new_markers", lambda old, new: []),)
+
+
+@bug(trap=9, store="objects")
+def lock_not_written() -> Swaps:
+    """A lock is looked at and not taken."""
+
+    async def take(self: Locks, *_: Any) -> bool:
+        return True
+
+    return ((Locks, "take", take),)
+
+
+@bug(trap=13, store="objects")
+def outbox_trimmed() -> Swaps:
+    """An event leaves its outbox before the feed has it."""
+
+    async def settled(self: Dispatch, name: str) -> bool:
+        return True
+
+    return ((Dispatch, "settled", settled),)
+
+
+@bug(trap=10)
+def resource_trusts() -> Swaps:
+    """A resource lets in whoever comes."""
+    return ((Downstream, "allows", lambda self, key, token: True),)

@@ -1,0 +1,193 @@
+"""Those who use the registry without manners: owners that ignore their leases, impatient clients."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.event import Event
+from holdfast.core.lifecycle import Stopped
+from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Clock, Filter, Grant, Ids, Request
+from holdfast.testing.simulation.audit import Audited
+from holdfast.testing.simulation.chores import outcome
+from holdfast.testing.simulation.downstream import Downstream
+
+T = TypeVar("T")
+
+
+def spec_of(chance: Random, number: int) -> Spec:
+    """What a client asks for: short leases, small budgets, now and then a lock or a deadline."""
+    return Spec(
+        payload=msgspec.Raw(b'{"n":%d}' % number),
+        lease=timedelta(seconds=chance.choice((1.5, 2, 3, 4))),
+        lock=chance.choice((None, None, "disk", "gpu")),
+        priority=chance.choice((5, 5, 0)),
+        delay=chance.choice((None, None, timedelta(seconds=1), timedelta(seconds=4))),
+        ttl=chance.choice((None, None, None, None, timedelta(seconds=20))),
+        retry=Retry(
+            max_failures=chance.randint(1, 4),
+            max_crashes=chance.randint(1, 5),
+            backoff=timedelta(milliseconds=chance.choice((100, 400, 1500))),
+            backoff_max=timedelta(seconds=3),
+            on_exhausted=chance.choice(tuple(OnExhausted)),
+        ),
+    )
+
+
+class Person:
+    """Somebody with a registry in hand, patience for a few tries, and one op_id for all of them."""
+
+    def __init__(
+        self, name: str, registry: Audited, clock: Clock, ids: Ids, chance: Random
+    ) -> None:
+        self.name = name
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.chance = chance
+
+    async def insist(self, ask: Callable[[], Awaitable[T]], tries: int = 4) -> T | None:
+        """Ask again while the store does not answer; a refusal is an answer, too."""
+        for _ in range(tries):
+            try:
+                return await ask()
+            except Unavailable:
+                await self.clock.sleep(self.chance.uniform(0.05, 1.0))
+            except HoldfastError:
+                return None
+        return None
+
+
+class Owner(Person):
+    """Claims jobs and does with them what it likes, for as long as it likes."""
+
+    def __init__(self, *args: object, downstream: Downstream) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._downstream = downstream
+
+    async def run(self, busy: Callable[[], bool]) -> None:
+        while busy():
+            op_id, limit = self.ids.new(), self.chance.randint(1, 3)
+            interval = timedelta(seconds=1) if self.chance.random() < 0.2 else None
+            grants = await self.insist(
+                lambda op_id=op_id, limit=limit, interval=interval: self.registry.claim(  # type: ignore[misc]
+                    ["default"],
+                    owner=self.name,
+                    limit=limit,
+                    op_id=op_id,
+                    heartbeat_interval=interval,
+                )
+            )
+            for grant in grants or ():
+                asyncio.get_running_loop().create_task(self._own(grant))
+            await self.clock.sleep(self.chance.uniform(0.2, 3.0))
+
+    async def _own(self, grant: Grant) -> None:
+        lease = grant.job.spec.lease.total_seconds()
+        for number in range(1, self.chance.randint(1, 5)):
+            await self.clock.sleep(self.chance.uniform(0.05, 0.7) * lease)
+            self._downstream.write(grant)
+            with suppress(HoldfastError):
+                await self._sign(grant, number)
+        await self._finish(grant)
+        if self.chance.random() < 0.3:  # a copy of an old request, delivered late
+            await self.clock.sleep(self.chance.uniform(0.5, 2) * lease)
+            self._downstream.write(grant)
+            with suppress(HoldfastError):
+                await self._sign(grant, 99)
+
+    async def _sign(self, grant: Grant, number: int) -> None:
+        """One sign of life, or none."""
+        draw = self.chance.random()
+        if draw < 0.5:
+            await self.registry.heartbeat(grant)
+        elif draw < 0.75:
+            event = Event(
+                event_type=WorkerEventType.CUSTOM,
+                event_class=EventClass.WORKER,
+                occurred_at=self.clock.now(),
+                sequence=number,
+            )
+            await self.registry.publish(grant, [event])
+        elif draw < 0.85:
+            await self.registry.aggregate(grant, op_id=self.ids.new())
+
+    async def _finish(self, grant: Grant) -> None:
+        op_id, draw = self.ids.new(), self.chance.random()
+        if draw < 0.15:
+            return
+        if draw < 0.3:
+            await self.insist(lambda: self.registry.release(grant, op_id=op_id, reason="tired"))
+            return
+        end = Stopped(reason="as asked") if draw < 0.35 else outcome(self.chance)
+        ask = [
+            self.insist(lambda: self.registry.complete(grant, end, op_id=op_id))
+            for _ in range(2 if draw > 0.8 else 1)
+        ]
+        await asyncio.gather(*ask)
+
+
+class Client(Person):
+    """Submits what it came for, each request as often as it takes, and meddles with other jobs."""
+
+    async def submit(self, requests: list[Request]) -> None:
+        for request in requests:
+            await self.clock.sleep(self.chance.uniform(0.0, 1.2))
+            await self.insist(lambda r=request: self._enqueue(r), tries=50)  # type: ignore[misc]
+            if self.chance.random() < 0.2:
+                other = replace(request, spec=replace(request.spec, payload=msgspec.Raw(b"0")))
+                again = self.chance.choice((request, other))
+                await self.insist(lambda r=again: self._enqueue(r))  # type: ignore[misc]
+
+    async def _enqueue(self, request: Request) -> object:
+        return await self.registry.enqueue(request, actor=f"user:{self.name}")
+
+    async def meddle(self, busy: Callable[[], bool]) -> None:
+        """Cancel, replay, read and take jobs by name, until the trouble is over."""
+        while busy():
+            await self.clock.sleep(self.chance.uniform(0.3, 2.5))
+            page = await self.insist(lambda: self.registry.list_jobs(Filter(), limit=50))
+            if page is None or not page.jobs:
+                continue
+            job = self.chance.choice(page.jobs)
+            with suppress(HoldfastError):
+                await self.registry.get(job.job_id)
+            draw = self.chance.random()
+            if draw < 0.25:
+                await self._cancel(job.job_id, hard=draw < 0.08)
+            elif draw < 0.65 and job.ended and job.state is not State.SUCCEEDED:
+                await self._replay(job.job_id)
+            elif draw < 0.8:
+                await self._take(job.job_id)
+
+    async def _cancel(self, job_id: str, *, hard: bool) -> None:
+        op_id = self.ids.new()
+        await self.insist(
+            lambda: self.registry.cancel(job_id, op_id=op_id, actor=f"user:{self.name}", hard=hard)
+        )
+
+    async def _replay(self, job_id: str) -> None:
+        replay_id = self.chance.choice((self.ids.new(), "again"))
+        for _ in range(self.chance.randint(1, 2)):
+            await self.insist(
+                lambda: self.registry.replay(job_id, actor=f"user:{self.name}", replay_id=replay_id)
+            )
+
+    async def _take(self, job_id: str) -> None:
+        op_id = self.ids.new()
+        grant = await self.insist(
+            lambda: self.registry.acquire(job_id, op_id=op_id, owner=self.name)
+        )
+        if grant is not None and self.chance.random() < 0.7:
+            end, op_id = outcome(self.chance), self.ids.new()
+            await self.insist(lambda: self.registry.complete(grant, end, op_id=op_id))

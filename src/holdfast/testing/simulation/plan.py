@@ -1,0 +1,105 @@
+"""What a seed stands for: which store, which nodes, which jobs, and which faults strike them."""
+
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+
+from msgspec import Struct
+
+TROUBLE_SECONDS = 24.0
+HEAL_SECONDS = 120.0
+
+FAULTS = (
+    "pause",
+    "lost",
+    "kill",
+    "crash",
+    "late",
+    "refused",
+    "denied",
+    "conflict",
+    "slow",
+    "cut",
+    "skew",
+    "drift",
+    "jump",
+    "deaf",
+)
+"""pause and kill strike nodes at any instant, crash at a failpoint; lost, late, refused, denied,
+conflict, slow and cut the way to the store; skew, drift and jump the clocks; deaf makes wake-ups go
+astray."""
+
+ALWAYS = ("pause", "lost")
+"""Without a pause nobody is late, without a lost answer nothing is in doubt: a run needs both."""
+
+
+RATES = (0.01, 0.03, 0.08)
+RARELY = {"crash": 0.03}
+"""Failpoints are passed all the time."""
+
+
+class Strike(Struct, frozen=True):
+    """Something that happens to a node at some instant."""
+
+    at: float
+    fault: str
+    node: int
+    seconds: float = 0.0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Everything that chance decides beforehand. Shrinking a failure means shrinking this."""
+
+    seed: int
+    store: str
+    faults: tuple[str, ...]
+    rates: dict[str, float]
+    workers: int
+    owners: int
+    clients: int
+    jobs: int
+    strikes: tuple[Strike, ...]
+    shuffle: bool = True
+
+    @property
+    def nodes(self) -> int:
+        return self.workers + self.owners + self.clients
+
+
+def plan_of(seed: int, store: str | None = None) -> Plan:
+    """The plan of a seed: a random subset of the faults, so that rare ones are not drowned."""
+    chance = Random(f"plan/{seed}")
+    family = chance.choice(("transactional", "transactional", "objects"))
+    faults = ALWAYS + tuple(fault for fault in FAULTS[2:] if chance.random() < 0.4)
+    workers, owners, clients = chance.randint(1, 3), chance.randint(1, 2), chance.randint(1, 2)
+    nodes = workers + owners + clients
+    return Plan(
+        seed=seed,
+        store=store or family,
+        faults=faults,
+        rates={fault: chance.choice(RATES) * RARELY.get(fault, 1) for fault in FAULTS},
+        workers=workers,
+        owners=owners,
+        clients=clients,
+        jobs=chance.randint(4, 14),
+        strikes=_strikes(chance, faults, nodes),
+    )
+
+
+def _strikes(chance: Random, faults: tuple[str, ...], nodes: int) -> tuple[Strike, ...]:
+    strikes = []
+    for fault, most, longest in (
+        ("pause", 5, 9.0),
+        ("kill", 4, 3.0),
+        ("cut", 3, 5.0),
+        ("jump", 4, 0.0),
+    ):
+        if fault in faults:
+            strikes += [
+                Strike(
+                    at=round(chance.uniform(1, TROUBLE_SECONDS), 3),
+                    fault=fault,
+                    node=chance.randrange(nodes),
+                    seconds=round(chance.uniform(0.3, longest) if longest else 0.0, 3),
+                )
+                for _ in range(chance.randint(2, most))
+            ]
+    return tuple(sorted(strikes, key=lambda strike: strike.at))

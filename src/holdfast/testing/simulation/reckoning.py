@@ -1,0 +1,46 @@
+"""The reckoning: what the store itself says at the end is what the witness saw all along."""
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.event import fact_id
+from holdfast.registry.local import LocalRegistry
+from holdfast.testing.simulation.witness import Witness
+
+
+async def reckon(registry: LocalRegistry, witness: Witness) -> None:
+    """Ask a store at rest for everything it has."""
+    verification = await registry.verify()
+    witness.expect("I5", verification.equal, f"verify: {verification.mismatches}")
+    tracks = {job_id: track for job_id, track in witness.jobs.items() if track.job is not None}
+    for job_id, track in tracks.items():
+        kept = [event.event_id for event in await registry.history(job_id)]
+        wanted = [event.event_id for event in track.chain]
+        witness.expect("I13", kept == wanted, f"{job_id}: its log has changed")
+    for state, count in (await registry.counts()).items():
+        seen = sum(track.job is not None and track.job.state is state for track in tracks.values())
+        witness.expect("I21", count == seen, f"{count} jobs are {state}, not {seen}")
+    for (original, _), job_id in witness.replays.items():
+        linked = fact_id(original, EventType.REPLAYED, job_id) in witness.seen
+        witness.expect("I28", linked, f"{original}: does not know its replay {job_id}")
+    await _read_feed(registry, witness)
+
+
+async def _read_feed(registry: LocalRegistry, witness: Witness) -> None:
+    """I19: the feed has every event that was committed, and each job's in order."""
+    seen: set[str] = set()
+    last: dict[str, int] = {}
+    cursor: str | None = None
+    while True:
+        page = await registry.feed(after=cursor, limit=100)
+        if not page.events:
+            break
+        cursor = page.cursor
+        for event in page.events:
+            if event.offset is not None and event.job_id and event.event_id not in seen:
+                words = f"{event.event_id} after offset {last.get(event.job_id)}"
+                witness.expect("I19", event.offset > last.get(event.job_id, 0), words)
+                last[event.job_id] = event.offset
+            seen.add(event.event_id)
+    missing = sorted(set(witness.seen) - seen)
+    witness.expect("I19", not missing, f"never came by in the feed: {missing[:5]}")
+    invented = sorted(seen - set(witness.seen))
+    witness.expect("I19", not invented, f"never committed: {invented[:5]}")

@@ -1,0 +1,291 @@
+"""The witness sees every commit and checks it at once: a wrong step is caught where it is made."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+
+from msgspec import Struct
+
+from holdfast.core import projection
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Expire
+from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
+
+EXPIRER = Expire().actor
+EXPIRED_WITHIN = timedelta(seconds=3.5)
+"""Two sweeps of a worker, and a second."""
+
+
+class Violation(Struct, frozen=True):
+    """An invariant that did not hold, in words."""
+
+    invariant: str
+    words: str
+
+
+class Commit(Struct, frozen=True):
+    """One job's change as it landed. `now` is the store's time; None where the writer's own counts."""
+
+    before: Job | None
+    after: Job
+    events: Sequence[Event]
+    now: datetime | None
+
+
+class Track:
+    """What the witness knows about one job."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.chain: list[Event] = []
+        self.ops: dict[str, int] = {}
+        self.failures = 0
+        self.crashes = 0
+        self.requeues = 0
+        self.token = 0
+        self.first_commit = 0
+
+
+class Witness:
+    """Keeps the first violation; the run stops there."""
+
+    def __init__(self, chance: Random, time: Callable[[], float]) -> None:
+        self._chance = chance
+        self._time = time
+        self.violation: Violation | None = None
+        self.jobs: dict[str, Track] = {}
+        self.seen: dict[str, str] = {}
+        self.lock_tokens: dict[str, int] = {}
+        self.lock_holders: dict[str, set[str]] = {}
+        self.replays: dict[tuple[str, str], str] = {}
+        self.refused: dict[str, str] = {}
+        self.told: dict[tuple[str, int], int] = {}
+        self.waits: list[float] = []
+        self.unended: dict[str, None] = {}
+        self.commits = 0
+        self.events = 0
+        self.expiries = 0
+        self.healed_at: datetime | None = None
+        self.lines: list[str] = []
+
+    def fail(self, invariant: str, words: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(invariant, words)
+            self.note(f"VIOLATION {invariant}: {words}")
+
+    def note(self, words: str) -> None:
+        """Add a line to the trace of the run."""
+        self.lines.append(f"{self._time():9.4f} {words}")
+
+    def expect(self, invariant: str, holds: bool, words: str) -> None:
+        if not holds:
+            self.fail(invariant, words)
+
+    def track(self, job_id: str) -> Track:
+        return self.jobs.setdefault(job_id, Track())
+
+    def recorded(self, events: Sequence[Event]) -> None:
+        """Facts and events outside of any job's chain have landed."""
+        for event in events:
+            self._once(event)
+
+    def committed(self, commit: Commit) -> None:
+        """Check one commit against everything that has to hold after it."""
+        after, track = commit.after, self.track(commit.after.job_id)
+        self.commits += 1
+        chain = [event for event in commit.events if event.offset is not None]
+        self.note(
+            f"commit {after.job_id} v{after.version} {after.state} token {after.fencing_token}"
+            f" {[e.event_type for e in chain]} of {after.owner}"
+        )
+        for event in commit.events:
+            self._once(event)
+        self._follows(commit, track, chain)
+        for event in chain:
+            self._check_event(track, event, commit)
+            track.chain.append(event)
+        self._check_ops(track, chain)
+        self._check_lease(commit)
+        self._check_lock(after)
+        self._check_fold(commit.before, after, track, chain)
+        track.job = after
+        (self.unended.pop if after.ended else self.unended.setdefault)(after.job_id, None)
+
+    def _once(self, event: Event) -> None:
+        self.events += 1
+        job_id = event.job_id or ""
+        self.expect("I2", event.event_id not in self.seen, f"event {event.event_id} came twice")
+        self.seen[event.event_id] = job_id
+
+    def _follows(self, commit: Commit, track: Track, chain: list[Event]) -> None:
+        """I1, I2: gapless offsets up to the version, and one event for each transition."""
+        before, after = commit.before, commit.after
+        version = before.version if before else 0
+        offsets = [event.offset for event in chain]
+        wanted = list(range(version + 1, version + 1 + len(chain)))
+        self.expect("I1", offsets == wanted, f"{after.job_id}: offsets {offsets}, not {wanted}")
+        total = len(track.chain) + len(chain)
+        self.expect(
+            "I1", after.version == total, f"{after.job_id}: version {after.version}, {total} events"
+        )
+        if track.job is not None and before is not None:
+            held = track.job.version == before.version
+            self.expect("I1", held, f"{after.job_id}: written over version {track.job.version}")
+        moved = sum(event.event_class is EventClass.TRANSITION for event in chain)
+        done = after.transition_no - (before.transition_no if before else 0)
+        self.expect("I2", moved == done, f"{after.job_id}: {done} transitions, {moved} events")
+
+    def _check_ops(self, track: Track, chain: list[Event]) -> None:
+        """I2: one op_id writes once, however often it is sent."""
+        for op_id in dict.fromkeys(event.op_id or "" for event in chain):
+            again = op_id in track.ops
+            self.expect("I2", not again, f"{chain[0].job_id}: {op_id} was applied twice")
+            denied = self.refused.get(op_id)
+            self.expect("I30", denied is None, f"{denied}: refused for sure, and applied after all")
+        for event in chain:
+            track.ops[event.op_id or ""] = event.offset or 0
+
+    def _check_event(self, track: Track, event: Event, commit: Commit) -> None:
+        if event.event_class is not EventClass.TRANSITION:
+            return
+        target = event.to_state
+        assert target is not None  # a transition has one
+        last = next((e for e in reversed(track.chain) if e.to_state is not None), None)
+        state = last.to_state if last else None
+        legal = LEGAL.get((state, target))
+        self.expect(
+            "I3",
+            legal is not None and legal.event == event.event_type and event.from_state == state,
+            f"{event.event_id}: {state} to {target} by {event.event_type} from {event.from_state}",
+        )
+        if last is not None and state is not None:
+            forward = advances((last.attempt or 0, state), (event.attempt or 0, target))
+            again = state in ENDED and state is not State.PARTIAL_SUCCESS
+            self.expect("I4", forward and not again, f"{event.event_id}: {state} back to {target}")
+        if event.event_type == EventType.CLAIMED:
+            self._check_claim(track, event, commit)
+        elif state in LEASED and target not in LEASED:
+            self._check_end(track, event, commit)
+        if event.offset == 1:
+            self._check_creation(event, commit.after)
+
+    def _check_claim(self, track: Track, event: Event, commit: Commit) -> None:
+        """I6: tokens rise, per job and per lock. I18: nobody is served before its time."""
+        job_id, token = event.job_id or "", event.fencing_token or 0
+        self.expect("I6", token > track.token, f"{job_id}: token {token} after {track.token}")
+        track.token = max(track.token, token)
+        lock = commit.after.spec.lock
+        if lock is not None:
+            newest = self.lock_tokens.get(lock, 0)
+            self.expect("I6", token > newest, f"lock {lock}: token {token} after {newest}")
+            self.lock_tokens[lock] = max(newest, token)
+        ready_at = commit.before.ready_at if commit.before else event.occurred_at
+        early = event.occurred_at < ready_at
+        self.expect("I18", not early, f"{job_id}: claimed {event.occurred_at}, ready {ready_at}")
+
+    def _check_end(self, track: Track, event: Event, commit: Commit) -> None:
+        """I15, I16, I17, I18: how an attempt ends, and what that costs."""
+        retry, after = commit.after.spec.retry, commit.after
+        error = event.attributes.get("error")
+        said: dict[str, object] = error if isinstance(error, dict) else {}
+        if event.actor == EXPIRER:
+            self._check_expiry(event, commit)
+            track.crashes += 1
+        elif said:
+            track.crashes += bool(said.get("crash"))
+            track.failures += not said.get("crash")
+        counted = (track.failures, track.crashes)
+        self.expect(
+            "I15",
+            counted == (after.failures, after.crashes),
+            f"{after.job_id}: {counted} failures and crashes, not {after.failures, after.crashes}",
+        )
+        spent = track.failures >= retry.max_failures or track.crashes >= retry.max_crashes
+        late = after.deadline_at is not None and after.deadline_at <= event.occurred_at
+        final = said.get("retryable") is False
+        if event.to_state is State.QUEUED:
+            track.requeues += 1
+            tried = said or event.actor == EXPIRER
+            words = f"{after.job_id}: tried beyond its budget"
+            self.expect("I15", not (tried and (spent or final)), words)
+            if said:
+                self._check_wait(track, event, after, crash=bool(said.get("crash")))
+        elif event.to_state is State.SUCCEEDED:
+            told = self.told.get((after.job_id, event.fencing_token or 0), 0)
+            words = f"{after.job_id}: succeeded with {after.published} of {told} outputs stored"
+            self.expect("I14", after.published >= told, words)
+        elif event.to_state in (State.DEAD_LETTERED, State.TIMEOUT, State.FAILED):
+            self.expect("I15", spent or late or final, f"{after.job_id}: {after.state} too soon")
+        attempt = 1 + track.requeues
+        self.expect("I15", event.attempt == attempt, f"{after.job_id}: attempt {event.attempt}")
+
+    def _check_expiry(self, event: Event, commit: Commit) -> None:
+        self.expiries += 1
+        lease = commit.before.lease if commit.before else None
+        if lease is None:
+            return
+        over = (commit.now or event.occurred_at) - lease.expires_at
+        words = f"{event.job_id}: expired {over.total_seconds():+.3f} s from the end of its lease"
+        self.expect("I16", over >= timedelta(), words)
+        if commit.now and self.healed_at and lease.expires_at >= self.healed_at:
+            self.expect("I17", over <= EXPIRED_WITHIN, words)
+
+    def _check_wait(self, track: Track, event: Event, after: Job, *, crash: bool) -> None:
+        retry = after.spec.retry
+        tries = track.crashes if crash else track.failures
+        most = min(retry.backoff * retry.factor ** (tries - 1), retry.backoff_max)
+        wait = after.ready_at - event.occurred_at
+        self.expect("I18", timedelta() <= wait <= most, f"{after.job_id}: waits {wait}, not {most}")
+        if most:
+            self.waits.append(wait / most)
+
+    def _check_creation(self, event: Event, job: Job) -> None:
+        """I28: one replay_id makes one job."""
+        if job.spec.replayed_from is not None:
+            key = (job.spec.replayed_from, event.op_id or "")
+            first = self.replays.setdefault(key, job.job_id)
+            self.expect("I28", first == job.job_id, f"{key} made {first} and {job.job_id}")
+
+    def _check_lease(self, commit: Commit) -> None:
+        """I16: a lease is as long as it was promised, from the instant it was given."""
+        before, after = commit.before, commit.after
+        lease = after.lease
+        self.expect("I5", (lease is not None) == after.leased, f"{after.job_id}: lease and state")
+        if lease is None or (before is not None and before.lease == lease):
+            return
+        until = lease.heartbeat_at + lease.ttl
+        if after.deadline_at is not None:
+            until = min(until, after.deadline_at)
+        right = lease.expires_at == until
+        self.expect("I16", right, f"{after.job_id}: lease until {lease.expires_at}, not {until}")
+        renewed = (
+            before is None
+            or before.lease is None
+            or before.lease.heartbeat_at != lease.heartbeat_at
+        )
+        if commit.now is not None and renewed:
+            given = lease.heartbeat_at == commit.now
+            self.expect("I16", given, f"{after.job_id}: given {lease.heartbeat_at}, not now")
+
+    def _check_lock(self, job: Job) -> None:
+        """I24: at every commit, at most one job holds a lock."""
+        if job.spec.lock is not None:
+            holders = self.lock_holders.setdefault(job.spec.lock, set())
+            (holders.add if job.leased else holders.discard)(job.job_id)
+            self.expect("I24", len(holders) <= 1, f"lock {job.spec.lock}: {sorted(holders)}")
+
+    def _check_fold(self, before: Job | None, after: Job, track: Track, chain: list[Event]) -> None:
+        """I5: the record is the fold of its log. I20: in any order, with any repeats."""
+        if not chain:
+            kept = before is not None and projection.facts(before) == projection.facts(after)
+            self.expect("I5", kept, f"{after.job_id}: changed without an event")
+            return
+        folded = projection.fold(track.chain, after.job_id)
+        found = projection.differences(after, folded)
+        self.expect("I5", not found, f"{after.job_id}: {found}")
+        mixed = [*track.chain, self._chance.choice(track.chain), self._chance.choice(track.chain)]
+        self._chance.shuffle(mixed)
+        again = projection.fold(mixed, after.job_id)
+        self.expect("I20", again.job == folded.job, f"{after.job_id}: another order, another job")

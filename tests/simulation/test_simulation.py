@@ -1,0 +1,190 @@
+"""Seeded runs of the whole product under faults. A failing seed prints the command that replays it."""
+
+import re
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from holdfast.testing.simulation import Plan, Result, plan_of, simulate
+from holdfast.testing.simulation.bugs import BUGS, hunt
+from holdfast.testing.simulation.loop import Node, virtual_loop
+from holdfast.testing.simulation.nodes import NodeClock
+from holdfast.testing.simulation.run import Simulation
+from holdfast.testing.simulation.shrink import shrink
+from verify.pythons import hashes, pythons
+
+SEEDS = 300
+CHUNK = 20
+COMMAND = "python -m holdfast.testing.simulation"
+
+
+def explained(result: Result) -> str:
+    return (
+        f"{result.violation}\nreplay: {COMMAND} --seed {result.plan.seed}"
+        f" --store {result.plan.store} --trace"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(SEEDS // CHUNK))
+def test_every_invariant_holds_after_every_commit_of_hard_runs(chunk: int) -> None:
+    """A run in which nothing went wrong proves nothing: it is made up for by another seed."""
+    seed, hard = chunk * 1000, 0
+    while hard < CHUNK:
+        assert seed < chunk * 1000 + 3 * CHUNK, "too many runs were too easy to count"
+        result = simulate(plan_of(seed))
+        assert result.violation is None, explained(result)
+        hard += result.valid
+        seed += 1
+
+
+@pytest.mark.parametrize(
+    ("seed", "store"),
+    [
+        (0, "objects"),  # I28: a job whose replay was made by a node that died did not know of it
+        (7, "objects"),
+        (11, "objects"),
+    ],
+)
+def test_a_seed_that_once_found_a_bug_stays_green(seed: int, store: str) -> None:
+    result = simulate(plan_of(seed, store))
+    assert result.violation is None, explained(result)
+
+
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_a_planted_bug_is_found(name: str) -> None:
+    tried, result = hunt(BUGS[name], first=0, seeds=150)
+    assert result is not None, f"{name} stayed hidden for {tried} seeds"
+    again = simulate(result.plan)
+    assert again.violation is None, "the bug is still planted, or the product has it"
+
+
+def test_the_same_seed_is_the_same_run_under_every_hash_seed_and_python() -> None:
+    """Fails before anything else is believed. Uses every Python from 3.11 on that is here."""
+    found = pythons()
+    assert found
+    here = [simulate(plan_of(seed)).trace for seed in range(12)]
+    assert [simulate(plan_of(seed)).trace for seed in range(12)] == here
+    for python in found:
+        for hash_seed in (1, 2):
+            assert hashes(python, seeds=12, hash_seed=hash_seed) == here, python
+
+
+def test_another_seed_is_another_run() -> None:
+    assert len({simulate(plan_of(seed)).trace for seed in range(6)}) == 6
+
+
+def quiet(plan: Plan) -> Plan:
+    return replace(plan, faults=(), strikes=())
+
+
+def test_a_run_without_faults_is_green_and_does_not_count() -> None:
+    result = simulate(quiet(replace(plan_of(3), owners=0, clients=1)))
+    assert result.violation is None
+    assert not result.valid
+
+
+def test_a_failing_plan_shrinks_and_still_fails() -> None:
+    bug = BUGS["doubt_called_no"]
+    _, result = hunt(bug, first=0, seeds=150)
+    assert result is not None
+    assert result.violation is not None
+
+    small = shrink(result.plan, result.violation.invariant, bug.plant, runs=40)
+
+    again = simulate(small, bug.plant()).violation
+    assert again is not None
+    assert again.invariant == result.violation.invariant
+    assert len(small.strikes) + len(small.faults) < len(result.plan.strikes) + len(
+        result.plan.faults
+    )
+
+
+def test_the_printed_command_replays_the_failure() -> None:
+    command = [sys.executable, "-m", "holdfast.testing.simulation", "--bug", "lock_ignored"]
+    first = subprocess.run(
+        [*command, "--seeds", "3"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert first.returncode == 1
+    told = re.search(r"replay: python (.*)", first.stdout)
+    assert told is not None
+
+    again = subprocess.run(
+        [sys.executable, *told[1].split()], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert again.returncode == 1
+    assert "VIOLATION I24" in again.stdout
+
+
+def test_a_shrunk_plan_can_be_given_back() -> None:
+    plan = plan_of(5)
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def test_a_killed_node_runs_nothing_more_not_even_a_finally() -> None:
+    loop, node, told = virtual_loop(), Node("n"), []
+    clock = NodeClock(loop, node)
+
+    async def work() -> None:
+        try:
+            told.append("begun")
+            await clock.sleep(10)
+        finally:
+            told.append("finally")
+
+    loop.start(node, work())
+    loop.run(5, lambda: False)
+    node.alive = False
+    loop.run(60, lambda: False)
+
+    assert told == ["begun"]
+    loop.end()
+
+
+def test_a_paused_node_misses_its_time_and_goes_on_later() -> None:
+    loop, node, told = virtual_loop(), Node("n"), []
+    clock = NodeClock(loop, node)
+
+    async def work() -> None:
+        await clock.sleep(1)
+        told.append(round(loop.time()))
+
+    loop.start(node, work())
+    node.paused = True
+    loop.run(20, lambda: False)
+    assert told == []
+    loop.resume(node)
+    loop.run(40, lambda: False)
+
+    assert told == [21]
+    loop.end()
+
+
+def test_a_node_has_a_clock_of_its_own() -> None:
+    loop, node = virtual_loop(), Node("n")
+    node.offset, node.rate = 3600.0, 1.05
+    clock = NodeClock(loop, node)
+    start = clock.now()
+
+    async def work() -> None:
+        await clock.sleep(21)
+
+    loop.start(node, work())
+    loop.run(100, lambda: loop.time() > 0)
+
+    assert loop.time() == pytest.approx(20)
+    assert (clock.now() - start).total_seconds() == pytest.approx(21)
+    loop.end()
+
+
+def test_what_breaks_in_a_callback_breaks_the_run() -> None:
+    simulation = Simulation(quiet(plan_of(1)))
+    simulation.loop.call_exception_handler({"message": "lost", "exception": ValueError("x")})
+    simulation.run()
+    assert simulation.witness.violation is not None
+    assert simulation.witness.violation.invariant == "broken"
+    simulation.loop.end()
