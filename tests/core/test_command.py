@@ -14,16 +14,24 @@ def test_a_command_comes_back_from_its_payload() -> None:
     assert bytes(encode_command(Command(argv=("true",)))) == b'{"argv":["true"]}'
 
 
+def test_an_argument_may_be_empty_and_as_long_as_the_limit() -> None:
+    command = Command(argv=("echo", "", "x" * 128 * 1024))
+
+    assert check_command(command) is command
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
         (Command(argv=()), "no command"),
         (Command(argv=("",)), "no command"),
+        (Command(argv=("", "echo")), "no command"),
         (Command(argv=("echo", "a\0b")), "NUL"),
         (Command(argv=("echo",), cwd="a\0"), "NUL"),
         (Command(argv=("echo",), env={"A": "\0"}), "NUL"),
+        (Command(argv=("echo",), env={"A\0": ""}), "NUL"),
         (Command(argv=("echo", "\udcff")), "not UTF-8"),
-        (Command(argv=("echo", "x" * (128 * 1024 + 1))), "bytes"),
+        (Command(argv=("echo", "x" * (128 * 1024 + 1))), "^An argument has 131,073 bytes"),
         (Command(argv=("echo",), env={"1A": "x"}), "'1A' is not a name"),
         (Command(argv=("echo",), env={"A=B": "x"}), "is not a name"),
         (Command(argv=("echo",), secrets=("A B",)), "is not a name"),
@@ -34,6 +42,16 @@ def test_a_command_comes_back_from_its_payload() -> None:
 def test_what_cannot_be_started_is_said(command: Command, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         check_command(command)
+
+
+def test_what_cannot_be_started_is_never_written() -> None:
+    with pytest.raises(Invalid, match="no command"):
+        encode_command(Command(argv=()))
+
+
+def test_what_cannot_be_started_is_never_read() -> None:
+    with pytest.raises(Invalid, match="no command"):
+        decode_command(Raw(b'{"argv":[]}'))
 
 
 @pytest.mark.parametrize(

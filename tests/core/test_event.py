@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from lives import NOW, said
 from msgspec.structs import replace
@@ -54,26 +55,91 @@ def test_a_callers_own_event_is_given_back() -> None:
     assert check_external(NOTE) is NOTE
 
 
+TEXTS = "reason cause actor stream op_id correlation_id execution_id trace_id span_id".split()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"given_id": None}, "event_id is empty"),
+        ({"given_id": "a/b"}, "event_id 'a/b'"),
+        ({"event_type": "job_succeeded"}, "event_type"),
+        ({"event_type": "job_cancel_requested"}, "event_type"),
+        ({"event_type": "process_start"}, "event_type"),
+        ({"event_type": "not a name"}, "event_type"),
+        ({"event_type": ""}, "event_type"),
+        ({"event_type": "größe_geändert"}, "event_type"),
+        ({"event_type": "x" * 129}, "event_type"),
+        ({"offset": 1}, "A recorded event"),
+        ({"sequence": 1}, "A recorded event"),
+        ({"data": b"x"}, "A recorded event"),
+        ({"job_id": "a/b"}, "job_id"),
+        ({"task_id": "a/b"}, "task_id"),
+        *(({name: "x" * 4097}, name) for name in TEXTS),
+        *(({name: "\udcff"}, name) for name in TEXTS),
+        *(({name: -1}, f"{name} is") for name in ("attempt", "fencing_token")),
+        *(({name: 2**63}, f"{name} is") for name in ("attempt", "fencing_token")),
+        *(({name: 1.5}, f"{name} is") for name in ("attempt", "fencing_token")),
+        *(({name: True}, f"{name} is") for name in ("attempt", "fencing_token")),
+        ({"occurred_at": NOW.replace(tzinfo=None)}, "occurred_at needs"),
+        ({"attributes": {"x": object()}}, "attributes cannot"),
+        ({"attributes": {"x": "y" * (64 * 1024 - 7)}}, "attributes has 65,537 bytes"),
+    ],
+)
+def test_a_callers_event_that_cannot_stand_is_refused_by_what_is_wrong(
+    change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(Invalid, match=f"^{words}"):
+        check_external(replace(NOTE, **change))
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"given_id": None},
-        {"given_id": "a/b"},
-        {"event_type": "job_succeeded"},
-        {"event_type": "job_cancel_requested"},
-        {"event_type": "not a name"},
-        {"event_type": ""},
-        {"offset": 1},
-        {"sequence": 1},
+        {"event_type": "x" * 128},
+        {"job_id": "job-1", "task_id": "task-1"},
+        {name: "ä" * 4096 for name in TEXTS},
+        {"attempt": 0, "fencing_token": 0},
+        {"attempt": 2**63 - 1, "fencing_token": 2**63 - 1},
+        {"attributes": {"x": "y" * (64 * 1024 - 8)}},
     ],
 )
-def test_a_callers_event_cannot_pass_for_the_registrys(change: dict[str, object]) -> None:
-    with pytest.raises(Invalid):
-        check_external(replace(NOTE, **change))
+def test_a_callers_event_may_go_to_its_limits(change: dict[str, object]) -> None:
+    note = replace(NOTE, **change)
+
+    assert check_external(note) is note
+
+
+def test_a_refused_name_is_not_repeated_at_length() -> None:
+    with pytest.raises(Invalid) as refusal:
+        check_external(replace(NOTE, event_type="x" * 100_000))
+
+    assert len(refusal.value.message) < 300
+
+
+def test_an_event_says_only_what_it_was_given() -> None:
+    assert msgspec.json.encode(NOTE) == (
+        b'{"event_type":"invoice_sent","event_class":"external",'
+        b'"occurred_at":"2026-01-01T00:00:00Z","given_id":"evt-1"}'
+    )
+    assert (NOTE.schema_version, NOTE.attributes) == (1, {})
 
 
 def test_published_events_may_leave_gaps_and_come_in_batches() -> None:
     check_published([said(1), said(4, end_sequence=6), said(7), said(100)], NOW)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [said(n) for n in range(1, 1001)],
+        [said(2**63 - 1)],
+        [said(1, data=b"x" * 65_536, stream="s" * 128)],
+        [said(1, attributes={"x": "y" * (64 * 1024 - 8)})],
+    ],
+)
+def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
+    check_published(events, NOW)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +155,11 @@ def test_published_events_may_leave_gaps_and_come_in_batches() -> None:
         ([said(1, end_sequence=5), said(5)], "5 follows 5"),
         ([said(4, end_sequence=3)], "end at 3 and start at 4"),
         ([said(2**63)], "equence"),
-        ([said(1, data=b"x" * 65_537)], "65,537 bytes"),
-        ([said(1, attributes={"x": "y" * 70_000})], "attributes"),
-        ([said(1, attributes={"x": object()})], "attributes"),
-        ([said(1, stream="\udcff")], "stream"),
+        ([said(1, data=b"x" * 65_537)], "^Output in one event has 65,537 bytes"),
+        ([said(1, attributes={"x": "y" * 70_000})], "^attributes has"),
+        ([said(1, attributes={"x": object()})], "^attributes cannot"),
+        ([said(1, stream="\udcff")], "^stream contains"),
+        ([said(1, stream="s" * 129)], "^stream has 129"),
         ([replace(said(1), occurred_at=NOW + timedelta(hours=24, seconds=1))], "a day ahead"),
         ([replace(said(1), occurred_at=NOW.replace(tzinfo=None))], "time zone"),
     ],

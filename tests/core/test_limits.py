@@ -1,22 +1,66 @@
-"""Limits hold exactly at their edge."""
+"""Limits are what was promised, and hold exactly at their edge."""
 
 from datetime import timedelta
 
 import pytest
 
+from holdfast.core import limits
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
+    ACTOR_KINDS,
+    DELAY_MAX,
     ID_CHARACTERS_MAX,
     LEASE_MAX,
     LEASE_MIN,
+    check_actor,
     check_bytes,
+    check_delay,
     check_id,
+    check_interval,
     check_lease,
     check_text,
     clip,
 )
 
 TICK = timedelta(microseconds=1)
+KIB = 1024
+PROMISED: dict[str, object] = {
+    "ID_CHARACTERS_MAX": 128,
+    "QUEUE_CHARACTERS_MAX": 128,
+    "PAYLOAD_BYTES_MAX": 256 * KIB,
+    "RESULT_BYTES_MAX": 256 * KIB,
+    "CHECKPOINT_BYTES_MAX": 256 * KIB,
+    "ATTRIBUTES_BYTES_MAX": 64 * KIB,
+    "MESSAGE_CHARACTERS_MAX": 4096,
+    "JSON_DEPTH_MAX": 64,
+    "LABELS_MAX": 64,
+    "LABEL_CHARACTERS_MAX": 256,
+    "BATCH_ITEMS_MAX": 1000,
+    "PAGE_ITEMS_MAX": 1000,
+    "PRIORITY_MAX": 9,
+    "ATTEMPTS_MAX": 100,
+    "FACTOR_MAX": 1000,
+    "NUMBER_MAX": 9_223_372_036_854_775_807,
+    "LEASE_MIN": timedelta(seconds=1),
+    "LEASE_MAX": timedelta(days=1),
+    "LEASE_DEFAULT": timedelta(minutes=1),
+    "DELAY_MAX": timedelta(days=366),
+    "TTL_MAX": timedelta(days=3660),
+    "CLOCK_AHEAD_MAX": timedelta(days=1),
+    "OUTPUT_CHUNK_BYTES_MAX": 64 * KIB,
+    "OUTPUT_ATTEMPT_BYTES_MAX": KIB * KIB * KIB,
+    "OUTPUT_BATCH_ITEMS_MAX": 50,
+    "OUTPUT_BATCH_BYTES_MAX": 256 * KIB,
+    "EVENTS_PER_PUBLISH_MAX": 1000,
+}
+
+
+def test_every_limit_is_what_was_promised() -> None:
+    named = {name: value for name, value in vars(limits).items() if name in PROMISED}
+    unnamed = [name for name in vars(limits) if name.endswith("_MAX") and name not in PROMISED]
+
+    assert named == PROMISED
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("value", ["a", "job-1", "A.b_c:d-9", "x" * ID_CHARACTERS_MAX])
@@ -39,6 +83,7 @@ def test_a_safe_id_is_given_back(value: str) -> None:
         "../x",
         ".",
         "..",
+        "[",
     ],
 )
 def test_an_unsafe_id_is_invalid_and_named(value: str) -> None:
@@ -68,8 +113,57 @@ def test_text_is_only_clipped_when_it_is_too_long() -> None:
     assert clip("x" * 41, 40) == "x" * 25 + " … [shortened]"
 
 
+def test_what_is_not_text_is_replaced_and_what_is_text_is_kept() -> None:
+    assert clip("naïve Größe 日本") == "naïve Größe 日本"
+    assert clip("broken \udcff text") == "broken ? text"
+    assert clip("x" * 4096) == "x" * 4096
+    assert clip("x" * 4097).endswith("x … [shortened]")
+
+
+@pytest.mark.parametrize("value", [timedelta(), DELAY_MAX])
+def test_a_delay_is_from_none_to_a_year(value: timedelta) -> None:
+    assert check_delay(value) == value
+
+
+@pytest.mark.parametrize("value", [-TICK, DELAY_MAX + TICK])
+def test_a_delay_outside_its_limits_is_named(value: timedelta) -> None:
+    with pytest.raises(Invalid, match="^A delay is from"):
+        check_delay(value)
+    with pytest.raises(Invalid, match="^The pause is from"):
+        check_delay(value, "The pause")
+
+
+@pytest.mark.parametrize("value", [LEASE_MIN / 3, LEASE_MAX / 3])
+def test_three_heartbeat_intervals_make_a_lease(value: timedelta) -> None:
+    assert check_interval(value) == value
+
+
+@pytest.mark.parametrize("value", [LEASE_MIN / 3 - TICK, LEASE_MAX / 3 + TICK])
+def test_a_heartbeat_interval_that_makes_no_lease_is_invalid(value: timedelta) -> None:
+    with pytest.raises(Invalid):
+        check_interval(value)
+
+
+@pytest.mark.parametrize("kind", ["user", "worker", "system", "validator", "sync"])
+def test_an_actor_has_a_kind_and_a_name(kind: str) -> None:
+    assert check_actor(f"{kind}:x") == f"{kind}:x"
+    assert len(ACTOR_KINDS) == 5
+
+
+@pytest.mark.parametrize("actor", ["", "user", "user:", ":ana", "robot:r", "User:ana", "ana:user"])
+def test_an_actor_without_kind_or_name_is_invalid(actor: str) -> None:
+    with pytest.raises(Invalid, match="needs a kind and a name"):
+        check_actor(actor)
+
+
+@pytest.mark.parametrize("actor", ["user:" + "x" * 124, "user:\udcff"])
+def test_an_actor_is_short_and_text(actor: str) -> None:
+    with pytest.raises(Invalid, match="^actor "):
+        check_actor(actor)
+
+
 def test_text_of_any_language_is_taken_and_what_is_no_text_is_not() -> None:
-    assert check_text("naïve Größe 日本", "A name", 20) == "naïve Größe 日本"
+    assert check_text("naïve Größe 日本", "A name", 14) == "naïve Größe 日本"
     for value in ("\udcff", "x" * 21):
         with pytest.raises(Invalid, match="A name"):
             check_text(value, "A name", 20)

@@ -3,7 +3,20 @@
 from datetime import timedelta
 
 import pytest
-from lives import NOW, TRANSIENT, cancel, changed, claim, complete, enqueue, heartbeat, said
+from lives import (
+    NOW,
+    PERMANENT,
+    PROMISING,
+    TRANSIENT,
+    cancel,
+    changed,
+    claim,
+    complete,
+    enqueue,
+    heartbeat,
+    judge,
+    said,
+)
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
@@ -28,6 +41,7 @@ def lived(*commands: Command) -> tuple[Job, list[Event]]:
 
 
 DONE = (enqueue(), claim(), heartbeat(), complete(Success(result=42)))
+UPGRADED = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3), judge(8, 0))
 
 
 def test_no_events_fold_to_nothing() -> None:
@@ -86,10 +100,63 @@ def test_what_comes_after_the_end_is_listed_and_not_applied() -> None:
 
 def test_worker_events_without_a_place_in_the_log_are_not_called_late() -> None:
     _, log = lived(*DONE)
+    told = [replace(said(n), job_id="job-1", log_id=log_id) for n, log_id in enumerate((None, 90))]
 
-    projection = fold([replace(said(1), job_id="job-1"), *log], "job-1")
+    assert fold([told[0], *log], "job-1").late == ()
+    assert fold([*told, *log], "job-1").late == (told[1],)
+
+
+def test_nothing_is_late_in_a_log_without_places() -> None:
+    _, log = lived(*UPGRADED)
+    bare = [replace(event, log_id=None) for event in log]
+
+    assert fold([*bare, replace(said(1), job_id="job-1", log_id=90)], "job-1").late == ()
+
+
+@pytest.mark.parametrize("log_id", [1, 90])
+def test_nothing_is_late_while_the_job_lives(log_id: int) -> None:
+    _, log = lived(*DONE[:3])
+
+    projection = fold([*log, replace(said(1), job_id="job-1", log_id=log_id)], "job-1")
 
     assert projection.late == ()
+
+
+def test_an_end_that_is_not_in_the_table_ends_nothing() -> None:
+    _, log = lived(*DONE)
+
+    projection = fold([log[0], log[3], replace(said(1), job_id="job-1", log_id=90)], "job-1")
+
+    assert projection.job.state is State.QUEUED
+    assert projection.late == ()
+
+
+def test_late_events_are_listed_in_the_order_they_were_stored() -> None:
+    _, log = lived(*DONE)
+    late = [replace(said(n), job_id="job-1", log_id=100 - n) for n in (1, 2, 3)]
+
+    projection = fold([*log, *late], "job-1")
+
+    assert [event.log_id for event in projection.late] == [97, 98, 99]
+
+
+def test_a_partial_success_is_upgraded_and_late_is_what_follows_the_last_end() -> None:
+    job, log = lived(*UPGRADED)
+    between = replace(said(1), job_id="job-1", log_id=log[-1].log_id)
+    end = replace(log[-1], log_id=90)
+
+    projection = fold([*log[:-1], between, end], "job-1")
+
+    assert projection.job == facts(job)
+    assert projection.job.state is State.SUCCEEDED
+    assert projection.late == ()
+
+
+def test_a_transition_without_an_offset_has_no_place_in_the_chain() -> None:
+    job, log = lived(*DONE)
+    lost = replace(log[1], offset=None, given_id="e-1")
+
+    assert fold([lost, *log], "job-1").job == facts(job)
 
 
 def test_a_missing_event_is_a_gap_and_what_hangs_on_it_is_illegal() -> None:
@@ -102,6 +169,18 @@ def test_a_missing_event_is_a_gap_and_what_hangs_on_it_is_illegal() -> None:
     assert [event.event_type for event in projection.illegal] == ["job_started", "job_succeeded"]
     found = {difference.field for difference in differences(job, projection)}
     assert {"state", "version", "gaps", "illegal"} <= found
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_every_missing_offset_is_a_gap(missing: int) -> None:
+    job, log = lived(*DONE)
+
+    projection = fold([event for event in log if event.offset != missing], "job-1")
+
+    assert projection.gaps == (missing,)
+    reported = {d.field: (d.stored, d.derived) for d in differences(job, projection)}
+    assert reported["gaps"] == ((), (missing,))
+    assert reported["illegal"] == ((), tuple(e.event_id for e in projection.illegal))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +228,60 @@ def test_nonsense_in_attributes_is_not_taken_for_a_number_or_a_text(nonsense: ob
 
     assert (folded.failures, folded.crashes, folded.missing_outputs) == (0, 0, 0)
     assert folded.lock == ("many" if nonsense == "many" else None)
+
+
+def test_an_event_that_names_no_attempt_and_no_token_leaves_them() -> None:
+    _, log = lived(*DONE[:3])
+    silent = replace(log[2], attempt=None, fencing_token=None)
+
+    folded = fold([*log[:2], silent], "job-1").job
+
+    assert (folded.state, folded.attempt, folded.fencing_token) == (State.RUNNING, 1, 1)
+
+
+def test_a_claim_by_nobody_has_an_owner_without_a_name() -> None:
+    _, log = lived(*DONE[:2])
+
+    assert fold([log[0], replace(log[1], actor=None)], "job-1").job.owner == ""
+
+
+@pytest.mark.parametrize(
+    ("promised", "ends", "state"),
+    [
+        (0, (), State.SUCCEEDED),
+        (8, (), State.VALIDATING),
+        (8, (judge(5, 3),), State.PARTIAL_SUCCESS),
+        (8, (judge(8, 0),), State.SUCCEEDED),
+    ],
+)
+def test_a_success_forgets_the_error_before_it(
+    promised: int, ends: tuple[Command, ...], state: State
+) -> None:
+    spec = Spec(promised_outputs=promised, retry=Retry(backoff=timedelta()))
+    again = (claim("op-2"), complete(Success(), 2))
+
+    job, log = lived(enqueue(spec), claim(), complete(TRANSIENT), *again, *ends)
+
+    folded = fold(log, "job-1").job
+    assert (folded.state, folded.error) == (state, None)
+    assert folded == facts(job)
+
+
+def test_an_error_stays_until_a_success() -> None:
+    retried, log = lived(enqueue(), claim(), complete(TRANSIENT))
+    failed, end = lived(enqueue(), claim(), complete(PERMANENT))
+
+    assert fold(log, "job-1").job == facts(retried)
+    assert fold(log, "job-1").job.error == {"message": TRANSIENT.message, "code": TRANSIENT.code}
+    assert fold(end, "job-1").job == facts(failed)
+
+
+@pytest.mark.parametrize(("verdict", "missing"), [(judge(5, 3), 3), (judge(0, 8), 8)])
+def test_missing_outputs_are_counted(verdict: Command, missing: int) -> None:
+    job, log = lived(*UPGRADED[:3], verdict)
+
+    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job.missing_outputs == missing
 
 
 def test_every_field_that_differs_is_named() -> None:

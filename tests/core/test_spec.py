@@ -5,12 +5,14 @@ from datetime import datetime, timedelta
 import pytest
 from lives import NOW, enqueue
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from holdfast.core.catalogue import Stage
 from holdfast.core.errors import Invalid
+from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import decide
 from holdfast.core.retry import Retry
-from holdfast.core.spec import Spec, check_json, check_spec, check_value
+from holdfast.core.spec import Spec, check_json, check_spec, check_struct, check_value
 
 SECOND = timedelta(seconds=1)
 
@@ -26,11 +28,16 @@ def json(text: bytes) -> Spec:
         Spec(region="eu-west", lock="disk:1", executor="k8s", replayed_from="a", resumed_from="b"),
         Spec(delay=timedelta(days=366), timeout=SECOND, ttl=SECOND),
         Spec(delay=timedelta()),
+        Spec(timeout=timedelta(days=3660), ttl=timedelta(days=3660)),
         Spec(run_at=NOW),
         Spec(priority=0),
         Spec(priority=9),
         Spec(labels={str(n): "x" for n in range(64)}, name="x" * 256),
+        Spec(labels={"x": "y" * 255}),
+        Spec(promised_outputs=1),
+        json(b"1"),
         json(b"[" * 64 + b"]" * 64),
+        json(b"[[]," + b"[" * 63 + b"]" * 64),
         json(b"[[],[],[],[]" + b",[]" * 100 + b"]"),
         json(b'"' + b"x" * (256 * 1024 - 2) + b'"'),
     ],
@@ -43,42 +50,67 @@ def test_a_sane_spec_is_given_back(spec: Spec) -> None:
     ("spec", "words"),
     [
         (Spec(kind=""), "kind is empty"),
-        (Spec(queue="a b"), "queue"),
-        (Spec(region="eu west"), "region"),
-        (Spec(lock="a/b"), "lock"),
-        (Spec(executor="k 8"), "executor"),
+        (Spec(queue="a b"), "queue 'a b'"),
+        (Spec(region="eu west"), "region 'eu west'"),
+        (Spec(lock="a/b"), "lock 'a/b'"),
+        (Spec(executor="k 8"), "executor 'k 8'"),
         (Spec(executor="", region="eu"), "executor is empty"),
         (Spec(executor=""), "executor is empty"),
         (Spec(lock=""), "lock is empty"),
-        (Spec(replayed_from="a/b"), "replayed_from"),
-        (Spec(resumed_from="a/b"), "resumed_from"),
-        (Spec(lease=0.5 * SECOND), "lease"),
+        (Spec(replayed_from="a/b"), "replayed_from 'a/b'"),
+        (Spec(resumed_from="a/b"), "resumed_from 'a/b'"),
+        (Spec(lease=0.5 * SECOND), "A lease lasts"),
         (Spec(retry=Retry(max_failures=0)), "max_failures"),
-        (Spec(delay=SECOND, run_at=NOW), "not both"),
-        (Spec(delay=-SECOND), "delay"),
-        (Spec(delay=timedelta(days=367)), "delay"),
-        (Spec(run_at=datetime(2030, 1, 1)), "time zone"),
-        (Spec(timeout=timedelta()), "timeout"),
-        (Spec(ttl=-SECOND), "ttl"),
-        (Spec(ttl=timedelta.max), "ttl"),
-        (Spec(priority=-1), "priority"),
-        (Spec(priority=10), "priority"),
-        (Spec(promised_outputs=-1), "negative"),
-        (Spec(labels={str(n): "x" for n in range(65)}), "labels"),
-        (Spec(labels={"x": "y" * 256}), "labels"),
-        (Spec(name="x" * 257), "name"),
-        (Spec(name="\udcff"), "name"),
-        (Spec(labels={"x": "\udcff"}), "label"),
-        (json(b'"' + b"x" * (256 * 1024) + b'"'), "bytes"),
-        (json(b"[" * 65 + b"]" * 65), "nested 65 deep"),
-        (json(b""), "not JSON"),
-        (json(b"{"), "not JSON"),
-        (json(b'"\xff"'), "not JSON"),
+        (Spec(delay=SECOND, run_at=NOW), "Give a delay or a time to run at, not both"),
+        (Spec(delay=timedelta(), run_at=NOW), "Give a delay or a time to run at, not both"),
+        (Spec(delay=-SECOND), "A delay is"),
+        (Spec(delay=timedelta(days=367)), "A delay is"),
+        (Spec(run_at=datetime(2030, 1, 1)), "The time to run at needs a time zone"),
+        (Spec(timeout=timedelta()), "timeout is longer"),
+        (Spec(ttl=-SECOND), "ttl is longer"),
+        (Spec(ttl=timedelta.max), "ttl is longer"),
+        (Spec(priority=-1), "priority is from"),
+        (Spec(priority=10), "priority is from"),
+        (Spec(priority=1.5), "priority and promised_outputs are whole"),  # type: ignore[arg-type]
+        (Spec(priority=True), "priority and promised_outputs are whole"),
+        (Spec(promised_outputs=1.5), "priority and promised_outputs are"),  # type: ignore[arg-type]
+        (Spec(promised_outputs=-1), "A job cannot promise"),
+        (Spec(labels={str(n): "x" for n in range(65)}), "At most 64 labels"),
+        (Spec(labels={"a": "b", "x": "y" * 256}), "At most 64 labels of 256"),
+        (Spec(name="x" * 257), "A name has"),
+        (Spec(name="\udcff"), "A name contains"),
+        (Spec(labels={"x": "\udcff"}), "A label contains"),
+        (Spec(labels={"\udcff": "x"}), "A label contains"),
+        (json(b'"' + b"x" * (256 * 1024) + b'"'), "payload has 262,146 bytes"),
+        (json(b"[" * 65 + b"]" * 65), "payload is nested 65 deep"),
+        (json(b'{"a":' * 65 + b"1" + b"}" * 65), "payload is nested 65 deep"),
+        (json(b""), "payload is not JSON"),
+        (json(b"{"), "payload is not JSON"),
+        (json(b'"\xff"'), "payload is not JSON"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(spec: Spec, words: str) -> None:
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(Invalid, match=f"^{words}"):
         check_spec(spec)
+
+
+@pytest.mark.parametrize("payload", [b" [1]", b"[1]\n", b"\t[1]\r"])
+def test_space_around_a_payload_does_not_make_it_another(payload: bytes) -> None:
+    assert check_spec(json(payload)) == json(b"[1]")
+
+
+def test_a_spec_of_nothing_asks_for_a_command_on_the_default_queue() -> None:
+    assert asdict(Spec()) == {
+        **dict.fromkeys(Spec.__struct_fields__),
+        "kind": "command",
+        "queue": "default",
+        "payload": Raw(b"null"),
+        "priority": 5,
+        "lease": timedelta(minutes=1),
+        "retry": Retry(),
+        "labels": {},
+        "promised_outputs": 0,
+    }
 
 
 def test_brackets_inside_a_string_are_not_depth() -> None:
@@ -118,8 +150,35 @@ def _endless() -> object:
 
 @pytest.mark.parametrize("value", [object(), "\udcff", _endless(), {1.5: object()}, "x" * 200])
 def test_a_value_that_json_cannot_say_is_invalid(value: object) -> None:
-    with pytest.raises(Invalid, match="result"):
+    with pytest.raises(Invalid, match="^result "):
         check_value(value, "result", 100)
+
+
+def test_a_struct_of_the_right_types_comes_back_as_it_was() -> None:
+    failure = Failure(message="no such model", exit_code=3, stage=Stage.INPUT)
+
+    assert check_struct(failure) == failure
+
+
+def test_the_texts_of_a_struct_are_made_fit_to_keep() -> None:
+    kept = check_struct(Failure(message="broken \udcff text", code="x" * 5000))
+
+    assert kept.message == "broken ? text"
+    assert len(kept.code) <= 4096
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Progress(done="many"),  # type: ignore[arg-type]
+        Progress(done=1, total=object()),  # type: ignore[arg-type]
+        Progress(done=1, message={"\udcff": 1}),  # type: ignore[arg-type]
+        [1],
+    ],
+)
+def test_a_struct_that_could_not_be_read_back_is_invalid(value: Progress) -> None:
+    with pytest.raises(Invalid, match=f"^{type(value).__name__} is not what it should be"):
+        check_struct(value)
 
 
 def test_specs_are_equal_by_their_words() -> None:

@@ -53,3 +53,16 @@ def test_an_empty_or_oversized_token_is_invalid(token: str) -> None:
 def test_a_token_we_never_made_is_not_found(token: str) -> None:
     with pytest.raises(NotFound):
         unseal(KEY, token)
+
+
+def test_a_token_given_out_once_is_known_in_every_version_of_holdfast() -> None:
+    assert seal(KEY, GRANT) == "Tiq5t1RXQh_1x_fFTmMybWpvYi0xLzIvNDM"
+    assert unseal(KEY, "Tiq5t1RXQh_1x_fFTmMybWpvYi0xLzIvNDM") == GRANT
+
+
+def test_a_token_may_be_as_long_as_its_limit() -> None:
+    longest = Claimed("j" * 364, 1, 1)
+    token = seal(KEY, longest)
+
+    assert len(token) == 512
+    assert unseal(KEY, token) == longest

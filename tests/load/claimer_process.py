@@ -1,4 +1,4 @@
-"""The processes of the load tests. Each is told what to be: `drain`, `work` or `nursery`.
+"""The processes of the load tests: claimers that drain a store, and submitters and workers to be killed.
 
 An acknowledgement is a line in a file, appended by one `write` after the registry has answered: what a
 process knew to be done before it was killed.
@@ -9,35 +9,178 @@ import os
 import random
 import sys
 from datetime import datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
-from holdfast.core.errors import Fenced
+from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.event import Event
-from holdfast.core.job import Failure
+from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
+from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.core.state import ENDED
+from holdfast.core.state import ENDED, State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 
+ACTOR = "user:load"
 LEASE = timedelta(seconds=2)
+RETRY = Retry(
+    max_failures=100,
+    max_crashes=100,
+    backoff=timedelta(milliseconds=20),
+    backoff_max=timedelta(milliseconds=100),
+)
 ROUNDS_MAX = 100_000
+QUEUED_MAX = 100
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """What a process is to be, and where it dies: at the n-th passing of a failpoint, or of any."""
+
+    role: str
+    folder: str
+    name: str = "p"
+    failpoint: str | None = None
+    passing: int = 0
+    files: bool = False
+    """Make the writes and syncs of its files failpoints, too."""
+    early: bool = False
+    """For the control: acknowledge before the registry has answered."""
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.folder}/jobs.db"
+
+    def has(self, name: str) -> bool:
+        return (Path(self.folder) / name).exists()
 
 
 class Acknowledged:
     """A file that any number of processes append whole lines to."""
 
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    def __init__(self, task: Task) -> None:
+        self.early = task.early
+        path = Path(task.folder) / "acknowledged"
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def add(self, *words: object) -> None:
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
+    def done(self, job: Job) -> None:
+        self.add("done", job.job_id, job.state, job.version)
 
-def say(*words: object) -> None:
-    """One whole line on stdout, in one write."""
-    os.write(sys.stdout.fileno(), (" ".join(map(str, words)) + "\n").encode())
+    def made(self, jobs: list[Job]) -> None:
+        if not self.early:
+            for job in jobs:
+                self.done(job)
+
+    def make(self, requests: list[Request]) -> None:
+        if self.early:
+            for request in requests:
+                self.add("done", request.job_id, State.QUEUED, 1)
+
+
+async def enqueue(
+    registry: LocalRegistry, acknowledged: Acknowledged, *job_ids: str, **spec: object
+) -> None:
+    """Make some jobs in one call, and acknowledge them."""
+    asked = Spec(retry=RETRY, **spec)  # type: ignore[arg-type]
+    requests = [Request(spec=asked, job_id=job_id) for job_id in job_ids]
+    acknowledged.make(requests)
+    acknowledged.made(await registry.enqueue_many(requests, actor=ACTOR))
+
+
+async def publish(registry: LocalRegistry, acknowledged: Acknowledged, grant: Grant) -> None:
+    await registry.publish(
+        grant, [output(1, await registry.now()), output(2, await registry.now())]
+    )
+    for sequence in (1, 2):
+        acknowledged.add("output", grant.job_id, grant.fencing_token, sequence)
+
+
+def output(sequence: int, now: datetime) -> Event:
+    return Event(
+        event_type=WorkerEventType.OUTPUT,
+        event_class=EventClass.WORKER,
+        occurred_at=now,
+        sequence=sequence,
+        stream="stdout",
+        data=b"working\n",
+    )
+
+
+async def record(registry: LocalRegistry, acknowledged: Acknowledged, event_id: str) -> None:
+    event = Event(
+        event_type="invoice_sent",
+        event_class=EventClass.EXTERNAL,
+        occurred_at=await registry.now(),
+        given_id=event_id,
+    )
+    await registry.record([event])
+    acknowledged.add("fact", event_id)
+
+
+async def submit(task: Task) -> None:
+    """Make jobs, cancel a few, and record facts, until told to stop."""
+    acknowledged, chance = Acknowledged(task), random.Random(task.name)
+    registry = await open_registry(task.url)
+    for n in range(ROUNDS_MAX):
+        if task.has("stop"):
+            break
+        if (await registry.counts()).get(State.QUEUED, 0) > QUEUED_MAX:
+            await asyncio.sleep(0.01)
+            continue
+        names = [f"{task.name}-{n}-{m}" for m in range(chance.choice((1, 1, 2, 8)))]
+        await enqueue(registry, acknowledged, *names)
+        if n % 5 == 0:
+            await record(registry, acknowledged, f"{task.name}-{n}")
+        if n % 7 == 0:
+            try:
+                acknowledged.done(await registry.cancel(names[0], actor=ACTOR))
+            except Conflict:
+                continue  # it has ended
+    await registry.close()
+
+
+async def work(task: Task) -> None:
+    """Do every job there is; when told to stop, until all have ended."""
+    acknowledged, chance = Acknowledged(task), random.Random(task.name)
+    registry = await open_registry(task.url)
+    for _ in range(ROUNDS_MAX):
+        mark = registry.mark()
+        grants = await registry.claim(["default"], owner=task.name, limit=5, lease=LEASE)
+        for grant in grants:
+            acknowledged.add("claimed", grant.job_id, grant.fencing_token)
+        for grant in grants:
+            try:
+                await attempt(registry, grant, chance, acknowledged)
+            except Fenced:
+                continue
+        if not grants:
+            if task.has("stop") and not set(await registry.counts()) - ENDED:
+                break
+            await registry.changed(since=mark, timeout=0.1)
+    await registry.close()
+
+
+async def attempt(
+    registry: LocalRegistry, grant: Grant, chance: random.Random, acknowledged: Acknowledged
+) -> None:
+    acknowledged.done(await registry.heartbeat(grant))
+    await publish(registry, acknowledged, grant)
+    await asyncio.sleep(chance.uniform(0, 0.01))
+    draw = chance.random()
+    if draw < 0.1:
+        failure = Failure(message="the network hiccuped", code="TransientError")
+        job = await registry.complete(grant, failure)
+    elif draw < 0.2:
+        job = await registry.release(grant, reason="somebody else may have it")
+    else:
+        job = await registry.complete(grant, Success(result={"by": grant.fencing_token}))
+    acknowledged.done(job)
 
 
 async def drain(registry: LocalRegistry, owner: str) -> list[str]:
@@ -54,99 +197,13 @@ async def drain_by_tasks(url: str, owner: str, tasks: int) -> None:
     registry = await open_registry(url)
     found = await asyncio.gather(*(drain(registry, f"{owner}-{n}") for n in range(tasks)))
     await registry.close()
-    say(*(job_id for mine in found for job_id in mine))
+    os.write(sys.stdout.fileno(), " ".join(i for mine in found for i in mine).encode() + b"\n")
 
 
-async def work(url: str, owner: str, acknowledged: Acknowledged) -> None:
-    """Do every job there is, until all have ended; be killed at any moment."""
-    chance = random.Random(owner)
-    registry = await open_registry(url)
-    for _ in range(ROUNDS_MAX):
-        mark = registry.mark()
-        grants = await registry.claim(["default"], owner=owner, limit=5, lease=LEASE)
-        for grant in grants:
-            try:
-                await attempt(registry, grant, chance, acknowledged)
-            except Fenced:
-                continue
-        if not grants:
-            if not set(await registry.counts()) - ENDED:
-                break
-            await registry.changed(since=mark, timeout=0.2)
-    await registry.close()
-
-
-async def attempt(
-    registry: LocalRegistry, grant: Grant, chance: random.Random, acknowledged: Acknowledged
-) -> None:
-    await registry.heartbeat(grant)
-    await registry.publish(grant, [output(1, await registry.now())])
-    await asyncio.sleep(chance.uniform(0, 0.08))
-    draw = chance.random()
-    if draw < 0.1:
-        failure = Failure(message="the network hiccuped", code="TransientError")
-        job = await registry.complete(grant, failure)
-    elif draw < 0.2:
-        job = await registry.release(grant, reason="somebody else may have it")
-    else:
-        job = await registry.complete(grant, Success(result={"by": grant.fencing_token}))
-    acknowledged.add(job.job_id, job.state, job.version)
-
-
-def output(sequence: int, now: datetime) -> Event:
-    return Event(
-        event_type=WorkerEventType.OUTPUT,
-        event_class=EventClass.WORKER,
-        occurred_at=now,
-        sequence=sequence,
-        stream="stdout",
-        data=b"working\n",
-    )
-
-
-async def write(url: str, owner: str, acknowledged: Acknowledged) -> None:
-    """Write every kind of transition as fast as possible, from four tasks that share commits."""
-    registry = await open_registry(url)
-    say("writing")
-
-    async def one(n: int) -> None:
-        for _ in range(ROUNDS_MAX):
-            job = await registry.enqueue(Request(spec=Spec()), actor="user:load")
-            acknowledged.add(job.job_id, job.state, job.version)
-            for grant in await registry.claim(["default"], owner=f"{owner}-{n}", limit=2):
-                await registry.heartbeat(grant)
-                if n == 0:
-                    await registry.release(grant)
-                else:
-                    await registry.complete(grant, Success())
-
-    await asyncio.gather(*(one(n) for n in range(4)))
-
-
-def nursery(url: str, acknowledged: Acknowledged) -> None:
-    """For each line on stdin fork a writer, say its pid, and say when it is gone.
-
-    A fork costs milliseconds where a new interpreter costs hundreds: a thousand kills need that.
-    """
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            asyncio.run(write(url, line.strip(), acknowledged))
-            os._exit(0)
-        say(pid)
-        os.waitpid(pid, 0)
-        say("gone")
-
-
-def main(role: str, url: str, name: str, more: str) -> None:
-    if role == "drain":
-        asyncio.run(drain_by_tasks(url, name, int(more)))
-    elif role == "work":
-        asyncio.run(work(url, name, Acknowledged(more)))
-    elif role == "nursery":
-        nursery(url, Acknowledged(more))
-    else:
+def main(role: str, url: str, name: str, tasks: str) -> None:
+    if role != "drain":
         raise SystemExit(f"no such role: {role}")
+    asyncio.run(drain_by_tasks(url, name, int(tasks)))
 
 
 if __name__ == "__main__":

@@ -1,164 +1,117 @@
-"""kill -9 at any moment, many times: nothing acknowledged is lost, and log and state stay one."""
+"""kill -9 at any moment: nothing acknowledged is lost, and log and state stay one.
+
+`python -m verify.kills` is the long form: more passings of each failpoint, and 500 random kills.
+"""
 
 import asyncio
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from holdfast.core.job import Job
-from holdfast.core.retry import Retry
-from holdfast.core.spec import Spec
-from holdfast.core.state import ENDED, State
-from holdfast.ports import Request
+import pytest
+
+from holdfast.core.errors import HoldfastError
+from holdfast.ports import Verification
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.backup import restore
+from verify.kills_harness import Nursery, asked, url
+from verify.kills_runs import (
+    Load,
+    chosen,
+    control,
+    kill_at_failpoints,
+    rehearse,
+)
 
-PROCESS = Path(__file__).with_name("claimer_process.py")
-JOBS = 1_000
-WORKERS = 4
-WORKER_KILLS = 30
-SECONDS_MAX = 120
-WRITER_KILLS = 1_000 if os.environ.get("HOLDFAST_LONG") == "1" else 60
-
-T = TypeVar("T")
-
-
-def asked(url: str, question: Callable[[LocalRegistry], Awaitable[T]]) -> T:
-    """Open the store as after a restart, ask, and close it."""
-
-    async def body() -> T:
-        registry = await open_registry(url)
-        try:
-            return await question(registry)
-        finally:
-            await registry.close()
-
-    return asyncio.run(body())
+RANDOM_KILLS = 20
+SEED = 28
+WARDEN_SECONDS = 0.5
 
 
-async def check_log_and_state_are_one(registry: LocalRegistry) -> None:
-    verification = await registry.verify()
-    assert verification.equal, verification.mismatches
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
 
 
-def acknowledged(path: Path) -> list[tuple[str, State, int]]:
-    """What the processes knew to be done: job, state and version."""
-    lines = path.read_text(encoding="ascii").splitlines()
-    return [
-        (job_id, State(state), int(version)) for job_id, state, version in map(str.split, lines)
-    ]
-
-
-def the_jobs(url: str, job_ids: list[str]) -> dict[str, Job]:
-    """Those of the jobs that exist, by id."""
-
-    async def question(registry: LocalRegistry) -> dict[str, Job]:
-        found: dict[str, Job] = {}
-        for start in range(0, len(job_ids), 500):
-            page = await registry.get_many(job_ids[start : start + 500])
-            found |= {job.job_id: job for job in page if job is not None}
-        return found
-
-    return asked(url, question)
-
-
-def test_1000_jobs_whose_workers_are_killed_all_end_and_nothing_acknowledged_is_lost(
-    tmp_path: Path,
+def test_a_process_killed_at_any_failpoint_loses_nothing_and_others_finish_its_work(
+    nursery: Nursery, tmp_path: Path
 ) -> None:
-    url, acknowledgements = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "acknowledged"
-    retry = Retry(
-        max_failures=100,
-        max_crashes=100,
-        backoff=timedelta(milliseconds=20),
-        backoff_max=timedelta(milliseconds=100),
+    cases = chosen(rehearse(nursery, tmp_path), short=True)
+
+    tally = kill_at_failpoints(nursery, tmp_path, cases)
+
+    assert tally.lost == []
+    assert tally.wrong == []
+    assert tally.kills == len(cases)
+    assert tally.crashes > 20  # the kills hit work
+
+
+def test_processes_killed_at_random_under_load_lose_nothing_and_all_jobs_end(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    load = Load(nursery, tmp_path / "load", SEED)
+
+    load.run(RANDOM_KILLS)
+
+    assert load.tally.lost == []
+    assert load.tally.wrong == []
+    assert load.tally.kills == RANDOM_KILLS
+    assert load.tally.crashes > 0  # the kills hit work
+
+
+def test_a_process_that_acknowledges_too_early_is_found_out(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    tally = control(nursery, tmp_path)
+
+    assert any("done b queued 1" in loss for loss in tally.lost), tally.lost
+    assert tally.wrong == []
+
+
+def test_a_command_that_has_just_been_started_dies_with_its_worker(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    pid = nursery.start("commands", tmp_path, failpoint="worker.process_started", passing=2)
+    nursery.ended(pid)
+    time.sleep(WARDEN_SECONDS)
+
+    assert [pid for pid in commands(tmp_path) if alive(pid)] == []
+
+
+def test_a_restore_beside_the_log_of_a_killed_store_is_whole(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    nursery.ended(
+        nursery.start("safekeeping", tmp_path, failpoint="backup.synced", passing=1), seconds=30
     )
-    requests = [Request(spec=Spec(retry=retry))] * JOBS
-    made = asked(url, lambda registry: registry.enqueue_many(requests, actor="user:load"))
+    nursery.ended(nursery.start("life", tmp_path, failpoint="sqlite.returned", passing=5))
+    (tmp_path / "jobs.db").unlink()
 
-    kills = run_workers_and_kill_them(url, acknowledgements)
+    asyncio.run(restore(tmp_path / "backup.db", url(tmp_path)))
 
-    jobs = the_jobs(url, [job.job_id for job in made])
-    assert kills == WORKER_KILLS
-    assert sum(job.crashes for job in jobs.values()) > WORKER_KILLS  # the kills hit work
-    assert {job.state for job in jobs.values()} == {State.SUCCEEDED}
-    assert len(jobs) == JOBS
-    for job_id, state, version in acknowledged(acknowledgements):
-        assert jobs[job_id].version >= version
-        if state in ENDED:
-            assert (jobs[job_id].state, jobs[job_id].version) == (state, version)
-    asked(url, check_log_and_state_are_one)
+    assert asked(tmp_path, verified).equal
 
 
-def run_workers_and_kill_them(url: str, acknowledgements: Path) -> int:
-    """Keep four workers going until all jobs have ended, killing one now and then; how many."""
-    chance = random.Random(1000)
-    started = 0
+def test_what_a_backup_leaves_that_is_killed_at_its_start_is_not_restored(tmp_path: Path) -> None:
+    (tmp_path / "backup.db").touch()
 
-    def worker() -> subprocess.Popen[bytes]:
-        nonlocal started
-        started += 1
-        command = [sys.executable, str(PROCESS), "work", url, f"w{started}", str(acknowledgements)]
-        return subprocess.Popen(command)
+    with pytest.raises(HoldfastError):
+        asyncio.run(restore(tmp_path / "backup.db", url(tmp_path)))
 
-    workers = [worker() for _ in range(WORKERS)]
-    until = time.monotonic() + SECONDS_MAX
+
+async def verified(registry: LocalRegistry) -> Verification:
+    return await registry.verify()
+
+
+def commands(folder: Path) -> list[str]:
+    """The pids of the commands that were started there."""
+    return (folder / "pids").read_text("ascii").split()
+
+
+def alive(pid: str) -> bool:
     try:
-        for _ in range(WORKER_KILLS):
-            time.sleep(chance.uniform(0.1, 0.6))
-            n = chance.randrange(WORKERS)
-            os.kill(workers[n].pid, signal.SIGKILL)
-            workers[n].wait()
-            workers[n] = worker()
-        codes = [process.wait(timeout=max(1, until - time.monotonic())) for process in workers]
-        assert codes == [0] * WORKERS
-    finally:
-        for process in workers:
-            process.kill()
-            process.wait()
-    return started - WORKERS
-
-
-def test_a_writer_killed_at_any_point_leaves_one_event_per_transition(tmp_path: Path) -> None:
-    """Acceptance scenario 28. HOLDFAST_LONG=1 kills a thousand times."""
-    url, acknowledgements = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "acknowledged"
-    chance = random.Random(28)
-    command = [sys.executable, str(PROCESS), "nursery", url, "", str(acknowledgements)]
-    nursery = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    try:
-        for kill in range(1, WRITER_KILLS + 1):
-            pid = fork_a_writer(nursery, f"writer-{kill}")
-            time.sleep(chance.uniform(0, 0.03))
-            os.kill(pid, signal.SIGKILL)
-            assert heard(nursery) == "gone"
-            if kill % 20 == 0:
-                asked(url, check_log_and_state_are_one)
-    finally:
-        nursery.kill()
-        nursery.communicate()
-
-    enqueued = [job_id for job_id, _, _ in acknowledged(acknowledgements)]
-    assert enqueued
-    assert the_jobs(url, enqueued).keys() == set(enqueued)
-
-
-def fork_a_writer(nursery: subprocess.Popen[str], name: str) -> int:
-    """The pid of a writer that has opened the store and begun."""
-    assert nursery.stdin is not None
-    nursery.stdin.write(f"{name}\n")
-    nursery.stdin.flush()
-    first, second = heard(nursery), heard(nursery)
-    assert "writing" in (first, second)
-    return int(second if first == "writing" else first)
-
-
-def heard(nursery: subprocess.Popen[str]) -> str:
-    assert nursery.stdout is not None
-    return nursery.stdout.readline().strip()
+        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

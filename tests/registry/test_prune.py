@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from conftest import Run
-from holdfast.core.errors import Invalid, NotFound
+from holdfast.core.errors import Invalid, NotFound, Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Pruned, Request
@@ -117,5 +117,27 @@ def test_a_pruned_id_may_be_used_again(run: Run) -> None:
         assert len(await world.registry.history("job-1")) == 4
         assert len((await world.registry.log("job-1")).events) == 5
         await world.check()
+
+    run(body)
+
+
+@pytest.mark.parametrize(("steps", "applied"), [(0, "no"), (1, "unknown")])
+def test_a_pruning_that_fails_half_way_says_that_something_is_gone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, steps: int, applied: str
+) -> None:
+    async def body(world: World) -> None:
+        done = iter([Pruned(3, 9)] * steps)
+
+        async def prune(**_: object) -> Pruned:
+            for step in done:
+                return step
+            raise Unavailable("the disk is full")
+
+        monkeypatch.setattr(world.store, "prune", prune)
+
+        with pytest.raises(Unavailable) as caught:
+            await world.registry.prune(older_than=DAY)
+
+        assert caught.value.applied == applied
 
     run(body)

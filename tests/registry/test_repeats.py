@@ -29,7 +29,10 @@ ACTS: dict[str, Act] = {
 
 
 def seen(job: Job) -> tuple[object, ...]:
-    return (job.job_id, job.state, job.version, job.transition_no, job.attempt)
+    return (
+        *(job.job_id, job.state, job.version, job.transition_no),
+        *(job.attempt, job.fencing_token, job.owner),
+    )
 
 
 async def move_on(world: World, job: Job, grant: Grant) -> None:
@@ -189,5 +192,20 @@ def test_a_fenced_call_is_not_answered_by_another_commands_op_id(run: Run) -> No
 
         with pytest.raises(Fenced):
             await world.registry.complete(old, Success(), op_id="same")
+
+    run(body)
+
+
+def test_a_repeat_under_a_new_owner_does_not_show_that_owner(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1")
+        first = await world.registry.release(await world.claim(), op_id="op-x")
+        assert await world.claim("worker-9")
+
+        again = await world.registry.release(
+            Grant(job=first, fencing_token=1, attempt=1, lease_seconds=60), op_id="op-x"
+        )
+
+        assert seen(again) == seen(first) == ("job-1", "queued", 3, 3, 2, 1, None)
 
     run(body)

@@ -81,6 +81,27 @@ def test_a_damaged_page_is_reported_and_nothing_is_written(path: Path) -> None:
     assert "damaged" in refused(path, Corrupt)
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("UPDATE job SET detail = x'00'", "record of job first"),
+        ("UPDATE job SET spec = '{'", "record of job first"),
+        ("UPDATE job_event_log SET event_class = 'nonsense'", "Event 1 of the log"),
+        ("UPDATE job_event_log SET body = '{'", "Event 1 of the log"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, words: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(damage).fetchall()
+    connection.close()
+
+    async def look(registry: LocalRegistry) -> None:
+        await registry.history("first")
+
+    with pytest.raises(Corrupt, match=words):
+        use(path, look)
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "is the folder there" in refused(tmp_path / "no" / "jobs.db", Invalid)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -148,3 +149,36 @@ def test_a_dead_warden_is_replaced_and_told_everything(tmp_path: Path) -> None:
         groups.close()
 
     assert os.waitpid(victim, 0)[1] == signal.SIGKILL
+
+
+def test_a_child_that_never_becomes_the_command_leaves_its_number_to_be_dropped() -> None:
+    groups = Groups(SystemClock())
+    birth = groups.birth(60)
+    try:
+        with pytest.raises(FileNotFoundError):
+            subprocess.Popen(["/no/such/program"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
+        group = birth.miscarried()
+        assert group is not None
+        assert gone(group)
+    finally:
+        birth.close()
+        groups.close()
+
+
+def test_a_start_that_failed_before_there_was_a_child_leaves_nothing() -> None:
+    groups = Groups(SystemClock())
+    birth = groups.birth(60)
+    assert birth.miscarried() is None
+    birth.close()
+    groups.close()
+
+
+def test_a_child_is_under_the_warden_before_its_worker_knows_its_number() -> None:
+    groups = Groups(SystemClock())
+    birth = groups.birth(60)
+    child = subprocess.Popen(["sleep", "60"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
+    birth.close()
+
+    groups.close()  # as when the worker dies
+
+    assert child.wait(timeout=10) == -signal.SIGKILL

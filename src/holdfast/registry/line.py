@@ -182,12 +182,15 @@ def as_of(job: Job, history: list[Event], op_id: str) -> Job:
     """The job as it stood right after this op, as far as an answer shows it."""
     last = max(n for n, event in enumerate(history) if event.op_id == op_id)
     moves = [event for event in history[: last + 1] if event.to_state is not None]
+    state, token = moves[-1].to_state, history[last].fencing_token or 0
     return replace(
         job,
-        state=moves[-1].to_state,
+        state=state,
         version=history[last].offset,
         transition_no=moves[-1].transition_no,
         attempt=history[last].attempt,
+        fencing_token=token,
+        lease=job.lease if state in LEASED and token == job.fencing_token else None,
     )
 
 

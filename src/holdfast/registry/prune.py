@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.limits import BATCH_ITEMS_MAX
 from holdfast.ports import Pruned
 from holdfast.registry.line import Line
@@ -15,11 +15,16 @@ async def prune(line: Line, *, older_than: timedelta, output_older_than: timedel
     now = await line.store.now()
     jobs = events = 0
     while True:
-        step = await line.store.prune(
-            ended_before=_before(now, older_than),
-            output_before=_before(now, output_older_than),
-            limit=BATCH_ITEMS_MAX,
-        )
+        try:
+            step = await line.store.prune(
+                ended_before=_before(now, older_than),
+                output_before=_before(now, output_older_than),
+                limit=BATCH_ITEMS_MAX,
+            )
+        except Unavailable as error:
+            if jobs or events:  # what was pruned before is gone
+                error.applied = "unknown"
+            raise
         jobs, events = jobs + step.jobs, events + step.events
         if step.jobs == step.events == 0:
             return Pruned(jobs, events)

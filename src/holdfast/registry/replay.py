@@ -47,7 +47,10 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
     [[decision]] = await line.submit(Work(One(command.job_id, command.spec.lock), decide_linked))
     if not isinstance(decision, Change):
         raise decision.error
-    return decision.after
+    job = decision.after
+    if decision.before is job:  # made before, perhaps by somebody who died before telling
+        await line.store.record([_link(job_id, command, job.created_at)])
+    return job
 
 
 def _link(job_id: str, command: Enqueue, now: datetime) -> Event:

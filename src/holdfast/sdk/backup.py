@@ -24,12 +24,19 @@ async def backup(url: str, target: Path) -> None:
     """Write a consistent copy of the store to a new file, while others go on using it."""
     source = sqlite_path(url)
     _check_backup(source, target)
+    draft = target.with_name(f"{target.name}.unfinished")
+    draft.unlink(missing_ok=True)
     store = await SqliteStore.open(source, ids=SystemIds())
     try:
-        await store.backup(str(target))
+        await store.backup(str(draft))
         failpoint("backup.copied")
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     finally:
         await store.close()
+    _sync(draft)
+    draft.replace(target)
     _sync(target)
     failpoint("backup.synced")
 
@@ -48,6 +55,7 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     if _exists(target):
         close_off(target)
     failpoint("restore.closed_off")
+    _clear(target)
     draft.replace(target)
     failpoint("restore.replaced")
     _sync(target)
@@ -74,6 +82,13 @@ def _check_restore(source: Path, target: Path, draft: Path, *, force: bool) -> N
     if target.exists() and target.samefile(source):
         raise Invalid("The backup and the store are the same file.")
     draft.unlink(missing_ok=True)
+    _clear(draft)
+
+
+def _clear(path: Path) -> None:
+    """Remove the log that a killed process may have left beside a store: it belongs to no other file."""
+    for suffix in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _exists(path: Path) -> bool:

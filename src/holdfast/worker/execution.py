@@ -43,10 +43,13 @@ class Commands:
         self._passed = passed
 
     def open(self) -> Groups:
-        return Groups(self._clock)
+        self._groups = Groups(self._clock)
+        return self._groups
 
     def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> "Execution":
-        return Execution(hold, output, keeper, self._clock, own=self._own, passed=self._passed)
+        return Execution(
+            hold, output, keeper, self._groups, self._clock, own=self._own, passed=self._passed
+        )
 
 
 class Execution:
@@ -57,6 +60,7 @@ class Execution:
         hold: Hold,
         output: Output,
         keeper: Keeper,
+        groups: Groups,
         clock: Clock,
         *,
         own: Mapping[str, str],
@@ -65,6 +69,7 @@ class Execution:
         self._hold = hold
         self._output = output
         self._keeper = keeper
+        self._groups = groups
         self._clock = clock
         self._own = own
         self._passed = passed
@@ -110,15 +115,24 @@ class Execution:
             self._keeper.release(self._hold)
 
     async def _start(self, command: Command, out: Pipe, err: Pipe) -> Process:
-        return await asyncio.create_subprocess_exec(
-            *command.argv,
-            stdin=DEVNULL,
-            stdout=out.write_end,
-            stderr=err.write_end,
-            cwd=command.cwd,
-            env=environment(self._own, self._hold.grant, command, self._passed),
-            start_new_session=True,
-        )
+        birth = self._groups.birth(self._hold.deadline - self._clock.monotonic())
+        try:
+            return await asyncio.create_subprocess_exec(
+                *command.argv,
+                stdin=DEVNULL,
+                stdout=out.write_end,
+                stderr=err.write_end,
+                cwd=command.cwd,
+                env=environment(self._own, self._hold.grant, command, self._passed),
+                start_new_session=True,
+                preexec_fn=birth.tell,
+            )
+        except OSError:
+            if (group := birth.miscarried()) is not None:
+                self._groups.drop(group)
+            raise
+        finally:
+            birth.close()
 
     async def _follow(self, process: Process, out: Pipe, err: Pipe, redactor: Redactor) -> Outcome:
         """Pump the output and wait for the end; whatever of the group is left then is killed."""

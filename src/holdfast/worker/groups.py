@@ -29,6 +29,13 @@ class Groups:
         self._deadlines[group] = self._clock.monotonic() + seconds - MARGIN_SECONDS
         self._tell([group])
 
+    def birth(self, seconds: float) -> "Birth":
+        """A group that is about to be, and may live for so many seconds."""
+        if self._process.poll() is not None:
+            self._renew()
+        assert self._process.stdin is not None  # we asked for a pipe
+        return Birth(self._process.stdin.fileno(), seconds - MARGIN_SECONDS)
+
     def drop(self, group: int) -> None:
         """This group is gone, or is somebody else's business now."""
         self._deadlines.pop(group, None)
@@ -38,9 +45,12 @@ class Groups:
         try:
             self._write(groups)
         except BrokenPipeError:
-            self.close()
-            self._process = _start()
-            self._write(self._deadlines)
+            self._renew()
+
+    def _renew(self) -> None:
+        self.close()
+        self._process = _start()
+        self._write(self._deadlines)
 
     def _write(self, groups: Iterable[int]) -> None:
         assert self._process.stdin is not None  # we asked for a pipe
@@ -56,6 +66,35 @@ class Groups:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait(timeout=10)
+
+
+class Birth:
+    """The moment between fork and exec, when only the child itself knows that there is a group.
+
+    A worker may be killed in it. So the child puts its group under the warden before it becomes the
+    command; one that cannot become the command leaves its number here, to be dropped.
+    """
+
+    def __init__(self, warden: int, seconds: float) -> None:
+        self._warden = warden
+        self._seconds = seconds
+        self._ends = os.pipe()
+
+    def tell(self) -> None:
+        """Run by the child. It writes, and does nothing else that could wait for another thread."""
+        os.write(self._warden, b"hold %d %.3f\n" % (os.getpid(), self._seconds))
+        os.write(self._ends[1], b"%d" % os.getpid())
+
+    def miscarried(self) -> int | None:
+        """The number of a child that has died without becoming the command, if there was one."""
+        os.set_blocking(self._ends[0], False)
+        with suppress(BlockingIOError):
+            return int(os.read(self._ends[0], 20))
+        return None
+
+    def close(self) -> None:
+        for end in self._ends:
+            os.close(end)
 
 
 def _start() -> subprocess.Popen[bytes]:

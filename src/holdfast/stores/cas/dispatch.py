@@ -5,14 +5,15 @@ deleted after the feed has the events, so that a repair finds whatever a crash h
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from msgspec.structs import replace
 
 from holdfast.core.errors import Unavailable
+from holdfast.core.event import Event
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids
 from holdfast.stores.cas import keys
@@ -24,6 +25,10 @@ REPAIR_ITEMS = 1_000
 REPAIR_ATTEMPTS = 10
 BARRED_MAX = 16
 REMEMBERED = 10_000
+
+
+Tell: TypeAlias = Callable[[Sequence[Event]], Awaitable[object]]
+"""How facts about other jobs reach these."""
 
 
 class Parcel:
@@ -83,6 +88,7 @@ class Dispatch:
         self._clock = clock
         self._under_way: set[str] = set()
         self._settled: dict[str, None] = {}
+        self.tell: Tell = _nobody
 
     def parcel(self, jobs: Iterable[str]) -> Parcel:
         return Parcel(self, jobs)
@@ -140,7 +146,10 @@ class Dispatch:
             return
         (pending, version), tag = found, keys.tag_of(name)
         entries: list[Entry] = []
-        for outbox in await each(lambda job_id: self._close(job_id, tag), pending.jobs):
+        for document in await each(lambda job_id: self._close(job_id, tag), pending.jobs):
+            outbox = document.outbox
+            if document.owed:
+                await self.tell(document.owed)
             until = max((n for n, e in enumerate(outbox, 1) if e.parcel == tag), default=0)
             entries += [entry for entry in outbox[:until] if entry.parcel is not None]
         await self._feed.append(await self._unsent(entries, [tag]))
@@ -148,8 +157,8 @@ class Dispatch:
         await self._shelf.objects.delete(name, version)
         self._remember([tag])
 
-    async def _close(self, job_id: str, tag: str) -> tuple[Entry, ...]:
-        """A job's outbox with what was committed under the tag: nothing more will be.
+    async def _close(self, job_id: str, tag: str) -> Document:
+        """A job's document with what was committed under the tag: nothing more will be.
 
         The writer may be slow, not dead. Where it has committed nothing yet, it finds itself barred,
         because its write is conditional on the document that says so.
@@ -158,7 +167,7 @@ class Dispatch:
             held = await self._shelf.load(job_id)
             document = held.document or Document(serial=0, nonce="")
             if tag in document.barred or any(e.parcel == tag for e in document.outbox):
-                return document.outbox
+                return document
             barred = replace(
                 document,
                 serial=document.serial + 1,
@@ -167,5 +176,9 @@ class Dispatch:
             )
             if await self._shelf.put(keys.state(job_id), barred, held.version):
                 failpoint("cas.repair_barred")
-                return barred.outbox
+                return barred
         raise Unavailable(f"Job {job_id} changes too fast to be repaired.", job_id=job_id)
+
+
+async def _nobody(events: Sequence[Event]) -> None:
+    raise NotImplementedError("The store says who is told.")

@@ -59,7 +59,7 @@ class CasStore:
         self._logs = Logs(shelf)
         self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints, self._logs)
         self._recording = Recording(shelf, self._writer, self._dispatch)
-        self._writer.tell = self.record
+        self._dispatch.tell = self.record
         self._listing = Listing(shelf)
         self._pruning = Pruning(
             shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, ids
@@ -72,7 +72,6 @@ class CasStore:
             await self._ones(works, answers, parcels)
             await self._due(works, answers, parcels)
             await self._ready(works, answers, parcels)
-            await self._tell_others(answers)
         except Unavailable as error:
             if any(parcel.landed for parcel in parcels):
                 raise _maybe_applied(error) from error
@@ -84,7 +83,7 @@ class CasStore:
 
     async def _tell_others(self, answers: list[list[Decision]]) -> None:
         """Facts about another job than the one that changed belong into that other job's document.
-        Whoever dies before this leaves them owed: the next change of this job tells them first."""
+        Whoever dies before this leaves them owed, and whoever comes next tells them first."""
         facts = [
             fact
             for decisions in answers
@@ -117,6 +116,7 @@ class CasStore:
                     answers[n].append(decision)
 
             await each(settle, by_job)
+            await self._tell_others(answers)
 
     async def _due(
         self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]

@@ -50,7 +50,6 @@ class Writer:
         self._clock = clock
         self._ids = ids
         self._last_order = 0
-        self.tell: Callable[[Sequence[Event]], Awaitable[object]] = _nobody
 
     async def settle(
         self,
@@ -139,7 +138,7 @@ class Writer:
 
     async def _write(self, held: Held, proposal: Proposal, parcel: Parcel, order: int) -> bool:
         if held.document is not None and held.document.owed:
-            await self.tell(held.document.owed)
+            await self._dispatch.tell(held.document.owed)
         kept = await self._keep(held, proposal)
         nonce = self._ids.new()
         tag = parcel.tag(held.document.barred if held.document else ())
@@ -224,10 +223,6 @@ class Writer:
                 continue
             if found[0].done or await self._shelf.put(key, replace(found[0], done=True), found[1]):
                 return
-
-
-async def _nobody(events: Sequence[Event]) -> None:
-    raise NotImplementedError("The store says who is told.")
 
 
 async def _call(action: Callable[[], Awaitable[None]]) -> None:

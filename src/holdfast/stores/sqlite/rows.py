@@ -172,13 +172,13 @@ def job_of(row: JobRow) -> tuple[int, Job]:
         detail_text,
     ) = row
     try:
-        detail, asked = _detail.decode(detail_text), _spec.decode(spec)
-    except msgspec.ValidationError as error:
+        detail, asked, stands = _detail.decode(detail_text), _spec.decode(spec), _STATES[state]
+    except (msgspec.DecodeError, KeyError) as error:
         raise Corrupt(f"The record of job {job_id} cannot be read: {error}") from error
     job = Job(
         job_id=job_id,
         spec=asked,
-        state=_STATES[state],
+        state=stands,
         created_at=moment_of(created_at),
         updated_at=moment_of(updated_at),
         ready_at=moment_of(ready_at),
@@ -325,6 +325,13 @@ what every query for events selects."""
 
 def events_of(row: EventRow) -> list[Event]:
     """The event of a row, or the events of a batch."""
+    try:
+        return _events_of(row)
+    except ValueError as error:
+        raise Corrupt(f"Event {row[0]} of the log cannot be read: {error}") from error
+
+
+def _events_of(row: EventRow) -> list[Event]:
     (
         log_id,
         job_id,

@@ -42,6 +42,7 @@ class SqliteStore:
         self._wakeup = Wakeup(path, self._signal, self._look)
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
+        self._seen: Value = None
 
     @classmethod
     async def open(cls, path: Path, *, ids: Ids, clock: Clock | None = None) -> "SqliteStore":

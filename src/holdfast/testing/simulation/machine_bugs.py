@@ -7,20 +7,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.core.errors import Unavailable
+from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
 from holdfast.core.naming import derived_id
 from holdfast.ports import Decision, One, Slice, Work
-from holdfast.registry import replay
+from holdfast.registry import line, replay
 from holdfast.registry.line import Line
 from holdfast.stores.batch import Batch
-from holdfast.stores.cas import writing
-from holdfast.stores.cas.dispatch import Dispatch
-from holdfast.stores.cas.locks import Locks
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.planting import Swaps, bug
-from holdfast.testing.simulation.stores import Bucket, Connection, Server
+from holdfast.testing.simulation.stores import Connection, Server
 from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
 from holdfast.worker.worker import Worker
@@ -91,12 +89,6 @@ def two_writes() -> Swaps:
         self._append(late)
 
     return ((Server, "_write", write),)
-
-
-@bug(trap=19, store="objects")
-def last_write_wins() -> Swaps:
-    """An object is overwritten whatever its version."""
-    return ((Bucket, "_is", lambda self, key, version: key in self._objects),)
 
 
 @bug(trap=21, store="transactional")
@@ -213,39 +205,34 @@ def answers_the_past() -> Swaps:
     return ((Line, "settle", settle),)
 
 
-@bug(trap=12, store="objects")
-def own_write_not_known() -> Swaps:
-    """A write that landed is taken for a conflict."""
-    return ((writing, "_traces", lambda document: set()),)
-
-
-@bug(trap=35, store="objects")
-def marker_forgotten() -> Swaps:
-    """A queued job has no marker in the queue."""
-    return ((writing, "new_markers", lambda old, new: []),)
-
-
-@bug(trap=9, store="objects")
-def lock_not_written() -> Swaps:
-    """A lock is looked at and not taken."""
-
-    async def take(self: Locks, *_: Any) -> bool:
-        return True
-
-    return ((Locks, "take", take),)
-
-
-@bug(trap=13, store="objects")
-def outbox_trimmed() -> Swaps:
-    """An event leaves its outbox before the feed has it."""
-
-    async def settled(self: Dispatch, name: str) -> bool:
-        return True
-
-    return ((Dispatch, "settled", settled),)
-
-
 @bug(trap=10)
 def resource_trusts() -> Swaps:
     """A resource lets in whoever comes."""
     return ((Downstream, "allows", lambda self, key, token: True),)
+
+
+@bug(trap=11, store="transactional")
+def grant_asked_for_twice() -> Swaps:
+    """A claim repeated after its lease was lost is granted again."""
+
+    def claimed_under(self: MemoryStore, op_id: str) -> list[str]:
+        return [j.job_id for j in self._jobs.values() if j.lease and j.claim_op_id == op_id]
+
+    return ((MemoryStore, "_claimed_under", claimed_under),)
+
+
+@bug(trap=11)
+def repeat_shows_the_present() -> Swaps:
+    """A repeat is answered with the job as it is now, not as that op left it."""
+    return ((line, "as_of", lambda job, history, op_id: job),)
+
+
+@bug(trap=42)
+def link_forgotten() -> Swaps:
+    """A replay is made, and the original is not told."""
+    real = replay._link
+
+    def link(*args: Any) -> Event:
+        return replace(real(*args), given_id="somebody-else-s")
+
+    return ((replay, "_link", link),)

@@ -13,16 +13,18 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.lifecycle import Stopped
+from holdfast.core.lifecycle import HandoffStep, Stopped
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Clock, Filter, Grant, Ids, Request
+from holdfast.ports import Clock, Filter, Grant, Ids, Request, Slice
 from holdfast.testing.simulation.audit import Audited
 from holdfast.testing.simulation.chores import outcome
 from holdfast.testing.simulation.downstream import Downstream
 
 T = TypeVar("T")
+
+EXECUTOR = "slurm"
 
 
 def spec_of(chance: Random, number: int) -> Spec:
@@ -79,13 +81,17 @@ class Owner(Person):
         while busy():
             op_id, limit = self.ids.new(), self.chance.randint(1, 3)
             interval = timedelta(seconds=1) if self.chance.random() < 0.2 else None
+            executor = EXECUTOR if self.chance.random() < 0.2 else None
             grants = await self.insist(
-                lambda op_id=op_id, limit=limit, interval=interval: self.registry.claim(  # type: ignore[misc]
-                    ["default"],
-                    owner=self.name,
-                    limit=limit,
-                    op_id=op_id,
-                    heartbeat_interval=interval,
+                lambda op_id=op_id, limit=limit, interval=interval, executor=executor: (
+                    self.registry.claim(  # type: ignore[misc]
+                        ["default"],
+                        owner=self.name,
+                        limit=limit,
+                        op_id=op_id,
+                        heartbeat_interval=interval,
+                        executor=executor,
+                    )
                 )
             )
             for grant in grants or ():
@@ -137,6 +143,18 @@ class Owner(Person):
         await asyncio.gather(*ask)
 
 
+class Journal:
+    """What somebody who follows the feed has written down; it survives them."""
+
+    def __init__(self) -> None:
+        self.cursor: str | None = None
+        self.seen: set[str] = set()
+
+    def read(self, page: Slice) -> None:
+        self.cursor = page.cursor
+        self.seen.update(event.event_id for event in page.events)
+
+
 class Client(Person):
     """Submits what it came for, each request as often as it takes, and meddles with other jobs."""
 
@@ -144,6 +162,8 @@ class Client(Person):
         for request in requests:
             await self.clock.sleep(self.chance.uniform(0.0, 1.2))
             await self.insist(lambda r=request: self._enqueue(r), tries=50)  # type: ignore[misc]
+            if request.register:
+                await self._hand_over(request.job_id or "")
             if self.chance.random() < 0.2:
                 other = replace(request, spec=replace(request.spec, payload=msgspec.Raw(b"0")))
                 again = self.chance.choice((request, other))
@@ -151,6 +171,34 @@ class Client(Person):
 
     async def _enqueue(self, request: Request) -> object:
         return await self.registry.enqueue(request, actor=f"user:{self.name}")
+
+    async def _hand_over(self, job_id: str) -> None:
+        """Give a registered job to its executor; a client that comes back begins anew."""
+        last = HandoffStep.REFUSED if self.chance.random() < 0.2 else HandoffStep.DONE
+        for step in (HandoffStep.BEGIN, last):
+            await self.insist(
+                lambda step=step: self.registry.handoff(  # type: ignore[misc]
+                    job_id, step, actor=f"user:{self.name}", op_id=f"{job_id}-{step}"
+                ),
+                tries=50,
+            )
+
+    async def follow(self, journal: Journal, busy: Callable[[], bool]) -> None:
+        """Read the feed from where the journal ends, and say something now and then."""
+        while busy():
+            await self.clock.sleep(self.chance.uniform(0.2, 2.0))
+            page = await self.insist(lambda: self.registry.feed(after=journal.cursor, limit=20))
+            if page is not None:
+                journal.read(page)
+            if self.chance.random() < 0.2:
+                said = Event(
+                    event_type="invoice_sent",
+                    event_class=EventClass.EXTERNAL,
+                    occurred_at=self.clock.now(),
+                    given_id=f"invoice-{self.chance.randrange(8)}",
+                    job_id=self.chance.choice((None, "job-0", "job-1")),
+                )
+                await self.insist(lambda said=said: self.registry.record([said]))  # type: ignore[misc]
 
     async def meddle(self, busy: Callable[[], bool]) -> None:
         """Cancel, replay, read and take jobs by name, until the trouble is over."""

@@ -3,10 +3,11 @@
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import fact_id
 from holdfast.registry.local import LocalRegistry
+from holdfast.testing.simulation.people import Journal
 from holdfast.testing.simulation.witness import Witness
 
 
-async def reckon(registry: LocalRegistry, witness: Witness) -> None:
+async def reckon(registry: LocalRegistry, witness: Witness, journals: list[Journal]) -> None:
     """Ask a store at rest for everything it has."""
     verification = await registry.verify()
     witness.expect("I5", verification.equal, f"verify: {verification.mismatches}")
@@ -22,6 +23,19 @@ async def reckon(registry: LocalRegistry, witness: Witness) -> None:
         linked = fact_id(original, EventType.REPLAYED, job_id) in witness.seen
         witness.expect("I28", linked, f"{original}: does not know its replay {job_id}")
     await _read_feed(registry, witness)
+    for journal in journals:
+        await _read_on(registry, witness, journal)
+
+
+async def _read_on(registry: LocalRegistry, witness: Witness, journal: Journal) -> None:
+    """I19: whoever has followed the feed all along has missed nothing when it has caught up."""
+    while True:
+        page = await registry.feed(after=journal.cursor, limit=100)
+        if not page.events:
+            break
+        journal.read(page)
+    missed = sorted(set(witness.seen) - journal.seen)
+    witness.expect("I19", not missed, f"passed over by the feed: {missed[:5]}")
 
 
 async def _read_feed(registry: LocalRegistry, witness: Witness) -> None:

@@ -1,6 +1,7 @@
 """One run of one plan: boot the nodes, let the faults strike, heal everything, and see it end well."""
 
 import gc
+from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from hashlib import blake2b
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import failpoint
 from holdfast.core.job import Job
@@ -21,7 +23,7 @@ from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.link import Link, Weather
 from holdfast.testing.simulation.loop import NODE, Node, virtual_loop
 from holdfast.testing.simulation.nodes import NodeClock, NodeIds
-from holdfast.testing.simulation.people import Client, Owner, spec_of
+from holdfast.testing.simulation.people import EXECUTOR, Client, Journal, Owner, spec_of
 from holdfast.testing.simulation.plan import HEAL_SECONDS, TROUBLE_SECONDS, Plan, Strike
 from holdfast.testing.simulation.reckoning import reckon
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
@@ -99,6 +101,7 @@ class Simulation:
         self._boots: list[int] = []
         self._hearing: dict[str, Connection] = {}
         self.passed: dict[str, int] = {}
+        self.journals: defaultdict[str, Journal] = defaultdict(Journal)
         self._submitting: set[int] = set()
         self._requests = self._plan_requests()
 
@@ -116,6 +119,9 @@ class Simulation:
                 job_id=f"job-{n}" if named else None,
                 request_id=None if named else f"request-{n}",
             )
+            if named and chance.random() < 0.2:
+                bound = replace(request.spec, executor=EXECUTOR)
+                request = replace(request, spec=bound, register=True)
             requests[chance.randrange(self.plan.clients)].append(request)
         return requests
 
@@ -199,6 +205,7 @@ class Simulation:
             self._submitting.add(n)
             self.loop.start(node, self._submit(client, n))
             self.loop.start(node, client.meddle(self.busy))
+            self.loop.start(node, client.follow(self.journals[name], self.busy))
 
     async def _submit(self, client: Client, n: int) -> None:
         await client.submit(self._requests[n - self.plan.workers - self.plan.owners])
@@ -289,7 +296,7 @@ class Simulation:
         # Until what is still on its way has landed, and a dead writer's events are in the feed.
         await clock.sleep(12 if self._transactional else 40)
         registry = LocalRegistry(self._store(-1, self._world, clock, ids), ids)
-        await reckon(registry, self.witness)
+        await reckon(registry, self.witness, list(self.journals.values()))
 
     def _check_rest(self) -> None:
         """I17: what was healed comes to its end. I18: waits differ, so that crowds disperse."""

@@ -111,7 +111,8 @@ class Witness:
         self._check_lock(after)
         self._check_fold(commit.before, after, track, chain)
         track.job = after
-        (self.unended.pop if after.ended else self.unended.setdefault)(after.job_id, None)
+        waits = after.ended or after.spec.executor is not None  # which nobody runs in the end
+        (self.unended.pop if waits else self.unended.setdefault)(after.job_id, None)
 
     def _once(self, event: Event) -> None:
         self.events += 1

@@ -1,0 +1,173 @@
+"""Scenes that pass every failpoint of a real process, and who finishes what they leave behind.
+
+A scene is played by a process of its own on a file of its own, up to the failpoint that kills it.
+"""
+
+import asyncio
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from claimer_process import ACTOR, LEASE, Acknowledged, Task, enqueue, publish, record
+
+from holdfast.core.command import Command, encode_command
+from holdfast.core.job import Failure, Job, Progress
+from holdfast.core.lifecycle import Success
+from holdfast.core.state import ENDED
+from holdfast.ports import Grant
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.backup import backup, restore
+from holdfast.sdk.open import open_registry
+from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.execution import Commands
+from holdfast.worker.worker import Settings, Worker
+
+PATIENCE_SECONDS = 30.0
+HELD, LONG = timedelta(seconds=3), timedelta(seconds=60)
+QUICK = "echo $$ >>pids; echo hello"
+SLOW = "echo $$ >>pids; echo hello; sleep 1.4"
+
+
+async def life(task: Task) -> None:
+    """Make a file, and let jobs live and be pruned in it by every verb."""
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "a", lock="disk")
+    await enqueue(registry, acknowledged, "b", "c", "d", "e", "f", "g")
+    await enqueue(registry, acknowledged, "h", "i", lock="disk")
+    await record(registry, acknowledged, "fact")
+    grants = await claim(registry, acknowledged, 4)
+    await asyncio.gather(*(attempt(registry, acknowledged, grant) for grant in grants))
+    acknowledged.done(await registry.cancel("g", actor=ACTOR))
+    await asyncio.gather(*(enqueue(registry, acknowledged, name) for name in ("j", "k", "l")))
+    await registry.expire()
+    await prune(registry, acknowledged)
+    await enqueue(registry, acknowledged, "m")
+    for grant in await claim(registry, acknowledged, 3):
+        acknowledged.done(await registry.heartbeat(grant))
+    await registry.close()
+
+
+async def claim(
+    registry: LocalRegistry, acknowledged: Acknowledged, limit: int, lease: timedelta = HELD
+) -> list[Grant]:
+    grants = await registry.claim(["default"], owner="w", limit=limit, lease=lease)
+    for grant in grants:
+        acknowledged.add("claimed", grant.job_id, grant.fencing_token)
+    return grants
+
+
+async def attempt(registry: LocalRegistry, acknowledged: Acknowledged, grant: Grant) -> None:
+    acknowledged.done(await registry.heartbeat(grant))
+    await registry.heartbeat(grant, progress=Progress(done=1, total=2))
+    await publish(registry, acknowledged, grant)
+    if grant.job_id == "b":
+        job = await registry.release(grant, reason="somebody else may have it")
+    elif grant.job_id == "c":
+        job = await registry.complete(grant, Failure(message="it hiccuped", code="TransientError"))
+    else:
+        job = await registry.complete(grant, Success())
+    acknowledged.done(job)
+
+
+async def prune(registry: LocalRegistry, acknowledged: Acknowledged) -> None:
+    acknowledged.add("pruning")
+    await registry.prune(older_than=timedelta(), output_older_than=timedelta(days=1))
+    acknowledged.add("pruned")
+
+
+class Reports:
+    """Acknowledges what a worker says has ended."""
+
+    def __init__(self, acknowledged: Acknowledged) -> None:
+        self._acknowledged = acknowledged
+
+    def started(self, grant: Grant) -> None:
+        self._acknowledged.add("claimed", grant.job_id, grant.fencing_token)
+
+    def ended(self, job: Job, seconds: float) -> None:
+        self._acknowledged.done(job)
+
+    def lost(self, grant: Grant, why: str) -> None:
+        self._acknowledged.add("gave_up", grant.job_id)
+
+    def trouble(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+async def commands(task: Task) -> None:
+    """Submit commands and run them, in groups of processes under a warden."""
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    for name, script in (("quick", QUICK), ("slow", SLOW), ("late", QUICK)):
+        await enqueue(registry, acknowledged, name, payload=shell(task, script))
+    await run(registry, acknowledged)
+    await registry.close()
+
+
+def shell(task: Task, script: str) -> msgspec.Raw:
+    return encode_command(Command(argv=("sh", "-c", script), cwd=task.folder))
+
+
+async def run(registry: LocalRegistry, acknowledged: Acknowledged) -> None:
+    settings = Settings(owner="w", slots=2, lease=LEASE, drain=True)
+    clock, ids = SystemClock(), SystemIds()
+    executor = Commands(clock, own=os.environ)
+    report = Reports(acknowledged)
+    worker = Worker(registry, settings, report, clock=clock, ids=ids, executor=executor)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await worker.run()
+
+
+async def safekeeping(task: Task) -> None:
+    """Back a store up, and restore it over itself."""
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "a", lock="disk")
+    await enqueue(registry, acknowledged, "b", "c", "d")
+    grant, *_ = await claim(registry, acknowledged, 3)
+    await publish(registry, acknowledged, grant)
+    acknowledged.done(await registry.complete(grant, Success()))
+    await registry.close()
+    copy = Path(task.folder) / "backup.db"
+    await backup(task.url, copy)
+    acknowledged.add("backed_up")
+    await restore(copy, task.url, force=True)
+    acknowledged.add("restored")
+
+
+async def finish_life(task: Task) -> None:
+    """Add a job, and do all that is left to do, as soon as it may be had."""
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "heir")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while set(await registry.counts()) - ENDED:
+            mark = registry.mark()
+            grants = await claim(registry, acknowledged, 10, LONG)
+            for grant in grants:
+                acknowledged.done(await registry.complete(grant, Success()))
+            if not grants:
+                await registry.changed(since=mark, timeout=0.1)
+    await registry.close()
+
+
+async def finish_commands(task: Task) -> None:
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "heir", payload=shell(task, QUICK))
+    await run(registry, acknowledged)
+    await registry.close()
+
+
+async def finish_safekeeping(task: Task) -> None:
+    """Restore again, from the backup if it was acknowledged; then do what is left."""
+    folder = Path(task.folder)
+    copy = folder / "backup.db"
+    if "backed_up" not in (folder / "acknowledged").read_text(encoding="ascii").split():
+        copy = folder / "again.db"
+        await backup(task.url, copy)
+    await restore(copy, task.url, force=True)
+    Acknowledged(task).add("restored")
+    await finish_life(task)

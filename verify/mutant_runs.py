@@ -1,0 +1,246 @@
+"""How a mutant meets the tests: each in a process of its own, forked from one that is ready.
+
+Warm: the tests are loaded and known by the lines they run; the child puts the changed code into the
+function and runs only the tests that pass there. Cold: nothing of holdfast is loaded yet; the child
+loads the changed module in place of the real one, which also reaches tables, enums and structs.
+"""
+
+import gc
+import importlib.abc
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import NoReturn
+
+import coverage
+import hypothesis
+import pytest
+from _pytest.runner import runtestprotocol
+
+from verify.mutation import PACKAGE, SOURCE, Mutant
+
+TESTS = Path(__file__).parent.parent / "tests" / "core"
+SURVIVED, KILLED, BROKEN, COLD = range(4)
+TIMEOUT = 4
+_CPU_SECONDS, _WALL_SECONDS, _MEMORY_BYTES = 30, 240, 3 * 1024**3
+_FLAGS = (
+    "-q", "-x", "--noconftest", "-p", "pytest_timeout", "-o", "timeout=0",
+    f"--ignore={TESTS / 'test_core_mutants.py'}",
+)  # fmt: skip
+
+
+def prepare() -> None:
+    """Load what every child needs, and let a failing property stop at its first example."""
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile(
+        "mutants", phases=phases, database=None, deadline=None, derandomize=True
+    )
+    hypothesis.settings.load_profile("mutants")
+
+
+def run_cold(mutants: Sequence[Mutant | None], jobs: int) -> Iterator[tuple[Mutant | None, int]]:
+    """Each mutant with its outcome; None stands for the core as it is."""
+    for place, outcome in _each(len(mutants), lambda place: _cold(mutants[place]), jobs):
+        yield mutants[place], outcome
+
+
+def _cold(mutant: Mutant | None) -> int:
+    if mutant is None:
+        return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
+    sys.meta_path.insert(0, _Finder(mutant.name, mutant.path, mutant.code()))
+    own = TESTS / f"test_{mutant.module.replace('.', '_')}.py"
+    if own.exists() and _outcome(pytest.main([*_FLAGS, str(own)])) == KILLED:
+        return KILLED
+    return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
+
+
+def _outcome(code: int) -> int:
+    match code:
+        case pytest.ExitCode.OK:
+            return SURVIVED
+        case pytest.ExitCode.TESTS_FAILED | pytest.ExitCode.INTERRUPTED:
+            return KILLED
+        case _:
+            return BROKEN
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, with the code it is given."""
+
+    def __init__(self, name: str, path: Path, code: CodeType) -> None:
+        self._name, self._path, self._code = name, path, code
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        loader = _Loader(fullname, str(self._path), self._code)
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, code: CodeType) -> None:
+        super().__init__(fullname, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self._code
+
+
+def run_warm(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, int]]:
+    """Each mutant with its outcome; COLD where only another way can tell."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _quietly(_Warm(mutants, jobs, writer).run)
+    os.close(writer)
+    try:
+        with os.fdopen(reader) as lines:
+            for line in lines:
+                place, outcome = map(int, line.split())
+                yield mutants[place], outcome
+    finally:
+        os.waitpid(pid, 0)
+
+
+class _Warm:
+    """A pytest plugin: run every test once, noting where it passes, then meet the mutants."""
+
+    def __init__(self, mutants: Sequence[Mutant], jobs: int, writer: int) -> None:
+        self._mutants, self._jobs, self._writer = mutants, jobs, writer
+        self._items: dict[str, pytest.Item] = {}
+        self._seconds: dict[str, float] = {}
+        self._passed: dict[str, dict[int, list[str]]] = {}
+        self._watch = coverage.Coverage(
+            data_file=None, include=[f"{SOURCE}/*"], config_file=False
+        )
+
+    def run(self) -> int:
+        self._watch.start()
+        return pytest.main([*_FLAGS, str(TESTS)], [self])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._baseline(session.items)
+        gc.collect()
+        gc.freeze()
+        for place, outcome in _each(len(self._mutants), self._meet, self._jobs):
+            os.write(self._writer, f"{place} {outcome}\n".encode())
+        return True
+
+    def _baseline(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            self._watch.switch_context(item.nodeid)
+            reports = runtestprotocol(item, log=False, nextitem=None)
+            if any(report.failed for report in reports):
+                raise RuntimeError(f"{item.nodeid} fails without any mutant")
+            self._items[item.nodeid] = item
+            self._seconds[item.nodeid] = sum(report.duration for report in reports)
+        self._watch.stop()
+        data = self._watch.get_data()
+        self._passed = {file: data.contexts_by_lineno(file) for file in data.measured_files()}
+
+    def _meet(self, place: int) -> int:
+        mutant = self._mutants[place]
+        function = _function(mutant)
+        changed = _code_of(mutant)
+        if changed is None or changed.co_freevars != function.__code__.co_freevars:
+            return COLD
+        function.__code__ = changed
+        names = self._passing(mutant)
+        for name in sorted(names - {""}, key=lambda name: (self._seconds[name], name)):
+            reports = runtestprotocol(self._items[name], log=False, nextitem=None)
+            if any(report.failed for report in reports):
+                return KILLED
+        return COLD if "" in names else SURVIVED
+
+    def _passing(self, mutant: Mutant) -> set[str]:
+        """The tests that pass the mutant's lines; "" for what runs while modules are loaded."""
+        lines = self._passed.get(str(mutant.path), {})
+        first, last = mutant.lines
+        return {name for number in range(first, last + 1) for name in lines.get(number, [])}
+
+
+def _function(mutant: Mutant) -> FunctionType:
+    """The live function a mutant changes; what it has remembered is forgotten."""
+    held: object = sys.modules[mutant.name]
+    for part in mutant.scope.split("."):
+        held = vars(held)[part]
+    if isinstance(held, property):
+        held = held.fget
+    if isinstance(held, classmethod):
+        held = held.__func__
+    if hasattr(held, "cache_clear"):
+        held.cache_clear()
+        held = held.__wrapped__  # type: ignore[attr-defined]
+    assert isinstance(held, FunctionType)
+    return held
+
+
+def _code_of(mutant: Mutant) -> CodeType | None:
+    """The changed code of the function."""
+    waiting = [mutant.code()]
+    for code in waiting:
+        if code.co_qualname == mutant.scope:
+            return code
+        waiting += [const for const in code.co_consts if isinstance(const, CodeType)]
+    return None
+
+
+def _each(count: int, act: Callable[[int], int], jobs: int) -> Iterator[tuple[int, int]]:
+    """Every number below `count` with what `act` gives for it in a child process of its own."""
+    running: dict[int, int] = {}
+    started = 0
+    try:
+        while started < count or running:
+            while started < count and len(running) < jobs:
+                place, pid = started, os.fork()
+                if pid == 0:
+                    _limit()
+                    _quietly(lambda: act(place))
+                running[pid] = place
+                started += 1
+            pid, status = os.wait()
+            if pid in running:
+                yield running.pop(pid), _read(status)
+    finally:
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _limit() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_WALL_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+
+
+def _quietly(act: Callable[[], int]) -> NoReturn:
+    """Be a child: do it, say nothing unless it breaks, and leave."""
+    said = os.dup(2)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    code = BROKEN
+    try:
+        code = int(act())
+    except BaseException:
+        os.write(said, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _read(status: int) -> int:
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    return TIMEOUT if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM) else KILLED
