@@ -8,7 +8,7 @@ DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
 SOURCES := src tests bench tools verify
 
-.PHONY: run test check format lint types imports coverage bench lock clean
+.PHONY: run test check format lint types imports coverage verify bench lock clean
 
 run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
@@ -36,6 +36,9 @@ coverage: .venv/dev/.ready  ## core and registry: every branch
 	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/sqlite \
 		tests/test_store_contract.py -m "not slow"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
+
+verify: .venv/dev/.ready  ## every proof in its long form, half an hour; saves verify/results/verify.md
+	$(DEV) -m verify
 
 bench: .venv/dev/.ready  ## our verbs beside a bare script that writes the same rows
 	PYTHONPATH=src $(DEV) bench/run.py

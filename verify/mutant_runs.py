@@ -13,19 +13,21 @@ import resource
 import signal
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import coverage
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 
-from verify.mutation import PACKAGE, SOURCE, Mutant
+from verify.mutation import SOURCE, Mutant
 
+T = TypeVar("T")
 TESTS = Path(__file__).parent.parent / "tests" / "core"
 SURVIVED, KILLED, BROKEN, COLD = range(4)
 TIMEOUT = 4
@@ -48,8 +50,7 @@ def prepare() -> None:
 
 def run_cold(mutants: Sequence[Mutant | None], jobs: int) -> Iterator[tuple[Mutant | None, int]]:
     """Each mutant with its outcome; None stands for the core as it is."""
-    for place, outcome in _each(len(mutants), lambda place: _cold(mutants[place]), jobs):
-        yield mutants[place], outcome
+    yield from _each(mutants, _cold, jobs)
 
 
 def _cold(mutant: Mutant | None) -> int:
@@ -57,7 +58,8 @@ def _cold(mutant: Mutant | None) -> int:
         return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
     sys.meta_path.insert(0, _Finder(mutant.name, mutant.path, mutant.code()))
     own = TESTS / f"test_{mutant.module.replace('.', '_')}.py"
-    if own.exists() and _outcome(pytest.main([*_FLAGS, str(own)])) == KILLED:
+    near = [str(file) for file in (own, TESTS / "test_values.py") if file.exists()]
+    if _outcome(pytest.main([*_FLAGS, *near])) == KILLED:
         return KILLED
     return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
 
@@ -121,9 +123,7 @@ class _Warm:
         self._items: dict[str, pytest.Item] = {}
         self._seconds: dict[str, float] = {}
         self._passed: dict[str, dict[int, list[str]]] = {}
-        self._watch = coverage.Coverage(
-            data_file=None, include=[f"{SOURCE}/*"], config_file=False
-        )
+        self._watch = coverage.Coverage(data_file=None, include=[f"{SOURCE}/*"], config_file=False)
 
     def run(self) -> int:
         self._watch.start()
@@ -133,7 +133,7 @@ class _Warm:
         self._baseline(session.items)
         gc.collect()
         gc.freeze()
-        for place, outcome in _each(len(self._mutants), self._meet, self._jobs):
+        for place, outcome in _each(range(len(self._mutants)), self._meet, self._jobs):
             os.write(self._writer, f"{place} {outcome}\n".encode())
         return True
 
@@ -196,19 +196,15 @@ def _code_of(mutant: Mutant) -> CodeType | None:
     return None
 
 
-def _each(count: int, act: Callable[[int], int], jobs: int) -> Iterator[tuple[int, int]]:
-    """Every number below `count` with what `act` gives for it in a child process of its own."""
-    running: dict[int, int] = {}
-    started = 0
+def _each(tasks: Sequence[T], act: Callable[[T], int], jobs: int) -> Iterator[tuple[T, int]]:
+    """Every task with what `act` gives for it in a child process of its own."""
+    waiting = deque(tasks)
+    running: dict[int, T] = {}
     try:
-        while started < count or running:
-            while started < count and len(running) < jobs:
-                place, pid = started, os.fork()
-                if pid == 0:
-                    _limit()
-                    _quietly(lambda: act(place))
-                running[pid] = place
-                started += 1
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                task = waiting.popleft()
+                running[_child(act, task)] = task
             pid, status = os.wait()
             if pid in running:
                 yield running.pop(pid), _read(status)
@@ -216,6 +212,14 @@ def _each(count: int, act: Callable[[int], int], jobs: int) -> Iterator[tuple[in
         for pid in running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def _child(act: Callable[[T], int], task: T) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _limit()
+        _quietly(lambda: act(task))
+    return pid
 
 
 def _limit() -> None:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
-from typing import NamedTuple
 
-from verify.mutations import Enums, variations
+from verify.mutations import NOTES, Enums, variations
 
 PACKAGE = "holdfast.core"
 SOURCE = Path(__file__).parent.parent / "src" / "holdfast" / "core"
 _CONTEXT_CHARACTERS = 32
 
 
-class Slot(NamedTuple):
+@dataclass(frozen=True)
+class Slot:
     """A place in a syntax tree that holds one node."""
 
     parent: ast.AST
@@ -246,7 +246,7 @@ def _left_out(parent: ast.AST, node: ast.AST) -> bool:
             return True
         case ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar"))):
             return True
-        case ast.keyword(arg="gc" | "note"):
+        case ast.keyword(arg=name) | ast.AnnAssign(target=ast.Name(id=name)) if name in NOTES:
             return True
         case ast.Name() | ast.Attribute() | ast.Tuple() if isinstance(parent, ast.Assign):
             return isinstance(node.ctx, ast.Store)

@@ -27,8 +27,10 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
 }
 _OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+NOTES = ("note", "gc")
 _TRIMMERS = ("lower", "strip", "rstrip", "removeprefix")
 _CONDITIONS = ("test", "ifs", "guard")
+_ORDERLESS = ("isinstance", "getattr", "map", "_by")
 
 
 class Enums:
@@ -87,8 +89,8 @@ def variations(
             yield ast.ExceptHandler(ast.Tuple([], ast.Load()), node.name, node.body)
         case ast.MatchOr():
             yield from (ast.MatchOr(rest) for rest in _less(node.patterns))
-        case ast.Constant():
-            yield from _constants(node, wording=wording)
+        case ast.Constant() if not wording:
+            yield from _constants(node)
         case ast.Call():
             yield from _calls(node)
         case ast.Attribute() if following := enums.following(node):
@@ -123,23 +125,25 @@ def _makes_names(target: ast.expr) -> bool:
     return isinstance(target, ast.Tuple) and any(isinstance(e, ast.Name) for e in target.elts)
 
 
-def _constants(node: ast.Constant, *, wording: bool) -> Iterator[ast.Constant]:
+def _constants(node: ast.Constant) -> Iterator[ast.Constant]:
     match node.value:
         case bool():
             yield ast.Constant(not node.value)
         case int() | float():
             yield ast.Constant(node.value + 1)
             yield ast.Constant(node.value - 1)
-        case str() if not wording:
-            yield ast.Constant("XX" + node.value)
-        case bytes() if not wording:
-            yield ast.Constant(b"XX" + node.value)
+        case str() as text:
+            yield ast.Constant("XX" + (text if len(text) > 2 else ""))
+        case bytes() as data:
+            yield ast.Constant(b"XX" + (data if len(data) > 2 else b""))
 
 
 def _calls(node: ast.Call) -> Iterator[ast.expr]:
     function = node.func
-    for rest in _less(node.keywords, 0):
-        yield ast.Call(function, node.args, rest)
+    for keyword in node.keywords:
+        if keyword.arg not in NOTES:
+            rest = [other for other in node.keywords if other is not keyword]
+            yield ast.Call(function, node.args, rest)
     match function:
         case ast.Name(id=name) if name in Enums.ERRORS:
             other = _error("Conflict" if name == "Invalid" else "Invalid")
@@ -150,13 +154,14 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
             return
         case ast.Name(id=name) if name.startswith("check_") or name == "clip":
             yield node.args[0]
-        case ast.Name(id="isinstance" | "getattr" | "map"):
+        case ast.Name(id=name) if name in _ORDERLESS:
             return
         case ast.Attribute(attr=name) if name in _TRIMMERS:
             yield function.value
     if len(node.args) >= 2 and not any(isinstance(arg, ast.Starred) for arg in node.args[:2]):
         first, second, *others = node.args
-        yield ast.Call(function, [second, first, *others], node.keywords)
+        if ast.dump(first) != ast.dump(second):
+            yield ast.Call(function, [second, first, *others], node.keywords)
 
 
 def _error(name: str) -> ast.expr:

@@ -5,9 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("apsw", "msgspec")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 
 
@@ -31,23 +33,29 @@ def _is(version: str, python: Path) -> bool:
 
 
 def _packages(version: str) -> Path:
-    """A folder with msgspec for this version: the one package that the simulation needs."""
+    """A folder with what the simulation needs, for this version: fetched once, whole or not at all."""
     folder = ROOT / ".venv" / f"python-{version}"
-    if not (folder / "msgspec").exists():
+    if not all((folder / name).exists() for name in PACKAGES):
         lock = (ROOT / "requirements.lock").read_text(encoding="ascii")
-        block = re.search(r"^msgspec==(?:.*\\\n)*.*$", lock, re.MULTILINE)
-        assert block is not None  # it is pinned
-        folder.mkdir(parents=True, exist_ok=True)
-        pinned = folder / "requirements.txt"
-        pinned.write_text(re.sub(r"\n\s+#.*", "", block[0]) + "\n", encoding="ascii")
+        blocks = [
+            found[0]
+            for name in PACKAGES
+            if (found := re.search(rf"^{name}==(?:.*\\\n)*.*$", lock, re.MULTILINE))
+        ]
+        draft = Path(tempfile.mkdtemp(dir=folder.parent))
+        pinned = draft / "requirements.txt"
+        pinned.write_text(re.sub(r"\n\s+#.*", "", "\n".join(blocks)) + "\n", encoding="ascii")
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"),
-                *("--target", str(folder), "--python-version", version, "--only-binary=:all:"),
+                *("--target", str(draft), "--python-version", version, "--only-binary=:all:"),
                 *("--no-deps", "--require-hashes", "-r", str(pinned)),
             ],
             check=True,
         )
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
     return folder
 
 

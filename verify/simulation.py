@@ -70,19 +70,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=100_000)
     options = parser.parse_args()
     minutes = 0.25 if options.short else options.minutes
-    versions, same = guard(5 if options.short else GUARDED)
+    guarded = 5 if options.short else GUARDED
+    versions, same = guard(guarded)
     print(f"determinism: {'same' if same else 'DIFFERENT'} on {versions}", file=sys.stderr)
     total, faults, wrong, seconds = run(options.first, minutes)
     print("## Simulation\n")
     print(
         "The real registry, worker and stores' semantics in one thread on virtual time, under a random"
-        " subset of faults per seed; every invariant is checked after every commit and every answer,"
-        " then everything is healed and every job must end.\n"
+        " subset of faults per seed; what lands is checked at every commit, what is told at every"
+        " answer. Then everything is healed, every job must end, and the store is asked for everything.\n"
     )
     print("| what | figure |\n|---|---|")
     print(
-        f"| seeds | {total['seeds']:,} ({total['transactional']:,} transactional,"
-        f" {total['objects']:,} on single objects), from {options.first:,} on |"
+        f"| seeds | {total['seeds']:,} ({total['memory']:,} on dictionaries, {total['sqlite']:,} on"
+        f" SQLite's own statements, {total['objects']:,} on single objects), from {options.first:,} on |"
     )
     print(f"| of them hard enough to count | {total['valid']:,} |")
     print(f"| virtual time | {total['seconds'] / 3600:.1f} h in {seconds / 60:.1f} min |")
@@ -96,7 +97,7 @@ def main() -> int:
     print(f"| **violations** | **{len(wrong)}** |")
     words = "the same traces" if same else "**DIFFERENT TRACES**"
     print(
-        f"| determinism | {GUARDED} seeds, two hash seeds each, Python {', '.join(versions)}: {words} |"
+        f"| determinism | {guarded} seeds, two hash seeds each, Python {', '.join(versions)}: {words} |"
     )
     for line in wrong:
         print(f"\n{line}")

@@ -16,7 +16,8 @@ from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import Filter, Grant, Request, VersionedStore
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.cas.store import CasStore
-from holdfast.testing.fakes import CountingIds, ManualClock
+from holdfast.testing.fakes import CountingIds
+from verify.ground import EagerClock
 
 P = ParamSpec("P")
 
@@ -40,14 +41,6 @@ def at_each_step(main: Callable[[int], Coroutine[None, None, int]], *, more_than
     assert steps > more_than
     for n in range(1, steps + 1):
         asyncio.run(main(n))
-
-
-class EagerClock(ManualClock):
-    """A clock that moves on when somebody sleeps, so that back-off needs nobody to advance it."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        await asyncio.sleep(0)
 
 
 class Site:

@@ -16,9 +16,7 @@ TRANSITIONS = (
     " partially_succeeded failed cancelled dead_lettered timed_out requeued"
 )
 CONTROLS = "cancel_requested compensated restored"
-FACTS = (
-    "orphan_suspected stale_write_rejected replayed resumed outputs_verified lease_renewed heartbeat"
-)
+FACTS = "orphan_suspected stale_write_rejected replayed resumed outputs_verified lease_renewed heartbeat"
 
 
 def test_the_registrys_events_keep_their_names_and_their_class() -> None:

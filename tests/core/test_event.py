@@ -55,7 +55,17 @@ def test_a_callers_own_event_is_given_back() -> None:
     assert check_external(NOTE) is NOTE
 
 
-TEXTS = "reason cause actor stream op_id correlation_id execution_id trace_id span_id".split()
+TEXTS = (
+    "reason",
+    "cause",
+    "actor",
+    "stream",
+    "op_id",
+    "correlation_id",
+    "execution_id",
+    "trace_id",
+    "span_id",
+)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +108,7 @@ def test_a_callers_event_that_cannot_stand_is_refused_by_what_is_wrong(
     [
         {"event_type": "x" * 128},
         {"job_id": "job-1", "task_id": "task-1"},
-        {name: "ä" * 4096 for name in TEXTS},
+        dict.fromkeys(TEXTS, "ä" * 4096),
         {"attempt": 0, "fencing_token": 0},
         {"attempt": 2**63 - 1, "fencing_token": 2**63 - 1},
         {"attributes": {"x": "y" * (64 * 1024 - 8)}},

@@ -4,15 +4,11 @@ from datetime import timedelta
 
 import pytest
 from lives import (
-    HURRIED,
-    LATER,
     NOW,
-    TRANSIENT,
     after,
     cancel,
     changed,
     claim,
-    complete,
     enqueue,
     heartbeat,
     job_in,

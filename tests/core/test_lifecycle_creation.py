@@ -20,6 +20,7 @@ from lives import (
     job_in,
     refused,
 )
+from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Denied
 from holdfast.core.lifecycle import Change, Expire, decide
@@ -172,3 +173,20 @@ def test_a_claim_does_not_make_a_job_that_is_not_ready() -> None:
 
     assert not isinstance(decision, Change)
     assert "not ready" in decision.error.message
+
+
+def test_a_job_remembers_who_asked_and_what_it_belongs_to() -> None:
+    command = replace(enqueue(), submitted_by="ana", correlation_id="order-7", trace_id="t-1")
+
+    job = changed(None, command, LATER).after
+
+    assert (job.submitted_by, job.correlation_id, job.trace_id) == ("ana", "order-7", "t-1")
+    assert job.created_at == job.updated_at == job.ready_at == LATER
+
+
+def test_a_cancel_that_waited_for_the_executor_ends_the_job_then() -> None:
+    asked = changed(job_in(State.SUBMITTING), cancel()).after
+
+    ended = changed(asked, handoff(DONE), LATER).after
+
+    assert (ended.state, ended.ended_at) == (State.CANCELLED, LATER)

@@ -8,7 +8,6 @@ from lives import (
     NOW,
     PERMANENT,
     TRANSIENT,
-    USER,
     after,
     cancel,
     changed,
@@ -22,14 +21,14 @@ from lives import (
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import ReasonCode, Stage
-from holdfast.core.errors import Conflict, Fenced, Invalid
+from holdfast.core.errors import Fenced, Invalid
 from holdfast.core.job import Failure, Job, Resource
-from holdfast.core.lifecycle import Expire, Restore, Stopped, Success
+from holdfast.core.lifecycle import Expire, Restore, Success
 from holdfast.core.limits import MESSAGE_CHARACTERS_MAX
 from holdfast.core.projection import facts, fold
-from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.retry import OnExhausted, Retry, backoff
 from holdfast.core.spec import Spec
-from holdfast.core.state import ENDED, LEASED, State
+from holdfast.core.state import State
 
 SECOND = timedelta(seconds=1)
 CRASH = Failure(message="killed by signal 9", exit_code=137, crash=True)
@@ -156,37 +155,6 @@ def test_a_long_message_is_shortened() -> None:
     assert job.error.message.endswith("[shortened]")
 
 
-@pytest.mark.parametrize("outcome", [TRANSIENT, PERMANENT, CRASH, Stopped()])
-def test_whatever_an_asked_owner_reports_but_success_ends_cancelled(outcome: Failure) -> None:
-    job = changed(job_in(State.RUNNING), cancel(reason="enough")).after
-
-    ended = changed(job, complete(outcome)).after
-
-    assert (ended.state, ended.reason, ended.lease) == (State.CANCELLED, "enough", None)
-
-
-def test_success_wins_over_a_cancel_request() -> None:
-    job = changed(job_in(State.RUNNING), cancel()).after
-
-    assert changed(job, complete(Success())).after.state is State.SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    ("asked", "said", "words"),
-    [
-        (None, "the pod is going", "the pod is going"),
-        (None, None, "cancelled by worker:w"),
-        ("enough", None, "enough"),
-    ],
-)
-def test_a_stop_says_why(asked: str | None, said: str | None, words: str) -> None:
-    job = job_in(State.RUNNING)
-    if asked:
-        job = changed(job, cancel(reason=asked)).after
-
-    assert changed(job, complete(Stopped(reason=said))).after.reason == words
-
-
 def test_a_release_costs_nothing_and_keeps_its_place() -> None:
     job = replace(job_in(State.RUNNING), failures=1, crashes=2)
 
@@ -210,51 +178,6 @@ def test_a_release_may_wait_and_may_say_that_it_was_never_delivered() -> None:
 @pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=-1)])
 def test_a_release_cannot_wait_for_ever_nor_go_back(delay: timedelta) -> None:
     assert isinstance(refused(job_in(State.RUNNING), release(delay=delay)).error, Invalid)
-
-
-def test_a_release_after_a_cancel_request_ends_cancelled() -> None:
-    job = changed(job_in(State.RUNNING), cancel()).after
-
-    assert changed(job, release()).after.state is State.CANCELLED
-
-
-@pytest.mark.parametrize("state", [*sorted(ENDED), State.VALIDATING])
-def test_a_cancel_comes_too_late_once_the_work_is_done(state: State) -> None:
-    refusal = refused(job_in(state), cancel(hard=True))
-
-    assert isinstance(refusal.error, Conflict)
-    assert refusal.error.version == job_in(state).version
-
-
-def test_a_soft_cancel_asks_once_and_leaves_the_owner_its_lease() -> None:
-    job = job_in(State.RUNNING)
-
-    asked = changed(job, cancel(reason="enough"))
-    again = changed(asked.after, cancel(reason="really"))
-
-    assert [event.event_type for event in asked.events] == ["job_cancel_requested"]
-    assert asked.after.cancel is not None
-    assert (asked.after.cancel.reason, asked.after.cancel.actor) == ("enough", USER)
-    assert (asked.after.lease, asked.after.version) == (job.lease, 4)
-    assert again.after is asked.after
-
-
-@pytest.mark.parametrize("state", sorted(LEASED))
-def test_a_hard_cancel_ends_at_once_and_frees_the_lock(state: State) -> None:
-    ended = changed(job_in(state), cancel(hard=True), resource=Resource("disk", 1, "job-1"))
-
-    assert (ended.after.state, ended.after.lease) == (State.CANCELLED, None)
-    assert ended.after.reason == "cancelled by user:ana"
-    assert ended.resource == Resource("disk", 1, None)
-    assert isinstance(refused(ended.after, complete(Success())).error, Fenced)
-
-
-def test_an_ignored_cancel_takes_effect_when_the_lease_ends() -> None:
-    job = changed(job_in(State.RUNNING), cancel(reason="enough")).after
-
-    ended = changed(job, Expire(), LATER).after
-
-    assert (ended.state, ended.reason, ended.crashes) == (State.CANCELLED, "enough", 1)
 
 
 def test_a_lost_lease_opens_the_next_attempt_in_the_old_place() -> None:
@@ -318,3 +241,111 @@ def test_a_restore_keeps_a_cancel_request_and_leaves_ended_jobs_alone() -> None:
     assert changed(ended, RESTORE).after is ended
     assert waiting.after.fencing_token == 2**40
     assert fold((*made.events, *waiting.events), "job-1").job == facts(waiting.after)
+
+
+def test_a_restore_takes_no_job_from_nobody() -> None:
+    asked = changed(job_in(State.SUBMITTING), cancel()).after
+
+    restored = changed(asked, RESTORE).after
+
+    assert (restored.state, restored.fencing_token) == (State.SUBMITTING, 2**40)
+    assert restored.cancel == asked.cancel
+
+
+def test_the_wait_grows_with_the_failures_of_the_same_kind() -> None:
+    retry = Retry(max_failures=9, max_crashes=9)
+    job = replace(after(enqueue(Spec(retry=retry)), claim()), failures=3, crashes=1)
+
+    failed = changed(job, complete(TRANSIENT))
+    crashed = changed(job, complete(CRASH))
+
+    assert failed.after.ready_at == NOW + backoff(retry, 4, "job-1/1")
+    assert crashed.after.ready_at == NOW + backoff(retry, 2, "job-1/1")
+    assert failed.after.reason == TRANSIENT.message
+    assert failed.events[-1].attributes == {
+        "error": {"message": TRANSIENT.message, "code": "TransientError"},
+        "failures": 4,
+        "crashes": 1,
+        "cause": "retryable_error",
+    }
+
+
+@pytest.mark.parametrize("compensated", [None, True, False])
+def test_the_end_of_a_failure_for_good_counts_and_compensates(compensated: bool | None) -> None:
+    change = changed(running(), complete(PERMANENT, compensated=compensated))
+
+    types = [event.event_type for event in change.events]
+    assert ("job_compensated" in types) == (compensated is True)
+    assert (change.after.dead_letter is not None) == (compensated is False)
+    assert (change.after.failures, change.after.crashes) == (1, 0)
+
+
+def test_a_used_up_budget_is_counted_and_told() -> None:
+    job = running(max_failures=1, on_exhausted=OnExhausted.FAIL)
+    known = replace(TRANSIENT, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
+
+    plain = changed(job, complete(TRANSIENT)).after
+    coded = changed(job, complete(known)).after
+
+    assert (plain.reason, plain.failures) == (TRANSIENT.message, 1)
+    assert coded.reason == f"dependency_unavailable: {TRANSIENT.message}"
+
+
+def test_the_first_thing_heard_may_be_the_end() -> None:
+    change = changed(job_in(State.ASSIGNED), complete(Success()), LATER)
+
+    assert (change.after.started_at, change.after.ended_at) == (LATER, LATER)
+    assert change.events[-1].attributes == {}
+
+
+def test_one_promised_output_is_enough_to_be_checked() -> None:
+    job = after(enqueue(Spec(promised_outputs=1)), claim(), complete(Success()))
+
+    assert job.state is State.VALIDATING
+
+
+def test_a_result_at_its_limit_is_kept_and_one_above_is_named() -> None:
+    done = changed(running(), complete(Success(result="x" * (256 * 1024 - 2)))).after
+
+    refusal = refused(running(), complete(Success(result="x" * (256 * 1024 - 1))))
+
+    assert len(str(done.result)) == 256 * 1024 - 2
+    assert refusal.error.message.startswith("result has 262,145 bytes")
+
+
+def test_a_code_is_kept_short() -> None:
+    def kept(code: str) -> str:
+        error = changed(running(), complete(Failure(message="x", code=code))).after.error
+        assert error is not None
+        return error.code
+
+    assert kept("c" * 128) == "c" * 128
+    assert kept("c" * 129) == "c" * 113 + " … [shortened]"
+
+
+def test_a_lease_lost_before_the_deadline_is_no_missed_deadline() -> None:
+    job = after(enqueue(Spec(ttl=timedelta(hours=1))), claim())
+
+    again = changed(job, Expire(), LATER).after
+
+    assert (again.state, again.crashes, again.reason) == (State.QUEUED, 1, "w lost the lease")
+
+
+def test_a_missed_deadline_costs_the_owner_a_crash() -> None:
+    job = after(enqueue(Spec(ttl=30 * SECOND)), claim())
+
+    ended = changed(job, Expire(), NOW + 30 * SECOND).after
+
+    assert (ended.reason, ended.crashes) == ("timeout: the deadline passed", 1)
+
+
+def test_the_last_lost_lease_is_told_word_for_word() -> None:
+    ended = changed(running(max_crashes=1), Expire(), LATER).after
+
+    assert ended.reason == "timeout: the lease was lost once, last by w"
+
+
+def test_a_long_reason_for_a_release_is_shortened() -> None:
+    back = changed(job_in(State.RUNNING), release(reason="x" * 5000)).after
+
+    assert len(back.reason or "") <= MESSAGE_CHARACTERS_MAX

@@ -27,6 +27,14 @@ def test_no_output_at_all_is_a_failure_with_its_code() -> None:
     assert job.reason == "No promised output was found."
 
 
+@pytest.mark.parametrize(("verified", "missing"), [(8, 0), (5, 3)])
+def test_outputs_that_are_there_are_no_error(verified: int, missing: int) -> None:
+    change = changed(job_in(State.VALIDATING), judge(verified, missing))
+
+    assert change.after.error is None
+    assert change.events[0].attributes == {"verified": verified, "missing": missing}
+
+
 def test_a_partial_success_is_upgraded_when_everything_is_found() -> None:
     job = changed(job_in(State.PARTIAL_SUCCESS), judge(8, 0), LATER).after
 

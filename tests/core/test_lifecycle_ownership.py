@@ -17,16 +17,14 @@ from lives import (
     enqueue,
     heartbeat,
     job_in,
-    publish,
     refused,
     release,
-    said,
 )
 from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
 from holdfast.core.job import Job, Progress, Resource
-from holdfast.core.lifecycle import Change, Expire, Publish, Success
+from holdfast.core.lifecycle import Change, Expire, Success
 from holdfast.core.projection import facts, fold
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -274,40 +272,6 @@ def test_a_refused_owner_is_recorded_once_per_token_and_verb() -> None:
     assert (ended.fencing_token, ended.offset) == (42, None)
 
 
-def test_published_events_are_stamped_with_the_grant() -> None:
-    told = replace(said(1, data=b"hi"), job_id="another", attempt=9, fencing_token=9, actor="x")
-
-    change = changed(job_in(State.ASSIGNED), Publish(token=1, actor=WORKER, events=(told,)), LATER)
-
-    [event] = change.published
-    assert (event.job_id, event.attempt, event.fencing_token) == ("job-1", 1, 1)
-    assert (event.actor, event.received_at, event.data) == (WORKER, LATER, b"hi")
-    assert event.event_id == "job-1/1.1.1"
-    assert [e.event_type for e in change.events] == ["job_started"]
-    assert change.after.published == 1
-
-
-def test_sequences_rise_over_the_whole_attempt_and_start_again_in_the_next() -> None:
-    told = changed(job_in(State.RUNNING), publish(1, 2, 5)).after
-    batch = Publish(token=1, actor=WORKER, events=(said(6, end_sequence=9),))
-
-    again = refused(told, publish(5))
-    wide = changed(told, batch).after
-    fresh = changed(changed(told, release()).after, claim("op-2")).after
-
-    assert "Sequence 5 comes after 5" in again.error.message
-    assert isinstance(again.error, Invalid)
-    assert wide.published == 9
-    assert isinstance(refused(wide, publish(9)).error, Invalid)
-    assert changed(fresh, publish(1, token=2)).after.published == 1
-
-
-def test_publishing_does_not_renew_the_lease() -> None:
-    job = job_in(State.RUNNING)
-
-    assert changed(job, publish(1), NOW + 30 * SECOND).after.lease == job.lease
-
-
 def test_aggregating_starts_first_and_a_repeat_changes_nothing() -> None:
     change = changed(job_in(State.ASSIGNED), aggregate())
 
@@ -351,3 +315,66 @@ def test_the_end_of_time_is_out_of_range_and_no_crash() -> None:
     refusal = refused(job_in(State.QUEUED), claim(op_id="late"), datetime.max.replace(tzinfo=UTC))
 
     assert isinstance(refusal.error, Invalid)
+
+
+def test_a_new_grant_has_not_started() -> None:
+    running = job_in(State.RUNNING)
+
+    again = changed(changed(running, release()).after, claim("op-2"), LATER).after
+
+    assert running.started_at == NOW
+    assert again.started_at is None
+
+
+def test_an_interval_that_makes_no_lease_is_called_by_its_name() -> None:
+    refusal = refused(job_in(State.QUEUED), claim(heartbeat_interval=timedelta(hours=9)))
+
+    assert refusal.error.message.startswith("A heartbeat interval is a third of a lease")
+
+
+@pytest.mark.parametrize(
+    ("spec", "executor", "words"),
+    [
+        (Spec(executor="k8s"), None, "Job is bound to executor k8s"),
+        (Spec(), "k8s", "Job is not bound to executor k8s"),
+    ],
+)
+def test_a_claim_for_the_wrong_executor_says_which_is_right(
+    spec: Spec, executor: str | None, words: str
+) -> None:
+    refusal = refused(after(enqueue(spec)), claim(executor=executor))
+
+    assert refusal.error.message.startswith(words)
+
+
+def test_what_stands_in_the_way_of_a_claim_is_a_conflict() -> None:
+    early = refused(after(enqueue(Spec(delay=SECOND))), claim())
+    late = refused(after(enqueue(Spec(ttl=SECOND))), claim(), NOW + SECOND)
+    locked = refused(job_in(State.QUEUED), claim(), resource=Resource("disk", 8, "job-0"))
+
+    assert {type(refusal.error) for refusal in (early, late, locked)} == {Conflict}
+
+
+def test_a_lock_that_names_the_job_itself_does_not_shut_it_out() -> None:
+    job = after(enqueue(Spec(lock="disk")))
+
+    granted = changed(job, claim(), resource=Resource("disk", 8, "job-1"))
+
+    assert granted.resource == Resource("disk", 9, "job-1")
+
+
+def test_a_claim_that_makes_its_job_takes_the_lock_too() -> None:
+    made = enqueue(Spec(lock="disk"), actor=WORKER)
+
+    granted = changed(None, claim(create=made), resource=Resource("disk", 8, None))
+
+    assert granted.resource == Resource("disk", 9, "job-1")
+
+
+def test_an_owner_refused_by_its_deadline_is_no_stale_owner() -> None:
+    job = after(enqueue(Spec(ttl=60 * SECOND)), claim())
+
+    refusal = refused(job, heartbeat(), NOW + 60 * SECOND)
+
+    assert isinstance(refusal.error, Fenced)
+    assert refusal.facts == ()

@@ -127,9 +127,9 @@ def test_a_delay_is_from_none_to_a_year(value: timedelta) -> None:
 
 @pytest.mark.parametrize("value", [-TICK, DELAY_MAX + TICK])
 def test_a_delay_outside_its_limits_is_named(value: timedelta) -> None:
-    with pytest.raises(Invalid, match="^A delay is from"):
+    with pytest.raises(Invalid, match=r"^A delay is from"):
         check_delay(value)
-    with pytest.raises(Invalid, match="^The pause is from"):
+    with pytest.raises(Invalid, match=r"^The pause is from"):
         check_delay(value, "The pause")
 
 
@@ -158,7 +158,7 @@ def test_an_actor_without_kind_or_name_is_invalid(actor: str) -> None:
 
 @pytest.mark.parametrize("actor", ["user:" + "x" * 124, "user:\udcff"])
 def test_an_actor_is_short_and_text(actor: str) -> None:
-    with pytest.raises(Invalid, match="^actor "):
+    with pytest.raises(Invalid, match=r"^actor "):
         check_actor(actor)
 
 

@@ -17,13 +17,13 @@ from lives import (
     judge,
     said,
 )
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Command, Success
-from holdfast.core.projection import Folded, differences, facts, fold
+from holdfast.core.projection import Folded, Projection, differences, facts, fold
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -47,8 +47,9 @@ UPGRADED = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3), judge
 def test_no_events_fold_to_nothing() -> None:
     projection = fold([], "job-1")
 
-    assert projection.job == Folded()
+    assert projection == Projection(job=Folded())
     assert (projection.late, projection.gaps, projection.duplicates) == ((), (), 0)
+    assert not any(asdict(projection.job).values())
 
 
 def test_a_whole_log_folds_to_the_job_and_has_nothing_to_report() -> None:

@@ -150,7 +150,7 @@ def _endless() -> object:
 
 @pytest.mark.parametrize("value", [object(), "\udcff", _endless(), {1.5: object()}, "x" * 200])
 def test_a_value_that_json_cannot_say_is_invalid(value: object) -> None:
-    with pytest.raises(Invalid, match="^result "):
+    with pytest.raises(Invalid, match=r"^result "):
         check_value(value, "result", 100)
 
 

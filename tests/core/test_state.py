@@ -81,7 +81,7 @@ def test_states_keep_their_names_and_their_ranks() -> None:
 
 def test_a_lease_is_held_in_three_states_and_six_are_an_end() -> None:
     assert set(LEASE.split()) == LEASED
-    assert ENDED == {state for state in State if RANK[state] >= 7}
+    assert {state for state in State if RANK[state] >= 7} == ENDED
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from lives import (
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import TRANSITION_TYPES, EventClass
-from holdfast.core.errors import Conflict, Denied, Fenced, HoldfastError
+from holdfast.core.errors import Conflict, Denied, Fenced, HoldfastError, NotFound
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Expire, Refusal, Stopped, Success, decide
 from holdfast.core.retry import OnExhausted, Retry
@@ -104,6 +104,7 @@ def test_a_change_follows_the_arrows_and_a_refusal_changes_nothing(state: State,
     else:
         assert decision.job is job
         assert (decision.error.job_id, decision.error.version) == (job.job_id, job.version)
+        assert len(decision.facts) == isinstance(decision.error, Fenced)
 
 
 def _assert_lawful(job: Job, change: Change) -> None:
@@ -146,6 +147,7 @@ def test_no_command_but_enqueue_makes_a_job(name: str) -> None:
     assert isinstance(decision, Refusal)
     assert decision.job is None
     assert decision.error.version is None
+    assert isinstance(decision.error, NotFound)
 
 
 TIMED_OUT = Spec(promised_outputs=0, retry=Retry(max_failures=1, on_exhausted=OnExhausted.TIMEOUT))

@@ -17,7 +17,9 @@ from holdfast.core.spec import Spec
 
 
 def _values() -> list[type[Struct]]:
-    names = [found.name for found in pkgutil.walk_packages(holdfast.core.__path__, "holdfast.core.")]
+    names = [
+        found.name for found in pkgutil.walk_packages(holdfast.core.__path__, "holdfast.core.")
+    ]
     return sorted(
         (
             kind
@@ -31,7 +33,7 @@ def _values() -> list[type[Struct]]:
 
 VALUES = _values()
 STORED = (Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command)
-BY_PLACE = "Progress Resource Transition Change Refusal Claimed Difference".split()
+BY_PLACE = ["Progress", "Resource", "Transition", "Change", "Refusal", "Claimed", "Difference"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VALUES if kind is not Folded])

@@ -3,11 +3,21 @@
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
+import pytest
 from documents_process import crash, crash_at_each
+from msgspec.structs import replace
 
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
 from holdfast.failpoint import arm, failpoint
+from holdfast.stores.cas.dispatch import Parcel
+from holdfast.stores.cas.documents import Document, Held
+from holdfast.stores.cas.recording import Recording
+from holdfast.stores.cas.revision import Kept, Played, Proposal, Step, play, revise
 from verify.kills import failpoints
 from verify.kills_harness import ROOT, Nursery
 from verify.kills_runs import rehearse
@@ -41,6 +51,42 @@ def test_a_document_store_that_dies_at_any_failpoint_loses_nothing_acknowledged(
     deaths = asyncio.run(crash_at_each(short=True))
 
     assert deaths.keys() == {name for name in failpoints() if name.startswith("cas.")}
+
+
+async def no_facts(self: Recording, home: str, events: Sequence[Event], parcel: Parcel) -> int:
+    return len(events)
+
+
+def no_output(
+    record: Job | None, steps: Sequence[Step], now: datetime, locks: dict[str, Resource]
+) -> Played:
+    played = play(record, steps, now, locks)
+    return replace(played, events=tuple(e for e in played.events if e.sequence is None))
+
+
+def no_debts(
+    held: Held, proposal: Proposal, kept: Kept, *, parcel: str, nonce: str, order: int
+) -> Document:
+    paid = replace(proposal, owed=())
+    return revise(held, paid, kept, parcel=parcel, nonce=nonce, order=order)
+
+
+@pytest.mark.parametrize(
+    ("place", "broken", "words"),
+    [
+        ("holdfast.stores.cas.recording.Recording._append", no_facts, "was recorded on"),
+        ("holdfast.stores.cas.writing.play", no_output, "was published"),
+        ("holdfast.stores.cas.writing.revise", no_debts, "is a replay of"),
+    ],
+    ids=["facts", "output", "what one job owes to another"],
+)
+def test_a_document_store_that_forgets_what_it_has_acknowledged_is_found_out(
+    place: str, broken: Callable[..., object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, broken)
+
+    with pytest.raises(AssertionError, match=words):
+        asyncio.run(crash_at_each(short=True))
 
 
 def test_a_failpoint_tells_its_name_to_whoever_has_armed_it_and_else_to_nobody() -> None:

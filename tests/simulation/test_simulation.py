@@ -73,6 +73,17 @@ def test_the_same_seed_is_the_same_run_under_every_hash_seed_and_python() -> Non
             assert hashes(python, seeds=12, hash_seed=hash_seed) == here, python
 
 
+def told(seed: int, store: str) -> list[str]:
+    """Everything that callers were told, and when; how a transaction is laid out is its own affair."""
+    lines = simulate(plan_of(seed, store)).lines
+    return [line for line in lines if " commit " not in line]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sql_and_dictionaries_tell_every_caller_the_same(seed: int) -> None:
+    assert told(seed, "sqlite") == told(seed, "memory")
+
+
 def test_another_seed_is_another_run() -> None:
     assert len({simulate(plan_of(seed)).trace for seed in range(6)}) == 6
 

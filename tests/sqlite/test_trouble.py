@@ -84,10 +84,10 @@ def test_a_damaged_page_is_reported_and_nothing_is_written(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("UPDATE job SET detail = x'00'", "record of job first"),
+        ("UPDATE job SET detail = '{'", "record of job first"),
         ("UPDATE job SET spec = '{'", "record of job first"),
-        ("UPDATE job_event_log SET event_class = 'nonsense'", "Event 1 of the log"),
-        ("UPDATE job_event_log SET body = '{'", "Event 1 of the log"),
+        ("UPDATE event SET event_class = 'nonsense'", "Event 1 of the log"),
+        ("UPDATE event SET body = '{'", "Event 1 of the log"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, words: str) -> None:

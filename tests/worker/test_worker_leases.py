@@ -182,3 +182,16 @@ def test_a_child_is_under_the_warden_before_its_worker_knows_its_number() -> Non
     groups.close()  # as when the worker dies
 
     assert child.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_a_child_born_beside_a_dead_warden_lives() -> None:
+    groups = Groups(SystemClock())
+    birth = groups.birth(60)
+    os.kill(groups._process.pid, signal.SIGKILL)
+    groups._process.wait()
+
+    child = subprocess.Popen(["true"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
+
+    assert child.wait(timeout=10) == 0
+    birth.close()
+    groups.close()

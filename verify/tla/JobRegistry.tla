@@ -85,6 +85,11 @@ Commit(d, told) ==
             /\ answers' = answers \cup told
             /\ UNCHANGED gap
 
+(* An answer that leaves before its commit is safe, and a power cut in between. *)
+Settle(d, op) ==
+    \/ Commit(d, {Ok(op, d)})
+    \/ On("ackFirst") /\ Tell(Ok(op, d))
+
 ------------------------------------------------------------------------------
 (* Claims. They are numbered as they are granted. *)
 
@@ -102,13 +107,13 @@ ClaimedIn(op) == {j \in Jobs : \E n \in Offsets(op, j) : log[j][n].type = "job_c
 ClaimArrives(op, j) ==
     /\ ClaimedIn(op) = {} \/ On("claimNotDeduped")
     /\ ~On("lookThenClaim") /\ ~On("checkThenClaim")
-    /\ \E d \in Claim(Draft(j, record[j], lock, op, 0), op) : Commit(d, {Ok(op, d)})
+    /\ \E d \in Claim(Draft(j, record[j], lock, op, 0), op) : Settle(d, op)
     /\ UNCHANGED <<resource, readings>>
 
 (* The grant again, while it is held; nothing, when it is gone. *)
 ClaimArrivesAgain(op, j) ==
-    /\ record[j].lease /= "none"
-    /\ record[j].claim = op
+    /\ j \in ClaimedIn(op)
+    /\ record[j].lease /= "none" /\ record[j].claim = op
     /\ LET first == CHOOSE n \in Offsets(op, j) : log[j][n].type = "job_claimed"
        IN Tell(Answer("ok", op, j, log[j][first], "assigned"))
     /\ UNCHANGED <<resource, readings>>
@@ -122,7 +127,7 @@ EndArrives(grant, try) ==
         job == record[grant.job]
         draft == Draft(grant.job, job, lock, op, grant.token)
     IN /\ IF Holds(job, grant.token) \/ (On("noFence") /\ job.lease /= "none")
-          THEN \E outcome \in Outcomes : \E d \in End(draft, outcome) : Commit(d, {Ok(op, d)})
+          THEN \E outcome \in Outcomes : \E d \in End(draft, outcome) : Settle(d, op)
           ELSE Tell(Settled("refused", op, grant.job))
        /\ UNCHANGED <<resource, readings>>
 
@@ -148,7 +153,7 @@ CancelArrives(j, how, try) ==
         drafts == Cancel(Draft(j, record[j], lock, op, 0), how = "hard")
     IN /\ IF drafts = {} THEN Tell(Settled("refused", op, j))
           ELSE \E d \in drafts : IF d.events = <<>> THEN Tell(Settled("same", op, j))
-                                 ELSE Commit(d, {Ok(op, d)})
+                                 ELSE Settle(d, op)
        /\ UNCHANGED <<resource, readings>>
 
 Lapse(j) ==

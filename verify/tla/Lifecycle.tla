@@ -20,6 +20,7 @@ ASSUME Broken \subseteq {
     "freshOpOnRetry",     \* a client that repeats a request makes a new op_id
     "blindBeat",          \* a heartbeat does not compare the token
     "twoStep",            \* the record is written first, its events afterwards
+    "ackFirst",           \* the answer leaves before the commit is safe
     "tokenReset",         \* every grant counts its token from 1
     "noResourceFence",    \* the resource does not compare tokens
     "claimNotDeduped",    \* a repeated claim is decided like a new one
@@ -29,6 +30,7 @@ ASSUME Broken \subseteq {
     "noHistoryLook",      \* a refused repeat is refused, though it was applied
     "cancelOverEnd",      \* a hard cancel changes a job that has ended
     "cancelForgotten",    \* an expiry does not look for a requested cancel
+    "budgetForgotten",    \* a lapsed lease costs nothing, however often
     "lockIgnored",        \* a claim does not look who holds the lock
     "lockTokenPerJob"     \* tokens under the lock are those of the job alone
     }
@@ -155,7 +157,7 @@ DeadlineEnds ==
 CloseExpired(d) ==
     LET own == [Cost(d, 0, 1) EXCEPT !.op = Op("expire", d.record.version)]
     IN IF own.record.cancel /\ ~On("cancelForgotten") THEN {Move(own, "cancelled")}
-       ELSE IF own.record.crashes >= MaxCrashes THEN {Move(own, end) : end \in Policies}
+       ELSE IF own.record.crashes >= MaxCrashes /\ ~On("budgetForgotten") THEN {Move(own, end) : end \in Policies}
        ELSE {Move(own, "queued")} \cup {Move(own, end) : end \in DeadlineEnds}
 
 PassDeadline(d) ==

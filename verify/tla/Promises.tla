@@ -148,12 +148,16 @@ NeverEndsByItsBudget == \A j \in Jobs : ~(record[j].crashes = MaxCrashes)
 NeverCancelledByAnExpiry ==
     \A j \in Jobs : ~(record[j].state = "cancelled" /\ By(j, "expire") /\ By(j, "cancel"))
 
+NeverServesBothJobsInTurn ==
+    ~(Len(granted) = 3 /\ resource.last = 3 /\ \A j \in Jobs : record[j].state = "succeeded")
+
 ------------------------------------------------------------------------------
 (* Every arrow that was taken, printed once by each thread of TLC *)
 
 ASSUME TLCSet(1, {})
 
-Latest(j) == {<<log[j][n].from, log[j][n].to>> : n \in {k \in Events(j) : k > Len(log[j]) - 2}}
+Latest(j) == {<<log[j][n].from, log[j][n].to>> : n \in 
+    {k \in Events(j) : k > Len(log[j]) - 2 /\ log[j][k].to /= ""}}
 
 ShowArrows ==
     LET taken == UNION {Latest(j) : j \in Jobs}

@@ -5,15 +5,17 @@ from collections import Counter, deque
 from copy import copy
 from functools import partial
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.job import Job
+from holdfast.core.job import DeadLetter, Failure, Job
 from holdfast.core.lifecycle import Change, Command, Expire, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
-from holdfast.core.state import LEASED
+from holdfast.core.projection import fold
+from holdfast.core.state import ENDED, LEASED
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 
@@ -179,19 +181,35 @@ def _is_of(event: Event, command: Command, op_id: str) -> bool:
 
 
 def as_of(job: Job, history: list[Event], op_id: str) -> Job:
-    """The job as it stood right after this op, as far as an answer shows it."""
+    """The job as it stood right after this op, as far as its log knows: without a lease that has
+    changed hands since."""
     last = max(n for n, event in enumerate(history) if event.op_id == op_id)
-    moves = [event for event in history[: last + 1] if event.to_state is not None]
-    state, token = moves[-1].to_state, history[last].fencing_token or 0
+    past = fold(history[: last + 1], job.job_id).job
+    assert past.state is not None  # a job's first event gives it one
+    held = past.state in LEASED and past.fencing_token == job.fencing_token
     return replace(
         job,
-        state=state,
-        version=history[last].offset,
-        transition_no=moves[-1].transition_no,
-        attempt=history[last].attempt,
-        fencing_token=token,
-        lease=job.lease if state in LEASED and token == job.fencing_token else None,
+        **{name: getattr(past, name) for name in _TOLD},
+        error=convert(past.error, Failure | None),
+        dead_letter=convert(past.dead_letter, DeadLetter | None),
+        lease=job.lease if held else None,
+        cancel=job.cancel if past.cancel_requested else None,
+        ended_at=history[last].occurred_at if past.state in ENDED else None,
     )
+
+
+_TOLD = (
+    "state",
+    "version",
+    "transition_no",
+    "attempt",
+    "failures",
+    "crashes",
+    "fencing_token",
+    "reason",
+    "result",
+    "missing_outputs",
+)
 
 
 def _broken(error: Exception) -> HoldfastError:

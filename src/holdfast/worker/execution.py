@@ -43,13 +43,10 @@ class Commands:
         self._passed = passed
 
     def open(self) -> Groups:
-        self._groups = Groups(self._clock)
-        return self._groups
+        return Groups(self._clock)
 
     def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> "Execution":
-        return Execution(
-            hold, output, keeper, self._groups, self._clock, own=self._own, passed=self._passed
-        )
+        return Execution(hold, output, keeper, self._clock, own=self._own, passed=self._passed)
 
 
 class Execution:
@@ -60,7 +57,6 @@ class Execution:
         hold: Hold,
         output: Output,
         keeper: Keeper,
-        groups: Groups,
         clock: Clock,
         *,
         own: Mapping[str, str],
@@ -69,7 +65,8 @@ class Execution:
         self._hold = hold
         self._output = output
         self._keeper = keeper
-        self._groups = groups
+        assert isinstance(keeper.guard, Groups)  # as opened by Commands
+        self._groups = keeper.guard
         self._clock = clock
         self._own = own
         self._passed = passed

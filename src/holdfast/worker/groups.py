@@ -81,8 +81,14 @@ class Birth:
         self._ends = os.pipe()
 
     def tell(self) -> None:
-        """Run by the child. It writes, and does nothing else that could wait for another thread."""
-        os.write(self._warden, b"hold %d %.3f\n" % (os.getpid(), self._seconds))
+        """Run by the child. It writes, and does nothing else that could wait for another thread.
+
+        A warden that has just died is no reason to die: the worker renews it when it governs.
+        """
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        with suppress(BrokenPipeError):
+            os.write(self._warden, b"hold %d %.3f\n" % (os.getpid(), self._seconds))
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.write(self._ends[1], b"%d" % os.getpid())
 
     def miscarried(self) -> int | None:

@@ -34,7 +34,7 @@ class Keeper:
     def __init__(self, registry: Registry, clock: Clock, guard: Guard) -> None:
         self._registry = registry
         self._clock = clock
-        self._guard = guard
+        self.guard = guard
         self.holds: dict[str, Hold] = {}
 
     def add(self, hold: Hold) -> None:
@@ -48,12 +48,12 @@ class Keeper:
         """The group is gone: its number may be somebody else's from now on."""
         if hold.group is not None:
             group, hold.group = hold.group, None
-            self._guard.drop(group)
+            self.guard.drop(group)
 
     def govern(self, hold: Hold, group: int) -> None:
         """Put the job's process group under the warden, for as long as the lease is known to last."""
         hold.group = group
-        self._guard.hold(group, hold.deadline - self._clock.monotonic())
+        self.guard.hold(group, hold.deadline - self._clock.monotonic())
 
     async def keep(self, hold: Hold) -> None:
         """Renew this lease until it is lost. Cancel me when the job is done."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -91,7 +92,7 @@ class Worker:
         self._executor = executor
         self._leaving = asyncio.Event()
         self._freed = asyncio.Event()
-        self._running: dict[asyncio.Task[None], Hold] = {}
+        self._running: dict[asyncio.Task[None], None] = {}
 
     def leave(self) -> None:
         """Take no more jobs; give the running ones a little time, then give them back."""
@@ -161,7 +162,7 @@ class Worker:
 
     def _launch(self, hold: Hold) -> None:
         task = asyncio.create_task(self._work(hold))
-        self._running[task] = hold
+        self._running[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -173,8 +174,8 @@ class Worker:
     async def _more(self) -> bool:
         """Whether the queues hold anything that this worker can run, now or later."""
         settings = self._settings
-        for queue in settings.queues:
-            which = Filter(queue=queue, states=(State.QUEUED, *sorted(LEASED)))
+        for queue, kind in product(settings.queues, self._executor.kinds):
+            which = Filter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
             cursor: str | None = None
             while True:
                 page = await self._registry.list_jobs(which, after=cursor)
@@ -187,8 +188,9 @@ class Worker:
 
     def _suits(self, job: Job) -> bool:
         here = self._settings.region
-        known = job.spec.kind in self._executor.kinds and job.spec.executor is None
-        return known and (not job.spec.region or not here or job.spec.region == here)
+        return job.spec.executor is None and (
+            not job.spec.region or not here or job.spec.region == here
+        )
 
     async def _work(self, hold: Hold) -> None:
         self._report.started(hold.grant)
@@ -205,18 +207,19 @@ class Worker:
         output = Output(self._registry, self._clock, hold)
         publishing = asyncio.create_task(output.publish())
         execution = self._executor.attempt(hold, output, self._keeper)
+        job: Job | None = None
         try:
             outcome = await execution.run()
             output.close()
             await publishing
             failpoint("worker.output_stored")
-            if hold.lost:
-                return None
-            return await self._end(hold, outcome, stopped=execution.stopped)
+            if not hold.lost:
+                job = await self._end(hold, outcome, stopped=execution.stopped)
+            return job
         finally:
             await stop(keeping, publishing)
             self._keeper.remove(hold)
-            if hold.lost:
+            if hold.lost and job is None:
                 self._report.lost(hold.grant, hold.lost)
 
     async def _end(self, hold: Hold, outcome: Outcome, *, stopped: bool) -> Job | None:

@@ -59,7 +59,7 @@ class CasStore:
         self._logs = Logs(shelf)
         self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints, self._logs)
         self._recording = Recording(shelf, self._writer, self._dispatch)
-        self._dispatch.tell = self.record
+        self._dispatch.tell = self._pay
         self._listing = Listing(shelf)
         self._pruning = Pruning(
             shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, ids
@@ -92,6 +92,13 @@ class CasStore:
             for fact in decision.facts
             if fact.job_id != decision.after.job_id
         ]
+        if facts:
+            await self.record(facts)
+
+    async def _pay(self, owed: Sequence[Event]) -> None:
+        """Tell facts about other jobs that are still there. One that was pruned stays forgotten."""
+        known = await self._shelf.load_many(fact.job_id or "" for fact in owed)
+        facts = [fact for fact, held in zip(owed, known, strict=True) if held.record is not None]
         if facts:
             await self.record(facts)
 
@@ -198,9 +205,12 @@ class CasStore:
         return (await self._locks.look(key)).resource
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
-        return await self._pruning.prune(
-            ended_before=ended_before, output_before=output_before, limit=limit
-        )
+        try:
+            return await self._pruning.prune(
+                ended_before=ended_before, output_before=output_before, limit=limit
+            )
+        except Unavailable as error:
+            raise _maybe_applied(error) from error  # some jobs may be gone by then
 
     async def now(self) -> datetime:
         return self._clock.now()

@@ -10,8 +10,8 @@ import apsw
 
 from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.connection import read_meta, write_meta
-from holdfast.stores.sqlite.rows import moment_of, stamp
 from holdfast.stores.sqlite.statements import statement
+from holdfast.stores.sqlite.values import moment_of, stamp
 from holdfast.system import SystemClock, asleep_seconds, boot_id, boot_seconds
 
 _SLEEP_NOTICED_SECONDS = 1.0

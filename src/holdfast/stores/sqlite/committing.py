@@ -17,17 +17,10 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.sqlite.connection import read_meta
-from holdfast.stores.sqlite.rows import (
-    batch_row,
-    event_row,
-    fact_row,
-    insert_row,
-    job_of,
-    stamp,
-    touch_row,
-    update_row,
-)
+from holdfast.stores.sqlite.event_rows import batch_row, event_row, fact_row
+from holdfast.stores.sqlite.job_rows import insert_row, job_of, touch_row, update_row
 from holdfast.stores.sqlite.statements import Row, Value, statement
+from holdfast.stores.sqlite.values import stamp
 
 
 class Commit:

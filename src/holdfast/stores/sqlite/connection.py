@@ -88,6 +88,8 @@ def translated(path: Path, applied: Literal["no", "unknown"] = "no") -> Iterator
         yield
     except apsw.Error as error:
         raise _translate(error, path, applied) from error
+    except UnicodeDecodeError as error:  # only what is stored is ever decoded here
+        raise Corrupt(f"{path} holds text that is none: {error}") from error
 
 
 def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"]) -> HoldfastError:

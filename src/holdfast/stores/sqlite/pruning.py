@@ -9,8 +9,8 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Pruned
 from holdfast.stores.sqlite.committing import json_list, next_numbers
 from holdfast.stores.sqlite.connection import read_meta, write_meta
-from holdfast.stores.sqlite.rows import stamp
 from holdfast.stores.sqlite.statements import statement
+from holdfast.stores.sqlite.values import stamp
 
 
 def prune(

@@ -12,7 +12,8 @@ from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.filters import position
 from holdfast.stores.sqlite.committing import json_list
-from holdfast.stores.sqlite.rows import EventRow, events_of, job_of
+from holdfast.stores.sqlite.event_rows import EventRow, events_of
+from holdfast.stores.sqlite.job_rows import job_of
 from holdfast.stores.sqlite.statements import Value, statement
 
 SLICE_BYTES = 4 * 1024 * 1024

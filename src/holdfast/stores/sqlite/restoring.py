@@ -1,11 +1,14 @@
 """Restoring: a backup becomes a store that no owner from after the backup can write to."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import apsw
 
-from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.errors import Conflict, Invalid, Unavailable
 from holdfast.core.lifecycle import Change, Restore, decide
 from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.core.state import ENDED, State
@@ -18,36 +21,46 @@ from holdfast.stores.sqlite.store import SqliteStore
 _PAGE = 500
 
 
-async def open_copy(source: Path, target: Path, ids: Ids) -> tuple[int, int]:
-    """Copy the backup to `target` and make it safe; answers all jobs, and those taken from owners."""
-    _copy(source, target)
-    store = await SqliteStore.open(target, ids=ids)
+async def open_copy(source: Path, draft: Path, ids: Ids) -> tuple[int, int]:
+    """Copy the backup to `draft` and make it safe; answers all jobs, and those taken from owners."""
+    _copy(source, draft)
+    store = await SqliteStore.open(draft, ids=ids)
     try:
         counts = await store.counts()
         taken = await _shut_out(store, ids.new())
     finally:
         await store.close()
-    _make_whole(target)
+    _make_whole(draft)
     return sum(counts.values()), taken
 
 
-def _copy(source: Path, target: Path) -> None:
-    with translated(source):
+def _copy(source: Path, draft: Path) -> None:
+    with _at_once(source):
         backup = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             if not backup.pragma("user_version"):
                 raise Invalid(f"{source} is not a backup of a store: it has no jobs in it at all.")
-            backup.execute("VACUUM INTO ?", (str(target),)).fetchall()
+            backup.execute("VACUUM INTO ?", (str(draft),)).fetchall()
+        except (apsw.FullError, apsw.CantOpenError, apsw.IOError) as error:
+            words = f"{source} could not be copied to {draft.parent}: {error}. Nothing was changed."
+            raise Unavailable(words) from error
         finally:
             backup.close()
     failpoint("restore.copied")
-    with translated(target):
-        connection = connect(target)
+    with translated(draft):
+        connection = connect(draft)
         try:
-            migrate(connection, target)
+            _migrate(connection, source, draft)
             _raise_tokens(connection)
         finally:
             connection.close()
+
+
+def _migrate(connection: apsw.Connection, source: Path, draft: Path) -> None:
+    try:
+        migrate(connection, draft)
+    except Invalid as error:  # it is the backup that is not what it should be
+        raise Invalid(error.message.replace(str(draft), str(source))) from error
 
 
 def _raise_tokens(connection: apsw.Connection) -> None:
@@ -65,29 +78,73 @@ def _raise_tokens(connection: apsw.Connection) -> None:
 
 def _make_whole(path: Path) -> None:
     """Bring the log into the file, or raise: closing alone passes over a checkpoint that failed."""
-    with translated(path):
-        connection = apsw.Connection(str(path))
+    with _at_once(path):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            connection.pragma("journal_mode", "DELETE")
+            _into_one_file(connection)
         finally:
             connection.close()
 
 
-def close_off(target: Path) -> None:
-    """Make sure that nobody uses the store which is about to be replaced, and that its file is whole
-    by itself. `Conflict` when somebody does: they would go on writing to a file without a name."""
-    in_use = f"{target} is in use: stop every worker and command that uses it first."
-    with translated(target):
-        connection = apsw.Connection(str(target))
+@contextmanager
+def closed_off(target: Path) -> Iterator[None]:
+    """Hold the store that is about to be replaced, whole in its one file, so that nobody can open it.
+
+    `Conflict` when somebody uses it: they would go on writing to a file without a name. A damaged store
+    is not held, since nobody can open it.
+    """
+    connection = _held(target)
+    try:
+        yield
+    finally:
+        if connection:
+            connection.close()
+
+
+def _held(target: Path) -> apsw.Connection | None:
+    with _at_once(target):
+        before = _place(target)
+        connection = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            if connection.pragma("journal_mode", "DELETE") == "wal":
-                raise Conflict(in_use)
-        except (apsw.BusyError, apsw.LockedError) as error:
-            raise Conflict(in_use) from error
+            if connection.readonly("main"):
+                raise apsw.ReadOnlyError("attempt to write a readonly database")
+            _into_one_file(connection)
+            connection.execute("BEGIN EXCLUSIVE").fetchall()
+            if _place(target) != before:
+                raise apsw.BusyError("somebody else has replaced it")
         except (apsw.NotADBError, apsw.CorruptError):
-            return  # a damaged store is what one restores over
-        finally:
             connection.close()
+            return None  # a damaged store is what one restores over
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _into_one_file(connection: apsw.Connection) -> None:
+    if connection.pragma("journal_mode", "DELETE") != "delete":
+        raise apsw.BusyError("somebody else has its log open")
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file the path leads to."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def _at_once(path: Path) -> Iterator[None]:
+    """Like `translated`, for connections that do not wait for a file to be free."""
+    with translated(path):
+        try:
+            yield
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Conflict(
+                f"{path} is in use: stop every worker and command that uses it first."
+            ) from error
 
 
 async def _shut_out(store: SqliteStore, op_id: str) -> int:

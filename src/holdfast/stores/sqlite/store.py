@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -23,6 +23,7 @@ from holdfast.stores.sqlite.connection import connect, migrate, read_meta, trans
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
+from holdfast.stores.sqlite.values import DAMAGED
 from holdfast.stores.sqlite.wakeup import Wakeup
 from holdfast.system import SystemClock
 
@@ -128,8 +129,11 @@ class SqliteStore:
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         def run() -> T:
-            with translated(self._path):
-                return work(self._read_connection)
+            try:
+                with translated(self._path):
+                    return work(self._read_connection)
+            except DAMAGED as error:
+                raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
 
         return await self._reader.call(run)
 

@@ -6,7 +6,7 @@ import sys
 import msgspec
 
 from holdfast.testing.simulation.bugs import BUGS
-from holdfast.testing.simulation.plan import Plan, plan_of
+from holdfast.testing.simulation.plan import STORES, Plan, plan_of
 from holdfast.testing.simulation.run import Result, simulate
 from holdfast.testing.simulation.shrink import shrink
 
@@ -32,7 +32,7 @@ def main() -> int:
                 text = msgspec.json.encode(small).decode()
                 _say(f"shrunk: {_command(small, options.bug)} --trace --plan '{text}'")
     if not options.hash:
-        _say(f"{options.seeds} seeds: {failed} failed, {valid} were hard enough to count")
+        _say(f"{options.seeds} seeds: {failed} failed, {valid} hard enough to count")
     return 1 if failed else 0
 
 
@@ -43,7 +43,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from the first on")
-    parser.add_argument("--store", choices=("transactional", "objects"))
+    parser.add_argument("--store", choices=STORES)
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--plan", help="a shrunk plan, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")

@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+TURNS_MAX = 2_000_000
+"""A hundred times what a run takes."""
+
 
 class Node:
     """A machine: what it runs can be frozen or die, and its clock can be wrong.
@@ -156,6 +159,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
         try:
             while not done():
+                if self.turns > TURNS_MAX:
+                    self.broken.append("it goes on and on without any time passing")
                 while self._timers and self._timers[0][0] <= self._time:
                     self._ready.append(heapq.heappop(self._timers)[2])
                 if self._ready:

@@ -16,6 +16,9 @@ from holdfast.registry import line, replay
 from holdfast.registry.line import Line
 from holdfast.stores.batch import Batch
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import committing
+from holdfast.stores.sqlite.event_rows import event_row
+from holdfast.stores.sqlite.statements import statement
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.planting import Swaps, bug
 from holdfast.testing.simulation.stores import Connection, Server
@@ -24,7 +27,12 @@ from holdfast.worker.output import Output
 from holdfast.worker.worker import Worker
 
 
-@bug(trap=1, store="transactional")
+def _jobs(connection: Connection) -> dict[str, Job]:
+    assert isinstance(connection._server, Server)  # the one that keeps dictionaries
+    return connection._server._jobs
+
+
+@bug(trap=1, store="sqlite")
 def node_clock_decides() -> Swaps:
     """A lease is counted on the caller's clock."""
     real = Connection.transact
@@ -57,13 +65,13 @@ def repeat_refused() -> Swaps:
     return ((Line, "answer", answer),)
 
 
-@bug(trap=11, store="transactional")
+@bug(trap=11, store="memory")
 def claim_not_deduped() -> Swaps:
     """A repeated claim takes more jobs."""
     return ((MemoryStore, "_claimed_under", lambda self, op_id: []),)
 
 
-@bug(trap=15, store="transactional")
+@bug(trap=15, store="sqlite")
 def doubt_called_no() -> Swaps:
     """A lost answer is told as a refusal."""
     real = Connection.transact
@@ -77,7 +85,7 @@ def doubt_called_no() -> Swaps:
     return ((Connection, "transact", transact),)
 
 
-@bug(trap=13, store="transactional")
+@bug(trap=13, store="memory")
 def two_writes() -> Swaps:
     """The event is written after the state."""
     real = Server._write
@@ -91,13 +99,13 @@ def two_writes() -> Swaps:
     return ((Server, "_write", write),)
 
 
-@bug(trap=21, store="transactional")
+@bug(trap=21, store="memory")
 def decides_on_old_news() -> Swaps:
     """A job is read, then written without looking again."""
     real = Connection.transact
 
     async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
-        seen = dict(self._server._jobs)
+        seen = dict(_jobs(self))
         return await real(self, [_on(work, seen) for work in works])
 
     def _on(work: Work, seen: dict[str, Job]) -> Work:
@@ -130,7 +138,7 @@ def nobody_sweeps() -> Swaps:
     return ((Line, "submit", submit), (Line, "sweep", sweep_nothing))
 
 
-@bug(trap=1, store="transactional")
+@bug(trap=1, store="sqlite")
 def counts_from_the_answer() -> Swaps:
     """A worker counts its lease from when the answer came."""
     real = Worker._ask
@@ -155,7 +163,7 @@ def ends_before_its_output() -> Swaps:
     return ((Output, "close", close),)
 
 
-@bug(trap=44, store="transactional")
+@bug(trap=44, store="sqlite")
 def more_than_asked() -> Swaps:
     """A claim takes one job more than it asked for."""
     real = Batch.decide_ready
@@ -166,21 +174,21 @@ def more_than_asked() -> Swaps:
     return ((Batch, "decide_ready", decide_ready),)
 
 
-@bug(trap=24, store="transactional")
+@bug(trap=24, store="memory")
 def reads_a_replica() -> Swaps:
     """A read is answered from a copy that lags."""
     replicas: dict[int, dict[str, Job]] = {}
 
     async def get(self: Connection, job_ids: Sequence[str]) -> list[Job | None]:
-        replica = replicas.get(id(self._server), {})
+        replica, jobs = replicas.get(id(self._server), {}), _jobs(self)
         replicas.clear()
-        replicas[id(self._server)] = dict(self._server._jobs)
-        return [replica.get(j, self._server._jobs.get(j)) for j in job_ids]
+        replicas[id(self._server)] = dict(jobs)
+        return [replica.get(job_id, jobs.get(job_id)) for job_id in job_ids]
 
     return ((Connection, "get", get),)
 
 
-@bug(trap=20, store="transactional")
+@bug(trap=20, store="memory")
 def feed_skips() -> Swaps:
     """The cursor of the feed passes an event over."""
     real = Server.feed
@@ -211,7 +219,7 @@ def resource_trusts() -> Swaps:
     return ((Downstream, "allows", lambda self, key, token: True),)
 
 
-@bug(trap=11, store="transactional")
+@bug(trap=11, store="memory")
 def grant_asked_for_twice() -> Swaps:
     """A claim repeated after its lease was lost is granted again."""
 
@@ -236,3 +244,30 @@ def link_forgotten() -> Swaps:
         return replace(real(*args), given_id="somebody-else-s")
 
     return ((replay, "_link", link),)
+
+
+@bug(trap=11, store="sqlite")
+def claim_forgotten() -> Swaps:
+    """The query for what a claim has got before finds nothing."""
+
+    def forgetful(name: str) -> str:
+        sql = statement(name)
+        return sql.replace("WHERE", "WHERE 0 AND") if name == "select_claimed" else sql
+
+    return ((committing, "statement", forgetful),)
+
+
+@bug(trap=50, store="sqlite")
+def counters_drift() -> Swaps:
+    """A job that moves is not counted where it goes."""
+    return ((committing.Commit, "_count", lambda self, jobs: None),)
+
+
+@bug(trap=13, store="sqlite")
+def event_without_its_body() -> Swaps:
+    """An event is stored without what only it says."""
+
+    def bare_row(log_id: int, seq: int, event: Event) -> Any:
+        return event_row(log_id, seq, replace(event, attributes={}))
+
+    return ((committing, "event_row", bare_row),)

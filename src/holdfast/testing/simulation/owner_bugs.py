@@ -134,7 +134,7 @@ def zombie_revives() -> Swaps:
     return ((lifecycle, "_decide", decide),)
 
 
-@bug(trap=41, store="transactional")
+@bug(trap=41, store="memory")
 def too_early() -> Swaps:
     """A job is claimed before it is ready."""
     from holdfast.stores.memory import MemoryStore
@@ -162,7 +162,7 @@ def deadline_outlived() -> Swaps:
     return ((ownership, "_until", lambda _, expires_at: expires_at),)
 
 
-@bug(trap=9, store="transactional")
+@bug(trap=9, store="memory")
 def lock_ignored() -> Swaps:
     """A lock that is held does not keep others out."""
     from holdfast.stores.memory import MemoryStore

@@ -4,6 +4,9 @@ from random import Random  # noqa: TID251  # seeded: the same chance every time
 
 from msgspec import Struct
 
+STORES = ("memory", "sqlite", "objects")
+"""Two of the transactional family, as dictionaries and in SQL, and one of single objects."""
+
 TROUBLE_SECONDS = 24.0
 HEAL_SECONDS = 120.0
 
@@ -60,6 +63,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     shuffle: bool = True
 
     @property
+    def transactional(self) -> bool:
+        return self.store != "objects"
+
+    @property
     def nodes(self) -> int:
         return self.workers + self.owners + self.clients
 
@@ -67,7 +74,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def plan_of(seed: int, store: str | None = None) -> Plan:
     """The plan of a seed: a random subset of the faults, so that rare ones are not drowned."""
     chance = Random(f"plan/{seed}")
-    family = chance.choice(("transactional", "transactional", "objects"))
+    family = chance.choice(("memory", "sqlite", "sqlite", "objects"))
     faults = ALWAYS + tuple(fault for fault in FAULTS[2:] if chance.random() < 0.4)
     workers, owners, clients = chance.randint(1, 3), chance.randint(1, 2), chance.randint(1, 2)
     nodes = workers + owners + clients

@@ -26,6 +26,7 @@ from holdfast.testing.simulation.nodes import NodeClock, NodeIds
 from holdfast.testing.simulation.people import EXECUTOR, Client, Journal, Owner, spec_of
 from holdfast.testing.simulation.plan import HEAL_SECONDS, TROUBLE_SECONDS, Plan, Strike
 from holdfast.testing.simulation.reckoning import reckon
+from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
 from holdfast.testing.simulation.witness import Violation, Witness
 from holdfast.worker.worker import Settings, Worker
@@ -85,8 +86,7 @@ class Simulation:
         self.witness = Witness(self._chance("witness"), self.loop.time)
         self.book = Book(self.witness, self._store_now)
         self.downstream = Downstream(self.book)
-        self._transactional = plan.store == "transactional"
-        scale = 1.0 if self._transactional else OBJECT_RATES
+        scale = 1.0 if plan.transactional else OBJECT_RATES
         rates = {fault: rate * scale for fault, rate in plan.rates.items()}
         self.weather = Weather(plan.faults, rates, chance)
         self._world = Node("world")
@@ -94,7 +94,8 @@ class Simulation:
         self._here = Context()
         self._here.run(NODE.set, self._world)
         clock = NodeClock(self.loop, self._disk)
-        self.server = Server(clock, NodeIds("disk", self._chance("disk")), self.witness)
+        engine = SqlServer if plan.store == "sqlite" else Server
+        self.server = engine(clock, NodeIds("disk", self._chance("disk")), self.witness)
         self.bucket = Bucket(self.witness)
         self.nodes: list[Node] = []
         self._links: list[Link] = []
@@ -127,7 +128,7 @@ class Simulation:
 
     def _store_now(self) -> datetime:
         """The store's time; where every node has its own, one that is before them all."""
-        return EPOCH + timedelta(seconds=self.loop.time() - (0 if self._transactional else 10))
+        return EPOCH + timedelta(seconds=self.loop.time() - (0 if self.plan.transactional else 10))
 
     def busy(self) -> bool:
         return self.loop.time() < TROUBLE_SECONDS
@@ -186,7 +187,7 @@ class Simulation:
         self.witness.note(f"boot {node.name}")
         if n < plan.workers:
             chores = Chores(
-                node, chance, self.witness, self.downstream, one_clock=self._transactional
+                node, chance, self.witness, self.downstream, one_clock=self.plan.transactional
             )
             worker = Worker(
                 registry,  # type: ignore[arg-type]
@@ -213,7 +214,7 @@ class Simulation:
 
     def _store(self, n: int, node: Node, clock: NodeClock, ids: NodeIds) -> Store:
         link = self._links[n]
-        if not self._transactional:
+        if not self.plan.transactional:
             return CasStore(Objects(self.bucket, link), clock, ids)
         connection = Connection(self.server, link, self.weather, clock)
         self._hearing[node.name] = connection
@@ -221,7 +222,7 @@ class Simulation:
 
     def _offset(self, chance: Random) -> float:
         """How wrong a wall clock is: an hour where the store has its own, little where it has none."""
-        most = 3600 if self._transactional else 1.5
+        most = 3600 if self.plan.transactional else 1.5
         return round(chance.uniform(-most, most), 3)
 
     def _wake_all(self) -> None:
@@ -294,7 +295,7 @@ class Simulation:
         clock, ids = NodeClock(self.loop, self._world), NodeIds("world", self._chance("world"))
         self._links.append(Link(self.loop, self._disk, self.weather))
         # Until what is still on its way has landed, and a dead writer's events are in the feed.
-        await clock.sleep(12 if self._transactional else 40)
+        await clock.sleep(12 if self.plan.transactional else 40)
         registry = LocalRegistry(self._store(-1, self._world, clock, ids), ids)
         await reckon(registry, self.witness, list(self.journals.values()))
 

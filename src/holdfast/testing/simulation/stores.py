@@ -27,6 +27,7 @@ from holdfast.stores.cas.documents import Document
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.signal import Signal
 from holdfast.testing.simulation.link import Link, Weather
+from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.witness import Commit, Witness
 
 T = TypeVar("T")
@@ -66,7 +67,9 @@ class Server(MemoryStore):
 class Connection:
     """One node's side of the transactional store: the store port over a link."""
 
-    def __init__(self, server: Server, link: Link, weather: Weather, clock: Clock) -> None:
+    def __init__(
+        self, server: Server | SqlServer, link: Link, weather: Weather, clock: Clock
+    ) -> None:
         self._server = server
         self._link = link
         self._weather = weather

@@ -98,7 +98,7 @@ class Witness:
         chain = [event for event in commit.events if event.offset is not None]
         self.note(
             f"commit {after.job_id} v{after.version} {after.state} token {after.fencing_token}"
-            f" {[e.event_type for e in chain]} of {after.owner}"
+            f" {' '.join(event.event_type for event in chain)} of {after.owner}"
         )
         for event in commit.events:
             self._once(event)
