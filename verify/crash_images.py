@@ -5,7 +5,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verify.disk_workload import Workload, contradictions
+from verify.disk_verdict import contradictions
+from verify.disk_workload import Workload
 from verify.faulty_disk import FaultyDisk
 from verify.shadow_disk import Recording
 

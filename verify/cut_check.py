@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import apsw
-
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
@@ -13,6 +11,7 @@ from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from verify.cut_load import Line, job_line
+from verify.ground import damage
 
 
 @dataclass
@@ -27,7 +26,7 @@ class Found:
 async def check(path: Path, lines: list[Line]) -> Found:
     found = Found()
     try:
-        found.damage += _integrity(path)
+        found.damage += damage(path)
         registry = await open_registry(f"sqlite:///{path}")
         try:
             found.lost += await _missing(registry, lines)
@@ -41,18 +40,6 @@ async def check(path: Path, lines: list[Line]) -> Found:
         found.damage.append(f"the store cannot be used: {error!r}")
         found.lost = list(lines)
     return found
-
-
-def _integrity(path: Path) -> list[str]:
-    """Opened by SQLite alone, before any code of ours touches the file."""
-    if not path.exists():
-        return []
-    connection = apsw.Connection(str(path))
-    try:
-        answer = connection.pragma("integrity_check")
-    finally:
-        connection.close()
-    return [] if answer == "ok" else [f"integrity_check: {answer}"]
 
 
 async def _missing(registry: LocalRegistry, lines: list[Line]) -> list[Line]:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import random
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -42,7 +43,7 @@ LOAD_SECONDS_MAX = 20.0
 class Line(Struct, frozen=True, array_like=True):
     """What was acknowledged: a job's version and state, or (`token`) a published line or a heartbeat.
 
-    `kind` is `opened`, `job`, `line`, `beat`, or `trouble` with what happened in `job_id`.
+    `kind` is `opened`, `job`, `line`, `beat`; or `trouble` or `crash`, with what happened in `job_id`.
     """
 
     kind: str
@@ -72,7 +73,11 @@ class Listener:
 
 
 def fork(path: Path, name: str, pipe: int, *, synchronous: str, checkpoint_pages: int) -> int:
-    """The pid of a new process under load. It never returns into the caller's code."""
+    """The pid of a new process under load, which is to be killed.
+
+    What the store refuses it tells as `trouble`, and waits for its end; whatever else goes wrong it
+    tells as a `crash`, and ends by itself. It never returns into the caller's code.
+    """
     assert threading.active_count() == 1, "a fork keeps one thread, and the locks of all"
     pid = os.fork()
     if pid:
@@ -80,8 +85,24 @@ def fork(path: Path, name: str, pipe: int, *, synchronous: str, checkpoint_pages
     try:
         _set(synchronous, checkpoint_pages)
         asyncio.run(_load(path, name, lambda line: _write(pipe, line)))
+        time.sleep(LOAD_SECONDS_MAX)
+        _write(pipe, Line("crash", "it was not killed"))
+    except BaseException as error:
+        _write(pipe, Line("crash", repr(error)))
     finally:
-        os._exit(0)
+        os._exit(1)
+
+
+def end(pids: list[int]) -> list[str]:
+    """Kill these; what is wrong with those who were not there any more to be killed."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    return [
+        f"a process of the load ended by itself, with {os.waitstatus_to_exitcode(status)}"
+        for status in statuses
+        if status != signal.SIGKILL
+    ]
 
 
 def _set(synchronous: str, checkpoint_pages: int) -> None:

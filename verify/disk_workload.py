@@ -1,39 +1,48 @@
-"""Every verb once, on one store, by a client that keeps book of what it was told.
+"""Every verb of the registry, on one store, by a client that keeps book of what it was told.
 
 Each step runs under an op_id of its own, so that a look at the store says which steps it holds.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
 
-import apsw
 import msgspec
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Failure
-from holdfast.core.lifecycle import Success
+from holdfast.core.lifecycle import HandoffStep, Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from verify.disk_verdict import ENQUEUED, FACTS, OLD_JOBS, REPLAY, STEPS, differences, holds
 
 T = TypeVar("T")
 
 STEP_SECONDS = 10.0
-JOBS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "last")
-OLD_JOBS = ("old", "older")
-SPEC = Spec(
-    payload=msgspec.Raw(b'"' + b"x" * 6_000 + b'"'),
-    retry=Retry(max_failures=5, backoff=timedelta(0)),
-)
+JOBS = (*ENQUEUED, "acquired", REPLAY)
+"""All that are left at the end."""
+RETRY = Retry(max_failures=5, backoff=timedelta(0))
+SPEC = Spec(retry=RETRY)
+LARGE = Spec(retry=RETRY, payload=msgspec.Raw(b'"' + b"x" * 6_000 + b'"'))
+"""A job of more than a page."""
+REQUESTS = {
+    **{
+        job_id: Request(spec=LARGE, job_id=job_id) for job_id in ("old", "first", "second", "third")
+    },
+    "handed": Request(spec=Spec(queue="outside"), job_id="handed", register=True),
+    "mortal": Request(spec=Spec(queue="outside", ttl=timedelta(microseconds=1)), job_id="mortal"),
+    "acquired": Request(spec=Spec(queue="outside", lock="disk"), job_id="acquired"),
+}
 TRANSIENT = Failure(message="the network hiccuped", code="TransientError")
 
 
@@ -76,16 +85,28 @@ class Workload:
         await self._step(
             "prune", lambda: registry.prune(older_than=timedelta(0)), after="cancel-old"
         )
-        await self._step("enqueue", lambda: self._enqueue(*JOBS), after="prune")
-        await self._step("claim", lambda: self._claim("claim", 4), after="enqueue")
+        await self._step("enqueue", lambda: self._enqueue(*ENQUEUED), after="prune")
+        await self._step("expire", self._expire, after="enqueue")
+        await self._step("claim", lambda: self._claim("claim", 4), after="expire")
         await self._step("heartbeat", self._heartbeat, after="claim")
         await self._step("publish", self._publish, after="claim")
         await self._step("complete", self._complete, after="claim")
         await self._step("retry", self._retry, after="claim")
         await self._step("cancel-last", lambda: self._cancel("last"), after="enqueue")
-        await self._step("claim-again", lambda: self._claim("claim-again", 2), after="retry")
-        await self._step("release", self._release, after="claim-again")
-        await self._step("read", self._read, after="release")
+        await self._step("replay", self._replay, after="cancel-last")
+        await self._step("handoff-begin", lambda: self._handoff("begin"), after="enqueue")
+        await self._step("handoff-done", lambda: self._handoff("done"), after="handoff-begin")
+        await self._step("record", self._record, after="enqueue")
+        await self._step("acquire", self._acquire, after="enqueue")
+        await self._step("aggregate", self._aggregate, after="acquire")
+        await self._step("claim-again", lambda: self._claim("claim-again", 1), after="retry")
+        await self._step("release", self._release, after="aggregate")
+        if self.acknowledged(STEPS):
+            await self._step("read", self._read)
+            await self._step("watch", self._watch)
+
+    def acknowledged(self, steps: Sequence[str]) -> bool:
+        return all(self.answers.get(step) == "acknowledged" for step in steps)
 
     async def close(self) -> None:
         if self.registry is not None:
@@ -131,11 +152,17 @@ class Workload:
         return self.registry
 
     async def _enqueue(self, *job_ids: str) -> None:
-        requests = [Request(spec=SPEC, job_id=job_id) for job_id in job_ids]
+        requests = [REQUESTS.get(i) or Request(spec=SPEC, job_id=i) for i in job_ids]
         await self._open_registry.enqueue_many(requests, actor="user:ana")
 
     async def _cancel(self, job_id: str) -> None:
         await self._open_registry.cancel(job_id, actor="user:ana", op_id=f"cancel-{job_id}")
+
+    async def _expire(self) -> None:
+        """Look at once whether it did its work: a later claim would do it on the way."""
+        changed = await self._open_registry.expire()
+        if changed != 1 and self.answers.get("expire") != "unknown":
+            self.troubles.append(f"expire changed {changed} jobs, not 1")
 
     async def _claim(self, op_id: str, limit: int) -> None:
         self._grants[op_id] = await self._open_registry.claim(
@@ -149,17 +176,7 @@ class Workload:
 
     async def _publish(self) -> None:
         now = await self._open_registry.now()
-        events = [
-            Event(
-                event_type=WorkerEventType.OUTPUT,
-                event_class=EventClass.WORKER,
-                occurred_at=now,
-                sequence=n,
-                stream="stdout",
-                data=b"publish " * 500,
-            )
-            for n in (1, 2, 3)
-        ]
+        events = [_output(n, now) for n in (1, 2, 3)]
         await self._open_registry.publish(self._grants["claim"][0], events)
 
     async def _complete(self) -> None:
@@ -170,90 +187,78 @@ class Workload:
     async def _retry(self) -> None:
         await self._open_registry.complete(self._grants["claim"][2], TRANSIENT, op_id="retry")
 
+    async def _replay(self) -> None:
+        await self._open_registry.replay("last", actor="user:ana", replay_id="replay")
+
+    async def _handoff(self, step: str) -> None:
+        await self._open_registry.handoff(
+            "handed", HandoffStep(step), actor="system:sync", op_id=f"handoff-{step}"
+        )
+
+    async def _record(self) -> None:
+        now = await self._open_registry.now()
+        await self._open_registry.record(
+            [_fact(FACTS[0], now, job_id="first"), _fact(FACTS[1], now, job_id=None)]
+        )
+
+    async def _acquire(self) -> None:
+        grant = await self._open_registry.acquire(
+            "acquired", owner="w-2", op_id="acquire", create=REQUESTS["acquired"]
+        )
+        self._grants["acquire"] = [grant]
+
+    async def _aggregate(self) -> None:
+        await self._open_registry.aggregate(self._grants["acquire"][0], op_id="aggregate")
+
     async def _release(self) -> None:
-        await self._open_registry.release(self._grants["claim-again"][1], op_id="release")
+        await self._open_registry.release(self._grants["acquire"][0], op_id="release")
 
     async def _read(self) -> None:
-        """A look at the store is right, or refused."""
-        self.troubles += differences(self.answers, await holds(self._open_registry))
+        """Every look at the store is right, or refused."""
+        registry, [grant] = self._open_registry, self._grants["acquire"]
+        self.troubles += differences(self.answers, await holds(registry))
+        told = await registry.claimed_by(await registry.task_token(grant))
+        log = (await registry.log("second", output=False)).events
+        looks = {
+            "get": (await registry.get("second")).state is State.SUCCEEDED,
+            "get_many": await registry.get_many(["second", "none"])
+            == [await registry.wait("second", timeout=1), None],
+            "enqueue": (await registry.enqueue(Request(spec=SPEC, job_id="last"), actor="user:ana"))
+            == await registry.get("last"),
+            "counts": sum((await registry.counts()).values()) == len(JOBS),
+            "resource": (await registry.resource("disk")).token == grant.fencing_token,
+            "task_token": told.fencing_token == grant.fencing_token,
+            "history": await registry.history("second") == list(log),
+            "why": "succeeded" in await registry.why("second"),
+            "verify": (await registry.verify()).jobs == len(JOBS),
+        }
+        self.troubles += [
+            f"{look} shows what is not so" for look, right in looks.items() if not right
+        ]
+
+    async def _watch(self) -> None:
+        """A job that has ended is followed to its end."""
+        followed = [event async for event in self._open_registry.watch("second")]
+        if followed != list((await self._open_registry.log("second")).events):
+            self.troubles.append("watch and log differ")
 
 
-STEPS = (
-    "enqueue-old",
-    "cancel-older",
-    "cancel-old",
-    "prune",
-    "enqueue",
-    "claim",
-    "heartbeat",
-    "publish",
-    "complete",
-    "retry",
-    "cancel-last",
-    "claim-again",
-    "release",
-)
-"""The steps that write, in order."""
+def _output(sequence: int, now: datetime) -> Event:
+    return Event(
+        event_type=WorkerEventType.OUTPUT,
+        event_class=EventClass.WORKER,
+        occurred_at=now,
+        sequence=sequence,
+        stream="stdout",
+        data=b"publish " * 500,
+    )
 
 
-async def holds(registry: LocalRegistry) -> set[str]:
-    """The steps this store holds. One held in part shows as its name and what is there of it."""
-    jobs = {job.job_id: job for job in (await registry.list_jobs(limit=1000)).jobs}
-    held: set[str] = set()
-    for job_id in jobs:
-        held |= {event.op_id for event in await registry.history(job_id) if event.op_id}
-    held &= set(STEPS)
-    for step, made in (("enqueue", JOBS), ("enqueue-old", OLD_JOBS)):
-        there = [job_id for job_id in made if job_id in jobs]
-        if there:
-            held.add(step if len(there) == len(made) else f"{step} in part: {there}")
-    first = jobs.get(JOBS[0])
-    if first and first.checkpoint == "heartbeat":
-        held.add("heartbeat")
-    if first and first.published:
-        lines = [e for e in (await registry.log(JOBS[0])).events if e.data]
-        held.add("publish" if len(lines) == 3 else f"publish in part: {len(lines)}")
-    return held
-
-
-def differences(answers: dict[str, str], held: set[str]) -> list[str]:
-    """Where what was answered and what is there contradict each other."""
-    old = {step for step in held if "-old" in step}
-    pruned = answers.get("prune", "no")
-    asked = answers if pruned == "no" else {s: a for s, a in answers.items() if "-old" not in s}
-    found = [step for step in sorted(held - old) if " in part" in step]
-    if old and pruned == "acknowledged":
-        found.append(f"prune was acknowledged, but there is {sorted(old)}")
-    for step in STEPS:
-        if asked.get(step) == "acknowledged" and step not in {*held, "prune"}:
-            found.append(f"{step} was acknowledged, but is not there")
-        if asked.get(step) == "no" and step in held:
-            found.append(f"{step} was said not to be applied, but is there")
-    if pruned == "no" and any(" in part" in step for step in old):
-        found.append(f"nothing was said to be pruned, but there is {sorted(old)}")
-    return found
-
-
-async def contradictions(path: Path, answers: dict[str, str]) -> list[str]:
-    """Open the file as if anew: what is wrong with it, and with what was answered about it."""
-    found: list[str] = []
-    try:
-        registry = await open_registry(f"sqlite:///{path}")
-        try:
-            found += differences(answers, await holds(registry))
-            verification = await registry.verify()
-            if not verification.equal:
-                found.append(f"log and state differ: {verification.mismatches}")
-        finally:
-            await registry.close()
-    except Exception as error:  # whatever it is, this store cannot be used
-        found.append(f"the store cannot be used: {error!r}")
-    connection = apsw.Connection(str(path))
-    try:
-        if (answer := connection.pragma("integrity_check")) != "ok":
-            found.append(f"integrity_check: {answer}")
-    except apsw.Error as error:
-        found.append(f"integrity_check: {error!r}")
-    finally:
-        connection.close()
-    return found
+def _fact(event_id: str, now: datetime, *, job_id: str | None) -> Event:
+    return Event(
+        event_type="invoice_sent",
+        event_class=EventClass.EXTERNAL,
+        occurred_at=now,
+        given_id=event_id,
+        job_id=job_id,
+    )

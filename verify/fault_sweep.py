@@ -9,7 +9,8 @@ from pathlib import Path
 import apsw
 
 from holdfast.core.errors import HoldfastError
-from verify.disk_workload import STEPS, Workload, contradictions, differences, holds
+from verify.disk_verdict import STEPS, contradictions, differences, holds
+from verify.disk_workload import Workload
 from verify.faulty_disk import Fault, FaultyDisk
 from verify.shadow_disk import ShadowDisk
 
@@ -132,7 +133,11 @@ async def _live(
     if fault and fault.call in WRITING:
         found += await _cut(folder / "cut-at-the-end", shadow, workload.answers)
     await workload.close()
-    rest = [step for step in (*STEPS, "close") if workload.answers.get(step) != "acknowledged"]
+    rest = [
+        step
+        for step in (*STEPS, "read", "watch", "close")
+        if workload.answers.get(step) != "acknowledged"
+    ]
     found += [f"{step} does not work although the disk does" for step in rest]
     ended = workload.troubles + await contradictions(workload.path, workload.answers)
     return found + [f"at the end: {one}" for one in ended], answers

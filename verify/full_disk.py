@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import apsw
 import msgspec
 
 from holdfast.core.errors import NotFound, Unavailable
@@ -17,6 +16,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from verify.ground import damage
 
 T = TypeVar("T")
 
@@ -156,8 +156,4 @@ async def _contradictions(path: Path, load: Load) -> list[str]:
             found.append("log and state differ")
     finally:
         await registry.close()
-    connection = apsw.Connection(str(path))
-    if (answer := connection.pragma("integrity_check")) != "ok":
-        found.append(f"integrity_check: {answer}")
-    connection.close()
-    return found
+    return found + damage(path)

@@ -24,7 +24,9 @@ from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 from holdfast.testing.history import Entry, Operation, Violation, check, join
 from holdfast.testing.recorder import Recorder, read_lines
-from verify.history_faults import FAULTS, NoPlace, Part
+from verify.ground import say
+from verify.history_faults import FAULTS
+from verify.history_part import NoPlace, Part
 
 PROCESS = Path(__file__).parents[1] / "tests" / "load" / "history_process.py"
 CLAIMERS = 64
@@ -70,7 +72,7 @@ def record(folder: Path, size: Size) -> Recorded:
                 heard = process.stdout.readline()
                 if heard not in ("ready\n", "enough\n"):
                     raise RuntimeError("a process of the run stopped before its time")
-            print(f"history: {word}", file=sys.stderr)
+            say(f"history: {word}")
             for process in processes:
                 assert process.stdin is not None
                 process.stdin.write(f"{word}\n")

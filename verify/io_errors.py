@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,13 +18,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.stores.sqlite.connection import _prepare, translated
 from verify.backup_faults import BackupFaults
 from verify.crash_images import Images, cut_everywhere, record
+from verify.disk_verdict import STEPS
 from verify.disk_workload import small
 from verify.fault_sweep import FAMILIES, SYNC_FAILS, Sweep, Swept
 from verify.faulty_disk import FaultyDisk
 from verify.full_disk import Filled, fill
+from verify.ground import CANNOT_RUN, say, scratch
 from verify.loop_disk import Forbidden, LoopDisk, mount_tmpfs, private_mounts, unmount
 
-CANNOT_RUN = 3
+SCRATCH_MEBIBYTES = 48
 SHORT_RUNS = 6
 SHORT_INSTANTS = 15
 Applied = Literal["no", "unknown"]
@@ -60,8 +61,7 @@ class Proof:
         return found
 
 
-async def prove(scratch: Path, *, short: bool) -> Proof:
-    proof = Proof()
+async def prove(proof: Proof, scratch: Path, *, short: bool) -> None:
     most = SHORT_RUNS if short else None
     with small(), FaultyDisk() as disk:
         sweep = Sweep(disk, scratch)
@@ -71,23 +71,23 @@ async def prove(scratch: Path, *, short: bool) -> Proof:
             swept = await sweep.run(family, calls[family.call], most=most)
             proof.swept.append(swept)
             seconds = time.monotonic() - started
-            _say(f"{family.words}: {swept.runs} runs, {swept.bad} bad, {seconds:.0f} s")
+            say(f"{family.words}: {swept.runs} runs, {swept.bad} bad, {seconds:.0f} s")
         for words, plant in PLANTS.items():
             with patch("holdfast.stores.sqlite.store.translated", plant):
                 looking = sweep.find if short else sweep.run
                 proof.planted[words] = await looking(SYNC_FAILS, calls["xSync"])
-            _say(f"planted: {words}: {proof.planted[words].bad} bad")
+            say(f"planted: {words}: {proof.planted[words].bad} bad")
         faults = BackupFaults(disk, scratch)
         await faults.prepare()
         for what in ("backup", "restore"):
             proof.backups += await faults.sweep(what, most=most)
-        _say(f"backup and restore: {sum(swept.bad for swept in proof.backups)} bad")
+        troubles = sum(len(swept.troubles) for swept in proof.backups)
+        say(f"backup and restore: {troubles} troubles")
         torn, each = (1, SHORT_INSTANTS) if short else (4, 1)
         proof.images = await _cut(disk, scratch, torn=torn, every=each)
         with patch("holdfast.stores.sqlite.connection._prepare", _prepare_normal):
             proof.careless = await _cut(disk, scratch, torn=0, every=40)
-        _say(f"crash images: {proof.images.made}, {proof.images.bad} bad")
-    return proof
+        say(f"crash images: {proof.images.made}, {proof.images.bad} bad")
 
 
 async def _cut(disk: FaultyDisk, scratch: Path, *, torn: int, every: int) -> Images:
@@ -136,21 +136,17 @@ PLANTS = {
 }
 
 
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
-
-
 def section(proof: Proof, *, short: bool) -> str:
     runs = sum(swept.runs for swept in proof.swept)
     lines = [
         "## I/O errors and a full disk",
         "",
-        f"A run through every verb (open, enqueue, claim, heartbeat, publish, complete, retry, release,"
-        f" cancel, prune, checkpoint, close) is repeated {runs:,} times; each time one file call of"
-        " SQLite fails. Claimed: the caller gets `Unavailable` (an open may be `Invalid`), nothing"
-        " hangs, what was acknowledged is there and what was said not to be applied is not, in the same"
-        " process, after a kill and after a power cut at that point (a failed sync forgets its pages);"
-        " and with the disk back the same process finishes the run, log and state equal.",
+        f"A run through every verb of the registry, with checkpoints between ({len(STEPS)} writes:"
+        f" {', '.join(STEPS)}; then every kind of reading) is repeated {runs:,} times; each time one"
+        " file call of SQLite fails. Claimed: the caller gets `Unavailable` (an open may be `Invalid`),"
+        " nothing hangs, what was acknowledged is there and what was said not to be applied is not, in"
+        " the same process, after a kill and after a power cut at that point (a failed sync forgets its"
+        " pages); and with the disk back the same process finishes the run, log and state equal.",
         "",
         "| fault | file call | runs | acknowledged | `no` | `unknown` | bad runs |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -205,19 +201,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="some of the calls only")
     short = parser.parse_args().short
-    memory = Path("/dev/shm")  # nothing here depends on what the real disk does
-    scratch = Path(
-        tempfile.mkdtemp(prefix="holdfast-errors-", dir=memory if memory.is_dir() else None)
-    )
+    proof = Proof()
     try:
-        proof = asyncio.run(prove(scratch, short=short))
-        try:
+        # In memory: nothing here depends on what the real disk does.
+        with scratch("holdfast-errors-", SCRATCH_MEBIBYTES) as folder:
+            asyncio.run(prove(proof, folder, short=short))
             private_mounts()
-            proof.filled = asyncio.run(_fill_disks(scratch))
-        except Forbidden as error:
-            proof.forbidden = str(error)
-    finally:
-        shutil.rmtree(scratch)
+            proof.filled = asyncio.run(_fill_disks(folder))
+    except Forbidden as error:
+        proof.forbidden = str(error)
     print(section(proof, short=short))
     for one in proof.troubles[:20]:
         print(f"\n**{one}**")

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.failpoint import failpoint
+from verify.ground import say
 from verify.kills_harness import ROOT, Nursery
 from verify.kills_runs import (
     PROCESSES,
@@ -27,7 +28,6 @@ from verify.kills_runs import (
     control_under_load,
     kill_at_failpoints,
     rehearse,
-    say,
 )
 
 SOURCE = ROOT / "src" / "holdfast"

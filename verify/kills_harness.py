@@ -1,4 +1,7 @@
-"""What the kill tests are made of: a nursery of processes, a picture of a store, and what it lacks."""
+"""What the kill tests are made of: a nursery of processes, a picture of a store, and what it lacks.
+
+They need Linux, and so does all of tests/load: `pidfd_open`, `prctl` and /proc.
+"""
 
 import asyncio
 import json
@@ -13,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-import apsw
 from msgspec import Struct
 
 from holdfast.core.catalogue import EventType
@@ -190,13 +192,3 @@ def _reached(events: list[Event], state: State, version: int) -> bool:
     moves = [event.to_state for event in then if event.to_state is not None]
     after = [event for event in events[len(then) :] if event.to_state is not None]
     return len(then) == version and moves[-1:] == [state] and not (state in ENDED and after)
-
-
-def broken(folder: Path) -> list[str]:
-    """What SQLite itself finds wrong with the file."""
-    connection = apsw.Connection(str(folder / "jobs.db"))
-    try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-    finally:
-        connection.close()
-    return [] if found == ["ok"] else found

@@ -3,13 +3,11 @@
 import json
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,12 +16,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.state import ENDED
 from holdfast.registry.line import EXPIRER
+from verify.ground import damage, say
 from verify.kills_harness import (
     NOTHING,
     Nursery,
     Picture,
     acknowledged,
-    broken,
     losses,
     picture,
 )
@@ -78,8 +76,8 @@ class Tally:
         """Open the store anew, and hold it against what was acknowledged before."""
         lines = acknowledged(folder)
         try:
-            found, troubles = picture(folder), broken(folder)
-        except (HoldfastError, apsw.Error) as error:
+            found, troubles = picture(folder), damage(folder / "jobs.db")
+        except HoldfastError as error:
             self.wrong.append(f"{where}: cannot be opened: {error!r}")
             return NOTHING
         verification = found.verification
@@ -293,7 +291,3 @@ def control_under_load(nursery: Nursery, root: Path, kills: int) -> Tally:
     load = Load(nursery, root / "control", 7, early=True)
     load.run(kills)
     return load.tally
-
-
-def say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)

@@ -86,8 +86,8 @@ def _meet(mutants: Sequence[Mutant], jobs: int, *, short: bool) -> dict[str, int
         _progress(len(outcomes), len(mutants))
     cold = [mutant for mutant in mutants if outcomes.get(mutant.id, COLD) == COLD]
     done = len(mutants) - len(cold)
-    for number, (mutant, outcome) in enumerate(run_cold(cold, jobs), start=1):
-        outcomes["" if mutant is None else mutant.id] = outcome
+    for number, (met, outcome) in enumerate(run_cold(cold, jobs), start=1):
+        outcomes["" if met is None else met.id] = outcome
         _progress(done + number, len(mutants))
     return outcomes
 

@@ -5,11 +5,9 @@ import asyncio
 import os
 import random
 import shutil
-import signal
 import statistics
 import struct
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,8 @@ from pathlib import Path
 import apsw
 
 from verify.cut_check import check
-from verify.cut_load import Line, Listener, fork
+from verify.cut_load import Line, Listener, end, fork
+from verify.ground import CANNOT_RUN, say, scratch
 from verify.loop_disk import Forbidden, LoopDisk, private_mounts
 
 DISK_MEBIBYTES = 96
@@ -26,7 +25,6 @@ STORE_CUTS = 3
 OURS = "FULL"
 ACKNOWLEDGING = ("job", "line", "beat")
 OPENING_SECONDS_MAX = 10.0
-CANNOT_RUN = 3
 CUTS = {OURS: 500, "NORMAL": 30, "OFF": 30}
 SHORT_CUTS = {OURS: 12, "OFF": 4}
 
@@ -48,6 +46,7 @@ class Tally:
     late_lost: int = 0
     seconds: list[float] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -78,7 +77,7 @@ class Cutter:
             self._one(number)
             self.tally.seconds.append(time.monotonic() - started)
             if number % 20 == 19:
-                _say(f"{self.tally.synchronous}: {number + 1} cuts, {self.tally.lost} lost")
+                say(f"{self.tally.synchronous}: {number + 1} cuts, {self.tally.lost} lost")
         self._forget()
         return self.tally
 
@@ -146,14 +145,13 @@ class Cutter:
             before += listener.hear(0)
             self._disk.cut(log_flush=self._chance.random() < 0.25)
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            for pid in pids:
-                os.waitpid(pid, 0)
+            ended = end(pids)
             late = listener.hear(10)
             os.close(hear)
         store.opened = store.opened or any(line.kind == "opened" for line in before + late)
         store.lines += [line for line in before if line.kind in ACKNOWLEDGING]
+        crashes = [line.job_id for line in before + late if line.kind == "crash"] + ended
+        self.tally.crashes += [f"cut {number}: {crash}" for crash in crashes]
         troubles = [line.job_id for line in before if line.kind == "trouble"]
         return [line for line in late if line.kind in ACKNOWLEDGING], troubles
 
@@ -188,10 +186,6 @@ def _in_checkpoint(path: Path) -> bool:
         return False
     copied, meant = struct.unpack_from("I", head, 96)[0], struct.unpack_from("I", head, 128)[0]
     return bool(meant > copied)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 def section(tallies: list[Tally], *, short: bool) -> str:
@@ -237,6 +231,11 @@ def verdict(tallies: list[Tally], *, short: bool) -> list[str]:
     full, *controls = tallies
     wrong = full.troubles[:20]
     wrong += [
+        f"THE LOAD CRASHED {len(t.crashes)} TIMES under {t.synchronous}: {t.crashes[0]}"
+        for t in tallies
+        if t.crashes
+    ]
+    wrong += [
         f"THE CONTROL LOST NOTHING: {t.synchronous}, {t.cuts} cuts, {t.acknowledged} acknowledged;"
         " so these cuts prove nothing."
         for t in controls
@@ -253,16 +252,13 @@ def verdict(tallies: list[Tally], *, short: bool) -> list[str]:
 
 def prove(*, short: bool) -> list[Tally]:
     private_mounts()
-    memory = Path("/dev/shm")  # a disk in memory syncs in no time: more instants for a cut
-    scratch = Path(
-        tempfile.mkdtemp(prefix="holdfast-cuts-", dir=memory if memory.is_dir() else None)
-    )
     cuts = SHORT_CUTS if short else CUTS
-    try:
-        with LoopDisk(scratch, DISK_MEBIBYTES) as disk:
-            return [Cutter(disk, synchronous).run(n) for synchronous, n in cuts.items()]
-    finally:
-        shutil.rmtree(scratch)
+    # A disk in memory syncs in no time: more instants for a cut.
+    with (
+        scratch("holdfast-cuts-", DISK_MEBIBYTES) as folder,
+        LoopDisk(folder, DISK_MEBIBYTES) as disk,
+    ):
+        return [Cutter(disk, synchronous).run(n) for synchronous, n in cuts.items()]
 
 
 def main() -> int:

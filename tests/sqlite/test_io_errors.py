@@ -12,11 +12,13 @@ import pytest
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from verify.backup_faults import BackupFaults
-from verify.disk_workload import differences, small
+from verify.disk_verdict import STEPS, differences
+from verify.disk_workload import Workload, small
 from verify.faulty_disk import Fault, FaultyDisk
-from verify.io_errors import CANNOT_RUN
+from verify.ground import CANNOT_RUN
 from verify.shadow_disk import ShadowDisk
 
 ROOT = Path(__file__).parents[2]
@@ -133,9 +135,48 @@ def test_what_a_failed_sync_forgot_no_later_sync_brings_back(tmp_path: Path) -> 
     assert (tmp_path / "image" / "file").read_bytes() == b"\0\0\0\0\0second"
 
 
+class Noting:
+    """A registry that notes which of its verbs are used."""
+
+    def __init__(self, registry: LocalRegistry, used: set[str]) -> None:
+        self._registry = registry
+        self._used = used
+
+    def __getattr__(self, name: str) -> object:
+        self._used.add(name)
+        return getattr(self._registry, name)
+
+
+NO_FILE_CALL = {"changed", "describe", "mark", "now", "tally"}
+
+
+def test_the_workload_uses_every_verb_of_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[str] = set()
+
+    async def opened(url: str) -> Noting:
+        return Noting(await open_registry(url), used)
+
+    async def main() -> Workload:
+        workload = Workload(tmp_path / "jobs.db")
+        await workload.run()
+        await workload.close()
+        return workload
+
+    monkeypatch.setattr("verify.disk_workload.open_registry", opened)
+    workload = asyncio.run(main())
+
+    assert workload.troubles == []
+    assert workload.acknowledged((*STEPS, "read", "watch", "close"))
+    verbs = {name for name in vars(LocalRegistry) if not name.startswith("_")}
+    assert verbs - used - NO_FILE_CALL == set()
+
+
 def test_an_answer_that_contradicts_the_store_is_noticed() -> None:
     assert differences({"claim": "acknowledged"}, set())
     assert differences({"claim": "no"}, {"claim"})
+    assert differences({"replay": "unknown"}, {"replay in part: ['job']"})
     assert differences({"prune": "no", "enqueue-old": "acknowledged"}, set())
     assert not differences({"claim": "unknown"}, {"claim"})
     assert not differences({"claim": "unknown"}, set())

@@ -61,7 +61,7 @@ AsOf(op, job) ==
     IN Answer("ok", op, job, log[job][last], moves[Len(moves)].to)
 
 (* registry/line.py: what changed nothing is looked up in the job's history *)
-Settled(kind, op, job) ==
+FromHistory(kind, op, job) ==
     IF Offsets(op, job) /= {} /\ ~On("noHistoryLook") THEN AsOf(op, job) ELSE Bare(kind, op, job)
 
 ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ Commit(d, told) ==
             /\ UNCHANGED gap
 
 (* An answer that leaves before its commit is safe, and a power cut in between. *)
-Settle(d, op) ==
+CommitAndTell(d, op) ==
     \/ Commit(d, {Ok(op, d)})
     \/ On("ackFirst") /\ Tell(Ok(op, d))
 
@@ -94,83 +94,94 @@ Settle(d, op) ==
 (* Claims. They are numbered as they are granted. *)
 
 Tries == IF On("freshOpOnRetry") THEN {0, 1} ELSE {0}
-Again(op, try) == [op EXCEPT !.try = try]
-
 Grants == {a \in answers : a.kind = "ok" /\ a.op.verb = "claim"}
 
 ClaimOps ==
-    LET asked == Cardinality({a.op.by : a \in Grants}) + 1
-    IN {Op("claim", n) : n \in 1..(IF asked > ClaimCount THEN ClaimCount ELSE asked)}
+    LET next == Cardinality({a.op.by : a \in Grants}) + 1
+    IN {Op("claim", n, try) : n \in 1..Smaller(next, ClaimCount), try \in Tries}
 
 ClaimedIn(op) == {j \in Jobs : \E n \in Offsets(op, j) : log[j][n].type = "job_claimed"}
 
-ClaimArrives(op, j) ==
-    /\ ClaimedIn(op) = {} \/ On("claimNotDeduped")
-    /\ ~On("lookThenClaim") /\ ~On("checkThenClaim")
-    /\ \E d \in Claim(Draft(j, record[j], lock, op, 0), op) : Settle(d, op)
-    /\ UNCHANGED <<resource, readings>>
+ClaimArrives ==
+    \E op \in ClaimOps, j \in Jobs :
+        /\ ClaimedIn(op) = {} \/ On("claimNotDeduped")
+        /\ ~On("lookThenClaim") /\ ~On("checkThenClaim")
+        /\ \E d \in Claim(Draft(j, record[j], lock, op, 0), op) : CommitAndTell(d, op)
+        /\ UNCHANGED <<resource, readings>>
 
 (* The grant again, while it is held; nothing, when it is gone. *)
-ClaimArrivesAgain(op, j) ==
-    /\ j \in ClaimedIn(op)
-    /\ record[j].lease /= "none" /\ record[j].claim = op
-    /\ LET first == CHOOSE n \in Offsets(op, j) : log[j][n].type = "job_claimed"
-       IN Tell(Answer("ok", op, j, log[j][first], "assigned"))
-    /\ UNCHANGED <<resource, readings>>
+ClaimArrivesAgain ==
+    \E op \in ClaimOps : \E j \in ClaimedIn(op) :
+        /\ record[j].lease /= "none" /\ record[j].claim = op
+        /\ LET first == CHOOSE n \in Offsets(op, j) : log[j][n].type = "job_claimed"
+           IN Tell(Answer("ok", op, j, log[j][first], "assigned"))
+        /\ UNCHANGED <<resource, readings>>
 
 ------------------------------------------------------------------------------
 (* What an owner asks for, under the token of its grant. The owner may be one of long ago. *)
 
-(* Only the first arrival that is accepted reads the outcome: it can be chosen there. *)
-EndArrives(grant, try) ==
-    LET op == Again(Op("end", grant.op.by), try)
-        job == record[grant.job]
-        draft == Draft(grant.job, job, lock, op, grant.token)
-    IN /\ IF Holds(job, grant.token) \/ (On("noFence") /\ job.lease /= "none")
-          THEN \E outcome \in Outcomes : \E d \in End(draft, outcome) : Settle(d, op)
-          ELSE Tell(Settled("refused", op, grant.job))
-       /\ UNCHANGED <<resource, readings>>
+(* The outcome is chosen when it is first read; the same request says the same again. *)
+Said(op, job) ==
+    LET before == {log[job][n].cause : n \in Offsets(op, job)}
+    IN IF before = {} THEN Outcomes ELSE before
 
-BeatArrives(grant) ==
-    LET job == record[grant.job]
-        draft == Draft(grant.job, job, lock, Op("start", grant.token), grant.token)
-    IN /\ Holds(job, grant.token) \/ (On("blindBeat") /\ job.lease /= "none")
-       /\ Commit(Beat(draft, grant.token), {})
-       /\ UNCHANGED <<resource, readings>>
+EndArrives ==
+    \E grant \in Grants, try \in Tries :
+        LET op == Op("end", grant.op.by, try)
+            job == record[grant.job]
+            draft == Draft(grant.job, job, lock, op, grant.token)
+        IN /\ IF Holds(job, grant.token) \/ (On("noFence") /\ job.lease /= "none")
+              THEN \E outcome \in Said(op, grant.job) : \E d \in End(draft, outcome) :
+                    CommitAndTell(d, op)
+              ELSE Tell(FromHistory("refused", op, grant.job))
+           /\ UNCHANGED <<resource, readings>>
+
+BeatArrives ==
+    \E grant \in Grants :
+        LET job == record[grant.job]
+            draft == Draft(grant.job, job, lock, Op("start", grant.token, 0), grant.token)
+        IN /\ Holds(job, grant.token) \/ (On("blindBeat") /\ job.lease /= "none")
+           /\ Commit(Beat(draft, grant.op.by), {})
+           /\ UNCHANGED <<resource, readings>>
 
 (* The resource behind the lock: UPDATE ... SET token = :token WHERE token <= :token *)
-WriteArrives(grant) ==
-    /\ Writes
-    /\ grant.token >= resource.highest \/ On("noResourceFence")
-    /\ resource' = [highest |-> Larger(grant.token, resource.highest), last |-> grant.token]
-    /\ UNCHANGED <<record, log, lock, granted, answers, gap, readings>>
+WriteArrives ==
+    \E grant \in Grants :
+        /\ Writes
+        /\ grant.token >= resource.highest \/ On("noResourceFence")
+        /\ resource' = [highest |-> Larger(grant.token, resource.highest), last |-> grant.token]
+        /\ UNCHANGED <<record, log, lock, granted, answers, gap, readings>>
 
 ------------------------------------------------------------------------------
 (* What others do: users, sweepers, time *)
 
-CancelArrives(j, how, try) ==
-    LET op == Again(Op("cancel", IF how = "hard" THEN -j ELSE j), try)
-        drafts == Cancel(Draft(j, record[j], lock, op, 0), how = "hard")
-    IN /\ IF drafts = {} THEN Tell(Settled("refused", op, j))
-          ELSE \E d \in drafts : IF d.events = <<>> THEN Tell(Settled("same", op, j))
-                                 ELSE Settle(d, op)
-       /\ UNCHANGED <<resource, readings>>
+CancelArrives ==
+    \E j \in Jobs, how \in Cancels, try \in Tries :
+        LET op == Op("cancel", IF how = "hard" THEN -j ELSE j, try)
+            drafts == Cancel(Draft(j, record[j], lock, op, 0), how = "hard")
+        IN /\ IF drafts = {} THEN Tell(FromHistory("refused", op, j))
+              ELSE \E d \in drafts : IF d.events = <<>> THEN Tell(FromHistory("same", op, j))
+                                     ELSE CommitAndTell(d, op)
+           /\ UNCHANGED <<resource, readings>>
 
-Lapse(j) ==
-    /\ record[j].lease = "live"
-    /\ record' = [record EXCEPT ![j].lease = "lapsed"]
-    /\ UNCHANGED <<log, lock, granted, answers, resource, gap, readings>>
+Lapse ==
+    \E j \in Jobs :
+        /\ record[j].lease = "live"
+        /\ record' = [record EXCEPT ![j].lease = "lapsed"]
+        /\ UNCHANGED <<log, lock, granted, answers, resource, gap, readings>>
 
-Expire(j) ==
-    /\ record[j].lease = "lapsed"
-    /\ ~On("blindExpire")
-    /\ \E d \in CloseExpired(Draft(j, record[j], lock, NoOp, 0)) : Commit(d, {})
-    /\ UNCHANGED <<resource, readings>>
+Expire ==
+    \E j \in Jobs :
+        /\ record[j].lease = "lapsed"
+        /\ ~On("blindExpire")
+        /\ \E d \in CloseExpired(Draft(j, record[j], lock, NoOp, 0)) : Commit(d, {})
+        /\ UNCHANGED <<resource, readings>>
 
-DeadlinePasses(j) ==
-    /\ record[j].state = "queued"
-    /\ \E d \in PassDeadline(Draft(j, record[j], lock, NoOp, 0)) : Commit(d, {})
-    /\ UNCHANGED <<resource, readings>>
+DeadlinePasses ==
+    \E j \in Jobs :
+        /\ record[j].state = "queued"
+        /\ \E d \in PassDeadline(Draft(j, record[j], lock, NoOp, 0)) : Commit(d, {})
+        /\ UNCHANGED <<resource, readings>>
 
 ------------------------------------------------------------------------------
 (* Faulty designs that read in one step and write in another, or write in two *)
@@ -179,62 +190,62 @@ Read(reading) ==
     /\ readings' = readings \cup {reading}
     /\ UNCHANGED <<record, log, lock, granted, answers, resource, gap>>
 
-ReadBeforeClaim(op, j) ==
-    /\ \/ On("lookThenClaim") /\ ClaimedIn(op) = {}
-       \/ On("checkThenClaim") /\ Claimable(Draft(j, record[j], lock, op, 0))
-    /\ Read([op |-> op, job |-> j])
+ReadBeforeClaim ==
+    \E op \in ClaimOps, j \in Jobs :
+        /\ \/ On("lookThenClaim") /\ ClaimedIn(op) = {}
+           \/ On("checkThenClaim") /\ Claimable(Draft(j, record[j], lock, op, 0))
+        /\ Read([op |-> op, job |-> j])
 
-(* registry/claim.py: what decide still compares is the op_id of the last grant *)
-ClaimAfterReading(reading) ==
-    LET d == Draft(reading.job, record[reading.job], lock, reading.op, 0)
-        drafts == IF On("checkThenClaim") THEN {Grant(d, reading.op)}
-                  ELSE IF record[reading.job].claim = reading.op THEN {}
-                  ELSE Claim(d, reading.op)
-    IN /\ reading.op /= NoOp
-       /\ \E after \in drafts : Commit(after, {Ok(reading.op, after)})
-       /\ UNCHANGED <<resource, readings>>
+(* What decide itself still compares is the op_id of the last grant. *)
+ClaimAfterReading ==
+    \E reading \in readings :
+        LET j == reading.job
+            d == Draft(j, record[j], lock, reading.op, 0)
+            drafts == IF On("checkThenClaim") THEN {Grant(d, reading.op)}
+                      ELSE IF record[j].claim = reading.op THEN {}
+                      ELSE Claim(d, reading.op)
+        IN /\ reading.op /= NoOp
+           /\ \E after \in drafts : CommitAndTell(after, reading.op)
+           /\ UNCHANGED <<resource, readings>>
 
-ReadBeforeExpire(j) ==
-    /\ On("blindExpire")
-    /\ record[j].lease = "lapsed"
-    /\ Read([op |-> NoOp, job |-> j])
+ReadBeforeExpire ==
+    \E j \in Jobs :
+        /\ On("blindExpire")
+        /\ record[j].lease = "lapsed"
+        /\ Read([op |-> NoOp, job |-> j])
 
-ExpireAfterReading(reading) ==
-    /\ reading.op = NoOp
-    /\ record[reading.job].lease /= "none"
-    /\ \E d \in CloseExpired(Draft(reading.job, record[reading.job], lock, NoOp, 0)) : Commit(d, {})
-    /\ UNCHANGED <<resource, readings>>
+ExpireAfterReading ==
+    \E reading \in readings :
+        LET j == reading.job IN
+        /\ reading.op = NoOp
+        /\ record[j].lease /= "none"
+        /\ \E d \in CloseExpired(Draft(j, record[j], lock, NoOp, 0)) : Commit(d, {})
+        /\ UNCHANGED <<resource, readings>>
 
-SecondWrite(j) ==
-    /\ gap[j] /= <<>>
-    /\ log' = [log EXCEPT ![j] = @ \o gap[j][1].events]
-    /\ answers' = answers \cup gap[j][1].told
-    /\ gap' = [gap EXCEPT ![j] = <<>>]
-    /\ UNCHANGED <<record, lock, granted, resource, readings>>
+SecondWrite ==
+    \E j \in Jobs :
+        /\ gap[j] /= <<>>
+        /\ log' = [log EXCEPT ![j] = @ \o gap[j][1].events]
+        /\ answers' = answers \cup gap[j][1].told
+        /\ gap' = [gap EXCEPT ![j] = <<>>]
+        /\ UNCHANGED <<record, lock, granted, resource, readings>>
 
-CrashBetweenWrites(j) ==
-    /\ gap[j] /= <<>>
-    /\ gap' = [gap EXCEPT ![j] = <<>>]
-    /\ UNCHANGED <<record, log, lock, granted, answers, resource, readings>>
+CrashBetweenWrites ==
+    \E j \in Jobs :
+        /\ gap[j] /= <<>>
+        /\ gap' = [gap EXCEPT ![j] = <<>>]
+        /\ UNCHANGED <<record, log, lock, granted, answers, resource, readings>>
 
 ------------------------------------------------------------------------------
 
 Next ==
-    \/ \E op \in ClaimOps, try \in Tries, j \in Jobs : ClaimArrives(Again(op, try), j)
-    \/ \E op \in ClaimOps, try \in Tries, j \in Jobs : ClaimArrivesAgain(Again(op, try), j)
-    \/ \E grant \in Grants, try \in Tries : EndArrives(grant, try)
-    \/ \E grant \in Grants : BeatArrives(grant)
-    \/ \E grant \in Grants : WriteArrives(grant)
-    \/ \E j \in Jobs, how \in Cancels, try \in Tries : CancelArrives(j, how, try)
-    \/ \E j \in Jobs : Lapse(j)
-    \/ \E j \in Jobs : Expire(j)
-    \/ \E j \in Jobs : DeadlinePasses(j)
-    \/ \E op \in ClaimOps, j \in Jobs : ReadBeforeClaim(op, j)
-    \/ \E reading \in readings : ClaimAfterReading(reading)
-    \/ \E j \in Jobs : ReadBeforeExpire(j)
-    \/ \E reading \in readings : ExpireAfterReading(reading)
-    \/ \E j \in Jobs : SecondWrite(j)
-    \/ \E j \in Jobs : CrashBetweenWrites(j)
+    \/ ClaimArrives \/ ClaimArrivesAgain
+    \/ EndArrives \/ BeatArrives \/ WriteArrives
+    \/ CancelArrives
+    \/ Lapse \/ Expire \/ DeadlinePasses
+    \/ ReadBeforeClaim \/ ClaimAfterReading
+    \/ ReadBeforeExpire \/ ExpireAfterReading
+    \/ SecondWrite \/ CrashBetweenWrites
 
 Spec == Init /\ [][Next]_variables
 ==============================================================================

@@ -77,8 +77,8 @@ EventTo == [
 
 (* An op names who asked for what: the n-th claim, its end, the n-th cancel, or *)
 (* what the registry does by itself. `try` rises only where a design is faulty. *)
-Op(verb, by) == [verb |-> verb, by |-> by, try |-> 0]
-NoOp == Op("none", 0)
+Op(verb, by, try) == [verb |-> verb, by |-> by, try |-> try]
+NoOp == Op("none", 0, 0)
 
 NewRecord == [
     state |-> "queued", attempt |-> 1, version |-> 1, moves |-> 1, failures |-> 0, crashes |-> 0,
@@ -86,7 +86,7 @@ NewRecord == [
 
 FirstEvent == [
     type |-> "job_queued", from |-> "new", to |-> "queued", attempt |-> 1, offset |-> 1, move |-> 1,
-    token |-> 0, op |-> Op("enqueue", 0), given |-> 0, failures |-> 0, crashes |-> 0, lapsed |-> FALSE]
+    token |-> 0, op |-> Op("enqueue", 0, 0), given |-> 0, failures |-> 0, crashes |-> 0, cause |-> ""]
 
 FreeLock == [token |-> 0, holder |-> 0]
 
@@ -94,16 +94,17 @@ FreeLock == [token |-> 0, holder |-> 0]
 (* Drafts: core/lifecycle/draft.py *)
 
 Draft(job, record, lock, op, given) ==
-    [job |-> job, record |-> record, lock |-> lock, op |-> op, given |-> given, events |-> <<>>]
+    [job |-> job, record |-> record, lock |-> lock, op |-> op, given |-> given, cause |-> "",
+     events |-> <<>>]
 
-Append1(d, after, type, from, to) ==
+Written(d, after, type, from, to) ==
     [d EXCEPT
         !.record = after,
         !.events = Append(@, [
             type |-> type, from |-> from, to |-> to, attempt |-> after.attempt,
             offset |-> after.version, move |-> after.moves, token |-> after.token,
             op |-> d.op, given |-> d.given, failures |-> after.failures, crashes |-> after.crashes,
-            lapsed |-> d.record.lease = "lapsed"])]
+            cause |-> d.cause])]
 
 Move(d, to) ==
     LET before == d.record
@@ -116,10 +117,10 @@ Move(d, to) ==
             !.lease = IF ends THEN "none" ELSE @,
             !.renewed = IF ends THEN 0 ELSE @]
         freed == IF ends /\ d.lock.holder = d.job THEN [d.lock EXCEPT !.holder = 0] ELSE d.lock
-    IN [Append1(d, after, EventTo[to], before.state, to) EXCEPT !.lock = freed]
+    IN [Written(d, after, EventTo[to], before.state, to) EXCEPT !.lock = freed]
 
 Note(d, type) ==
-    Append1(d, [d.record EXCEPT !.version = @ + 1, !.cancel = TRUE], type, "", "")
+    Written(d, [d.record EXCEPT !.version = @ + 1, !.cancel = TRUE], type, "", "")
 
 Cost(d, failures, crashes) ==
     [d EXCEPT !.record.failures = @ + failures, !.record.crashes = @ + crashes]
@@ -130,6 +131,7 @@ Started(d) == IF d.record.state = "assigned" THEN Move(d, "running") ELSE d
 (* Decisions: each is the set of drafts it may end in *)
 
 Larger(a, b) == IF a > b THEN a ELSE b
+Smaller(a, b) == IF a < b THEN a ELSE b
 
 Holds(record, token) == record.lease /= "none" /\ token = record.token
 
@@ -144,9 +146,10 @@ Grant(d, op) ==
                  ELSE own
         ready == [d EXCEPT
             !.op = op,
+            !.cause = "",
             !.record.token = token,
             !.record.lease = "live",
-            !.record.renewed = token,
+            !.record.renewed = op.by,
             !.record.claim = op,
             !.lock = IF Locked THEN [token |-> token, holder |-> d.job] ELSE @]
     IN Move(ready, "assigned")
@@ -155,13 +158,14 @@ DeadlineEnds ==
     IF Deadlines THEN {IF end = "dead_lettered" THEN end ELSE "timeout" : end \in Policies} ELSE {}
 
 CloseExpired(d) ==
-    LET own == [Cost(d, 0, 1) EXCEPT !.op = Op("expire", d.record.version)]
+    LET own == [Cost(d, 0, 1) EXCEPT
+            !.op = Op("expire", d.record.version, 0), !.cause = d.record.lease]
     IN IF own.record.cancel /\ ~On("cancelForgotten") THEN {Move(own, "cancelled")}
        ELSE IF own.record.crashes >= MaxCrashes /\ ~On("budgetForgotten") THEN {Move(own, end) : end \in Policies}
        ELSE {Move(own, "queued")} \cup {Move(own, end) : end \in DeadlineEnds}
 
 PassDeadline(d) ==
-    LET own == [d EXCEPT !.op = Op("expire", d.record.version)]
+    LET own == [d EXCEPT !.op = Op("expire", d.record.version, 0)]
     IN {Move(own, end) : end \in DeadlineEnds}
 
 Claim(d, op) ==
@@ -173,7 +177,8 @@ Fail(d) ==
     ELSE IF d.record.failures >= MaxFailures THEN {Move(d, end) : end \in Policies}
     ELSE {Move(d, "queued")}
 
-End(d, outcome) ==
+End(draft, outcome) ==
+    LET d == [draft EXCEPT !.cause = outcome] IN
     CASE outcome = "success" -> {Move(Started(d), "succeeded")}
       [] outcome = "failure" -> Fail(Cost(Started(d), 1, 0))
       [] outcome = "fatal" ->
@@ -181,8 +186,8 @@ End(d, outcome) ==
       [] outcome = "stopped" -> {Move(Started(d), "cancelled")}
       [] outcome = "released" -> {Move(d, IF d.record.cancel THEN "cancelled" ELSE "queued")}
 
-Beat(d, token) ==
-    Started([d EXCEPT !.record.lease = "live", !.record.renewed = token])
+Beat(d, owner) ==
+    Started([d EXCEPT !.record.lease = "live", !.record.renewed = owner])
 
 (* No draft: refused. A draft without events: there is nothing to do. *)
 Cancel(d, hard) ==

@@ -83,13 +83,20 @@ OneHolderPerLock ==
 TokenBefore(j, n) == IF n = 1 THEN 0 ELSE log[j][n - 1].token
 
 NoStaleAct ==
+    \A j \in Jobs : \A n \in Events(j) : log[j][n].given \in {0, TokenBefore(j, n)}
+
+(* Whoever ends an attempt or renews a lease is the one to whom it was granted last. *)
+OnlyTheOwnerActs ==
     \A j \in Jobs :
-        /\ \A n \in Events(j) : log[j][n].given \in {0, TokenBefore(j, n)}
-        /\ record[j].lease /= "none" => record[j].renewed = record[j].token
+        /\ record[j].lease /= "none" => record[j].renewed = record[j].claim.by
+        /\ \A n \in Events(j) : log[j][n].op.verb = "end" =>
+            \E k \in 1..n :
+                /\ log[j][k].type = "job_claimed" /\ log[j][k].op.by = log[j][n].op.by
+                /\ \A m \in (k + 1)..n : log[j][m].type /= "job_claimed"
 
 LeaseNotCutShort ==
     \A j \in Jobs : \A n \in Events(j) :
-        log[j][n].op.verb = "expire" /\ log[j][n].from \in Leased => log[j][n].lapsed
+        log[j][n].op.verb = "expire" /\ log[j][n].from \in Leased => log[j][n].cause = "lapsed"
 
 ResourceSeesTokensRise == resource.last = resource.highest
 

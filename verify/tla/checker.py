@@ -96,7 +96,7 @@ def configuration(name: str, *, switch: str = "", only: str = "") -> str:
     return text
 
 
-def check(text: str, *, workers: int, differences: bool = False) -> Outcome:
+def check(text: str, *, workers: int) -> Outcome:
     """Let TLC walk through every state of this configuration, or up to the first error."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-tlc-") as scratch:
@@ -105,7 +105,6 @@ def check(text: str, *, workers: int, differences: bool = False) -> Outcome:
         (Path(scratch) / "run.cfg").write_text(text, encoding="utf-8")
         machine = [java(), "-XX:+UseParallelGC", "-Xmx2g", f"-Djava.io.tmpdir={scratch}"]
         options = ["-deadlock", "-workers", str(workers), "-config", "run.cfg"]
-        options += ["-difftrace"] if differences else []
         done = subprocess.run(
             [*machine, "-cp", str(jar()), "tlc2.TLC", *options, "-metadir", scratch, MODULE],
             cwd=scratch,

@@ -2,7 +2,7 @@
 
 Both write a draft beside the target, readable by nobody else, and give it the target's name when it
 is whole and synced. A draft is called `<target>.<some letters>.unfinished` or `….restoring`; only a
-process that was killed leaves one behind, and it may be removed.
+process that was killed leaves one behind, with its log, and both may be removed.
 """
 
 import errno
@@ -69,9 +69,7 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     old one, else those of the backup. A restore that is killed may leave its draft,
     `<store>.<some letters>.restoring`.
     """
-    target = sqlite_path(url)
-    if target.is_symlink():
-        target = target.resolve()  # SQLite keeps the log beside the file that the link leads to
+    target = _file(sqlite_path(url))
     there = _check_restore(source, target, force=force)
     with _draft(target, "restoring") as draft:
         restored = await open_copy(source, draft, SystemIds())
@@ -95,6 +93,12 @@ def _check_backup(source: Path, target: Path) -> None:
         _check_folder(target)
         if target.exists():
             raise Conflict(f"{target} exists already; name another file.")
+
+
+def _file(path: Path) -> Path:
+    """Where a link leads to: that is the file which SQLite opens, and keeps a log beside."""
+    with _told(path, "cannot be read"):
+        return path.resolve() if path.is_symlink() else path
 
 
 def _check_restore(source: Path, target: Path, *, force: bool) -> bool:

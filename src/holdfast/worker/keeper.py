@@ -16,6 +16,7 @@ RENEWAL_SECONDS_MIN = 0.1
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 MARGIN_SECONDS = 0.5
+UNREACHED = "the store could not be reached before the lease ended"
 
 
 class Guard(Protocol):
@@ -67,13 +68,14 @@ class Keeper:
             asked_at = self._clock.monotonic()
             left = hold.deadline - asked_at - MARGIN_SECONDS
             if left <= 0:
-                hold.lose("the store could not be reached before the lease ended")
+                hold.lose(UNREACHED)
                 return
             try:
                 async with asyncio.timeout(left):
                     job = await self._registry.heartbeat(hold.grant)
             except TimeoutError:
-                continue
+                hold.lose(UNREACHED)
+                return
             except Unavailable:
                 await self._clock.sleep(min(RETRY_SECONDS, left))
             except HoldfastError as error:

@@ -110,7 +110,7 @@ def _held(target: Path) -> apsw.Connection | None:
                 raise apsw.ReadOnlyError("attempt to write a readonly database")
             _into_one_file(connection)
             connection.execute("BEGIN EXCLUSIVE").fetchall()
-            if _place(target) != before:
+            if before is None or _place(target) != before:
                 raise apsw.BusyError("somebody else has replaced it")
         except (apsw.NotADBError, apsw.CorruptError):
             connection.close()
