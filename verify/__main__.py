@@ -11,6 +11,8 @@ from pathlib import Path
 
 import apsw
 
+from verify.ground import CANNOT_RUN
+
 SECTIONS = (
     "simulation",
     "planted",
@@ -22,7 +24,7 @@ SECTIONS = (
     "model",
 )
 SECONDS_MAX = 900
-NOT_RUN = 3
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "verify" / "results" / "verify.md"
 
@@ -79,7 +81,7 @@ def page(results: dict[str, tuple[str, int, float]], proved: str) -> str:
 
 
 def _verdict(code: int) -> str:
-    if code == NOT_RUN:
+    if code == CANNOT_RUN:
         return "**NOT RUN: this machine forbids it**"
     return "holds" if code == 0 else "**FAILS**"
 

@@ -153,8 +153,9 @@ def section(proof: Proof, *, short: bool) -> str:
         *(_row(swept, swept.family.words) for swept in proof.swept),
         *(_row(swept, f"planted, must be bad: {w}") for w, swept in proof.planted.items()),
         "",
-        "**Backup and restore** under the same faults. Claimed: a file under the backup's name is a whole"
-        " backup, and a restore leaves the old store as it was or the new one without owners.",
+        "**Backup and restore** under the same faults, and with our own calls to the system failing."
+        " Claimed: a file under the backup's name is a whole backup, and a restore leaves the old store"
+        " as it was or the new one without owners.",
         "",
         "| fault | file call | runs | bad runs |",
         "|---|---|---:|---:|",

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -48,19 +48,25 @@ def prepare() -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def run_cold(mutants: Sequence[Mutant | None], jobs: int) -> Iterator[tuple[Mutant | None, int]]:
-    """Each mutant with its outcome; None stands for the core as it is."""
-    yield from _each(mutants, _cold, jobs)
+def run_cold(
+    mutants: Sequence[Mutant | None], jobs: int, near_only: Collection[str] = ()
+) -> Iterator[tuple[Mutant | None, int]]:
+    """Each mutant with its outcome; None stands for the core as it is.
+
+    What is named in `near_only` meets the tests of its own module, and not the others.
+    """
+    yield from _each(mutants, lambda mutant: _cold(mutant, near_only), jobs)
 
 
-def _cold(mutant: Mutant | None) -> int:
+def _cold(mutant: Mutant | None, near_only: Collection[str]) -> int:
     if mutant is None:
         return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
     sys.meta_path.insert(0, _Finder(mutant.name, mutant.path, mutant.code()))
     own = TESTS / f"test_{mutant.module.replace('.', '_')}.py"
     near = [str(file) for file in (own, TESTS / "test_values.py") if file.exists()]
-    if _outcome(pytest.main([*_FLAGS, *near])) == KILLED:
-        return KILLED
+    outcome = _outcome(pytest.main([*_FLAGS, *near]))
+    if outcome == KILLED or mutant.id in near_only:
+        return outcome
     return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
 
 
@@ -106,13 +112,17 @@ def run_warm(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, int
         os.close(reader)
         _quietly(_Warm(mutants, jobs, writer).run)
     os.close(writer)
+    met = 0
     try:
         with os.fdopen(reader) as lines:
             for line in lines:
+                met += 1
                 place, outcome = map(int, line.split())
                 yield mutants[place], outcome
     finally:
         os.waitpid(pid, 0)
+    if met != len(mutants):
+        raise RuntimeError(f"The warm run broke off after {met} of {len(mutants)} mutants.")
 
 
 class _Warm:
@@ -225,7 +235,7 @@ def _child(act: Callable[[T], int], task: T) -> int:
 def _limit() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_WALL_SECONDS)
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
 
 

@@ -93,7 +93,7 @@ def test_a_failed_backup_or_restore_leaves_nothing_half_done(what: str, tmp_path
         with FaultyDisk() as disk:
             faults = BackupFaults(disk, tmp_path)
             await faults.prepare()
-            return [t for swept in await faults.sweep(what, most=6) for t in swept.troubles]
+            return [t for swept in await faults.sweep(what, most=2) for t in swept.troubles]
 
     assert asyncio.run(main()) == []
 

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from shop import Shop, Silent, gone, stop
 
 from holdfast.core.errors import Unavailable
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Outcome
 from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
@@ -174,3 +176,21 @@ def test_a_process_that_cannot_be_guarded_is_killed(
     shop.use(work)
 
     assert gone(started[0], seconds=2)
+
+
+def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = Worker._end
+
+    async def end(self: Worker, hold: Hold, outcome: Outcome, *, stopped: bool) -> Job | None:
+        job = await ending(self, hold, outcome, stopped=stopped)
+        hold.lose("the job is succeeded")  # as the keeper hears it, a moment before it is let go
+        return job
+
+    monkeypatch.setattr(Worker, "_end", end)
+    shop.submit("true")
+
+    shop.drain()
+
+    assert shop.report.losses == []

@@ -75,8 +75,9 @@ EventTo == [
     succeeded |-> "job_succeeded", failed |-> "job_failed", cancelled |-> "job_cancelled",
     timeout |-> "job_timed_out", dead_lettered |-> "job_dead_lettered"]
 
-(* An op names who asked for what: the n-th claim, its end, the n-th cancel, or *)
-(* what the registry does by itself. `try` rises only where a design is faulty. *)
+(* An op names who asked for what: the n-th claim, its end, a cancel of job n  *)
+(* (-n: a hard one), or what the registry does by itself. In an event, `given` *)
+(* is the token that was shown for it, 0 where none is asked for.              *)
 Op(verb, by, try) == [verb |-> verb, by |-> by, try |-> try]
 NoOp == Op("none", 0, 0)
 
@@ -86,7 +87,8 @@ NewRecord == [
 
 FirstEvent == [
     type |-> "job_queued", from |-> "new", to |-> "queued", attempt |-> 1, offset |-> 1, move |-> 1,
-    token |-> 0, op |-> Op("enqueue", 0, 0), given |-> 0, failures |-> 0, crashes |-> 0, cause |-> ""]
+    token |-> 0, failures |-> 0, crashes |-> 0,
+    op |-> Op("enqueue", 0, 0), given |-> 0, cause |-> ""]
 
 FreeLock == [token |-> 0, holder |-> 0]
 
@@ -160,8 +162,9 @@ DeadlineEnds ==
 CloseExpired(d) ==
     LET own == [Cost(d, 0, 1) EXCEPT
             !.op = Op("expire", d.record.version, 0), !.cause = d.record.lease]
+        spent == own.record.crashes >= MaxCrashes /\ ~On("budgetForgotten")
     IN IF own.record.cancel /\ ~On("cancelForgotten") THEN {Move(own, "cancelled")}
-       ELSE IF own.record.crashes >= MaxCrashes /\ ~On("budgetForgotten") THEN {Move(own, end) : end \in Policies}
+       ELSE IF spent THEN {Move(own, end) : end \in Policies}
        ELSE {Move(own, "queued")} \cup {Move(own, end) : end \in DeadlineEnds}
 
 PassDeadline(d) ==
@@ -191,7 +194,7 @@ Beat(d, owner) ==
 
 (* No draft: refused. A draft without events: there is nothing to do. *)
 Cancel(d, hard) ==
-    IF d.record.state \in Ended THEN IF hard /\ On("cancelOverEnd") THEN {Move(d, "cancelled")} ELSE {}
+    IF d.record.state \in Ended /\ ~(hard /\ On("cancelOverEnd")) THEN {}
     ELSE IF d.record.state = "queued" \/ hard THEN {Move(d, "cancelled")}
     ELSE IF d.record.cancel THEN {d}
     ELSE {Note(d, "job_cancel_requested")}

@@ -38,7 +38,8 @@ OnlyForward ==
 
 (* core/projection.py: fold *)
 Apply(folded, event) ==
-    LET seen == [folded EXCEPT !.version = event.offset, !.attempt = event.attempt, !.token = event.token]
+    LET seen == [folded EXCEPT
+            !.version = event.offset, !.attempt = event.attempt, !.token = event.token]
     IN IF event.to = "" THEN [seen EXCEPT !.cancel = TRUE]
        ELSE [seen EXCEPT
             !.state = event.to, !.moves = event.move,
@@ -101,8 +102,8 @@ LeaseNotCutShort ==
 ResourceSeesTokensRise == resource.last = resource.highest
 
 ------------------------------------------------------------------------------
-(* Requests and answers: I2, I13, I23, I29, I30. A request is known by verb and number; a faulty *)
-(* client sends it under several op_ids.                                                         *)
+(* Requests and answers: I2, I13, I15, I23, I29, I30. A request is known by    *)
+(* verb and number, whatever op_id a faulty client sends it under.             *)
 
 Same(op, other) == op.verb = other.verb /\ op.by = other.by
 
@@ -163,8 +164,9 @@ NeverServesBothJobsInTurn ==
 
 ASSUME TLCSet(1, {})
 
-Latest(j) == {<<log[j][n].from, log[j][n].to>> : n \in 
-    {k \in Events(j) : k > Len(log[j]) - 2 /\ log[j][k].to /= ""}}
+Latest(j) ==
+    LET new == {n \in Events(j) : n > Len(log[j]) - 2 /\ log[j][n].to /= ""}
+    IN {<<log[j][n].from, log[j][n].to>> : n \in new}
 
 ShowArrows ==
     LET taken == UNION {Latest(j) : j \in Jobs}

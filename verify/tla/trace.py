@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 _STEP = re.compile(
@@ -15,9 +16,7 @@ def tell(text: str) -> str:
     """The counterexample in the output of TLC."""
     steps = [(name, _state(body)) for name, body in _STEP.findall(text)]
     lines = []
-    for number, ((_, before), (name, after)) in enumerate(
-        zip(steps, steps[1:], strict=False), start=1
-    ):
+    for number, ((_, before), (name, after)) in enumerate(pairwise(steps), start=1):
         news = list(_news(before, after)) or ["nothing to be seen"]
         lines.append(f"{number:2}  {name:<20}{news[0]}")
         lines += [f"{'':24}{line}" for line in news[1:]]
@@ -87,8 +86,9 @@ def _news(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 
 def _event(event: dict[str, Any]) -> str:
     arrow = f"{event['from']} -> {event['to']}" if event["to"] else event["type"]
-    given = f", given token {event['given']}" if event["given"] else ""
-    return f"{arrow}, attempt {event['attempt']}, token {event['token']}, by {_op(event['op'])}{given}"
+    shown = f", showing token {event['given']}" if event["given"] else ""
+    place = f"attempt {event['attempt']}, token {event['token']}"
+    return f"{arrow}, {place}, by {_op(event['op'])}{shown}"
 
 
 def _op(op: dict[str, Any]) -> str:

@@ -103,6 +103,10 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
             return Unavailable(
                 f"The disk under {path} is full; nothing was written. Free some room."
             )
+        case apsw.ReadOnlyError() if _moved(error):
+            return Unavailable(
+                f"{path} was moved or replaced: stop this process and start it anew."
+            )
         case apsw.ReadOnlyError():
             return Unavailable(
                 f"{path} is read-only here; nothing was written. Check its permissions."
@@ -121,6 +125,10 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
             return Corrupt(f"{path} does not have the shape it should: {error}")
         case _:
             return Unavailable(f"{path} could not be used: {error}", applied=applied)
+
+
+def _moved(error: apsw.Error) -> bool:
+    return getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY_DBMOVED
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:

@@ -73,6 +73,8 @@ class SqliteStore:
             place = os.stat(self._path)
         except FileNotFoundError:
             place = None
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be reached: {error.strerror}.") from error
         if place is None or (place.st_dev, place.st_ino) != self._place:
             raise Unavailable(
                 f"{self._path} was moved or replaced: stop this process and start it anew."
