@@ -17,7 +17,7 @@ from cas_worlds import (
 from holdfast.core.errors import Conflict
 from holdfast.core.lifecycle import Success
 from holdfast.core.state import State
-from holdfast.ports import Grant
+from holdfast.ports import Grant, VersionToken
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -92,3 +92,31 @@ async def test_a_job_that_processes_make_at_once_is_listed_once() -> None:
     assert sum(key.endswith("/shared") for key in markers) > 1
     assert (await listed(registry)).count("shared") == 1
     assert await registry.counts() == {State.QUEUED: 7}
+
+
+@in_event_loop
+async def test_a_late_twin_of_a_claim_is_not_granted_what_the_claim_has_had() -> None:
+    site, asked, answered = Site(), asyncio.Event(), asyncio.Event()
+    read = site.objects.get
+
+    async def once_slow(key: str) -> tuple[bytes, VersionToken] | None:
+        found = await read(key)
+        if key.startswith("claims/"):
+            site.objects.get = read  # type: ignore[method-assign]
+            asked.set()
+            await answered.wait()
+        return found
+
+    registry = site.registry()
+    await enqueue(registry, "job-1")
+    site.objects.get = once_slow  # type: ignore[method-assign]
+    late = asyncio.create_task(site.registry().claim(["default"], owner="w-1", op_id="op-1"))
+    await asked.wait()
+    for owner, op_id in (("w-1", "op-1"), ("w-2", "op-2")):
+        [grant] = await registry.claim(["default"], owner=owner, op_id=op_id)
+        await registry.release(grant)
+    answered.set()
+
+    assert await late == []
+
+    await check(registry)

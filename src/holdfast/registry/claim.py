@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast.core.catalogue import EventType
-from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.errors import Conflict, Invalid, Unavailable
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease
-from holdfast.ports import Grant, One, Ready, Work
+from holdfast.ports import Decision, Grant, One, Ready, Work
 from holdfast.registry.line import SWEEP_ITEMS, Line
 
 
@@ -75,14 +75,9 @@ async def acquire(
         executor=executor,
         create=create,
     )
-    if op_id is not None and await _granted_before(line, job_id, op_id):
-        work = Work(One(job_id), partial(_repeat, command))
-    else:
-        lock = create.spec.lock if create else None
-        work = Work(One(job_id, lock), partial(decide, command))
-    [[decision]] = await line.submit(work)
+    decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
     if isinstance(decision, Refusal) and _locked(decision) and await line.sweep(SWEEP_ITEMS):
-        [[decision]] = await line.submit(work)
+        decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
     if isinstance(decision, Change):
         return await _grant(line, decision)
     if isinstance(decision.error, Conflict):
@@ -96,20 +91,49 @@ def _locked(refusal: Refusal) -> bool:
     return refusal.job is not None and refusal.job.spec.lock is not None
 
 
-async def _granted_before(line: Line, job_id: str, op_id: str) -> bool:
-    [history] = await line.store.histories([job_id])
-    return any(e.event_type == EventType.CLAIMED and e.op_id == op_id for e in history)
+async def _acquire(line: Line, job_id: str, command: Claim, *, repeatable: bool) -> Decision:
+    """Decide the claim on the very version of the job whose history was looked at: a claim that was
+    granted before is never granted again, however late its request comes in."""
+    lock = command.create.spec.lock if command.create else None
+    if not repeatable:
+        [[decision]] = await line.submit(Work(One(job_id, lock), partial(decide, command)))
+        return decision
+    for _ in range(LOOKS_MAX):
+        [history] = await line.store.histories([job_id])
+        granted = any(
+            e.event_type == EventType.CLAIMED and e.op_id == command.op_id for e in history
+        )
+        looked = _Looked(len(history), granted, command)
+        [[decision]] = await line.submit(Work(One(job_id, lock), looked.decide))
+        if not isinstance(decision, Refusal) or decision.error is not _MOVED:
+            return decision
+    raise Unavailable(f"Job {job_id} changes too fast to be looked at.", job_id=job_id)
 
 
-def _repeat(
-    command: Claim, job: Job | None, now: datetime, resource: Resource | None
-) -> Change | Refusal:
-    """Answer a repeated claim with its own grant, or not at all."""
-    if job is None or job.lease is None or job.claim_op_id != command.op_id:
-        version = job.version if job else None
-        gone = Conflict("This claim was granted before, and its grant is gone.", version=version)
-        return Refusal(gone, job)
-    return decide(command, job, now, resource)
+LOOKS_MAX = 20
+_MOVED = Conflict("The job has changed since its history was read.")
+
+
+class _Looked:
+    """A claim, and what the job's history said about it at some version."""
+
+    def __init__(self, version: int, granted: bool, command: Claim) -> None:
+        self._version = version
+        self._granted = granted
+        self._command = command
+
+    def decide(
+        self, job: Job | None, now: datetime, resource: Resource | None, floor: int = 0
+    ) -> Change | Refusal:
+        """Answer a repeated claim with its own grant, or not at all."""
+        if job is None or job.claim_op_id == self._command.op_id:
+            return decide(self._command, job, now, resource, floor)
+        if job.version != self._version:
+            return Refusal(_MOVED, job)
+        if self._granted:
+            words = "This claim was granted before, and its grant is gone."
+            return Refusal(Conflict(words, version=job.version), job)
+        return decide(self._command, job, now, resource)
 
 
 async def _grant(line: Line, change: Change) -> Grant:

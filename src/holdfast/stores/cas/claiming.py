@@ -15,7 +15,6 @@ from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
 from holdfast.stores.cas.documents import ClaimHint, Held, Shelf, each
 from holdfast.stores.cas.hints import Hints, claimable
-from holdfast.stores.cas.logs import Logs
 from holdfast.stores.cas.revision import Step
 from holdfast.stores.cas.writing import ATTEMPTS, Fits, Writer
 
@@ -40,9 +39,11 @@ class Claim:
         return job is not None and job.lease is not None and job.claim_op_id == self.ready.op_id
 
     def fits(self, held: Held, now: datetime) -> bool:
-        """Whether the claim may have the job, or has it already."""
+        """Whether the claim may have the job, or has it already; never again what it has had."""
         job = held.record
-        return self.has(held, now) or (job is not None and claimable(job, self.ready, now))
+        if job is None or self.ready.op_id in held.claimed:
+            return self.has(held, now)
+        return claimable(job, self.ready, now)
 
 
 class Share(Struct, frozen=True):
@@ -56,14 +57,11 @@ class Share(Struct, frozen=True):
 class Claiming:
     """Claims that choose from the same row of jobs are served together."""
 
-    def __init__(
-        self, shelf: Shelf, writer: Writer, dispatch: Dispatch, hints: Hints, logs: Logs
-    ) -> None:
+    def __init__(self, shelf: Shelf, writer: Writer, dispatch: Dispatch, hints: Hints) -> None:
         self._shelf = shelf
         self._writer = writer
         self._dispatch = dispatch
         self._hints = hints
-        self._logs = logs
 
     async def serve(self, claims: Sequence[Claim], parcels: list[Parcel]) -> None:
         repeated = await each(lambda claim: self._repeat(claim, parcels), claims)
@@ -87,7 +85,7 @@ class Claiming:
         if hint is None:
             return False
         held = await self._shelf.load_many(hint[0].jobs)
-        known = [one for one in held if await self._logs.claimed(one, op_id)]
+        known = [one for one in held if op_id in one.claimed]
         async with self._dispatch.parcel(one.job_id for one in known) as parcel:
             parcels.append(parcel)
             for one in known:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.ports import Slice
@@ -38,15 +38,6 @@ class Logs:
     async def _history(self, job_id: str) -> list[Event]:
         events = await self.whole(await self._shelf.load(job_id))
         return sorted((e for e in events if e.offset is not None), key=lambda e: e.offset or 0)
-
-    async def claimed(self, held: Held, op_id: str) -> bool:
-        """Whether the job was ever claimed under this op_id."""
-        if held.record is not None and held.record.claim_op_id == op_id:
-            return True
-        return any(
-            event.event_type == EventType.CLAIMED and event.op_id == op_id
-            for event in await self.whole(held)
-        )
 
     async def _events(self, held: Held, last: int) -> AsyncGenerator[Event, None]:
         """The events behind log number `last`, each once: segments may overlap."""

@@ -1,11 +1,12 @@
 """A document's next revision: the record, its events and its markers, in one value. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change
@@ -122,7 +123,14 @@ def revise(
         due=_due(old, record, serial, nonce, move=proposal.move_due),
         barred=old.barred if old else (),
         owed=proposal.owed,
+        claimed=held.claimed + tuple(_claims(proposal.events)),
     )
+
+
+def _claims(events: Sequence[Event]) -> Iterator[str]:
+    for event in events:
+        if event.event_type == EventType.CLAIMED and event.op_id is not None:
+            yield event.op_id
 
 
 def _ready(

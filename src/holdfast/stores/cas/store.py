@@ -57,7 +57,7 @@ class CasStore:
         self._writer = Writer(shelf, self._dispatch, self._locks, clock, ids)
         self._hints = Hints(shelf, self._locks, clock)
         self._logs = Logs(shelf)
-        self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints, self._logs)
+        self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints)
         self._recording = Recording(shelf, self._writer, self._dispatch)
         self._dispatch.tell = self._pay
         self._listing = Listing(shelf)
