@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle import Restore, Success
+from holdfast.core.lifecycle import Success
 from holdfast.core.limits import MESSAGE_CHARACTERS_MAX
 from holdfast.core.retry import OnExhausted, Retry, backoff
 from holdfast.core.spec import Spec
@@ -33,7 +33,6 @@ CRASH = Failure(message="killed by signal 9", exit_code=137, crash=True)
 PARSE = Failure(
     message="not JSON", retryable=False, stage=Stage.INPUT, reason_code=ReasonCode.PARSE_ERROR
 )
-RESTORE = Restore(op_id="op-restore")
 
 
 def running(**retry: object) -> Job:

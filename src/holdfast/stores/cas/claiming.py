@@ -41,7 +41,7 @@ class Claim:
     def fits(self, held: Held, now: datetime) -> bool:
         """Whether the claim may have the job, or has it already; never again what it has had."""
         job = held.record
-        if job is None or self.ready.op_id in held.claimed:
+        if job is None or held.claimed(self.ready.op_id):
             return self.has(held, now)
         return claimable(job, self.ready, now)
 
@@ -85,7 +85,7 @@ class Claiming:
         if hint is None:
             return False
         held = await self._shelf.load_many(hint[0].jobs)
-        known = [one for one in held if op_id in one.claimed]
+        known = [one for one in held if one.claimed(op_id)]
         async with self._dispatch.parcel(one.job_id for one in known) as parcel:
             parcels.append(parcel)
             for one in known:

@@ -34,7 +34,7 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `serial` rises with every write and `nonce` is of that write alone. Log numbers up to `spilled`
     are in segments, those up to `logged` are in use; `ready` and `due` are the markers that count.
     `barred` are parcels that a repair has closed: nothing may be committed under them any more.
-    `claimed` are the op_ids of all claims that the job was granted to.
+    `claimed` are all claims that the job was granted to: the op_id, and the offset of its event.
     `owed` are facts about other jobs, which have to be told before this document changes again.
     """
 
@@ -49,7 +49,7 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     due: str | None = None
     barred: tuple[str, ...] = ()
     owed: tuple[Event, ...] = ()
-    claimed: tuple[str, ...] = ()
+    claimed: tuple[tuple[str, int], ...] = ()
 
 
 class Held(Struct, frozen=True):
@@ -63,9 +63,10 @@ class Held(Struct, frozen=True):
     def record(self) -> Job | None:
         return self.document.record if self.document else None
 
-    @property
-    def claimed(self) -> tuple[str, ...]:
-        return self.document.claimed if self.document else ()
+    def claimed(self, op_id: str) -> bool:
+        """Whether the job was ever granted to this claim."""
+        claims = self.document.claimed if self.document else ()
+        return any(claim == op_id for claim, _ in claims)
 
     @property
     def serial(self) -> int:

@@ -123,14 +123,14 @@ def revise(
         due=_due(old, record, serial, nonce, move=proposal.move_due),
         barred=old.barred if old else (),
         owed=proposal.owed,
-        claimed=held.claimed + tuple(_claims(proposal.events)),
+        claimed=(*(old.claimed if old else ()), *_claims(proposal.events)),
     )
 
 
-def _claims(events: Sequence[Event]) -> Iterator[str]:
+def _claims(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
     for event in events:
-        if event.event_type == EventType.CLAIMED and event.op_id is not None:
-            yield event.op_id
+        if event.event_type == EventType.CLAIMED:
+            yield event.op_id or "", event.offset or 0
 
 
 def _ready(

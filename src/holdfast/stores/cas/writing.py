@@ -230,6 +230,8 @@ async def _call(action: Callable[[], Awaitable[None]]) -> None:
 
 
 def _traces(document: Document) -> set[object]:
-    """What a write leaves: its nonce, its markers, and its entries until the feed has them."""
+    """What a write leaves: its nonce, its markers, its claims, and its entries until the feed has
+    them."""
     sent = {(e.parcel, e.event.log_id) for e in document.outbox if e.parcel is not None}
-    return {document.nonce, *sent, *(key for key in (document.ready, document.due) if key)}
+    markers = (key for key in (document.ready, document.due) if key)
+    return {document.nonce, *sent, *markers, *document.claimed}
