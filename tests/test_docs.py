@@ -45,6 +45,16 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert broken == []
 
 
+def test_the_readme_names_the_run_of_the_proofs_that_is_kept() -> None:
+    page = (ROOT / "verify" / "results" / "verify.md").read_text(encoding="utf-8")
+    when = re.search(r"^(\d{4}-\d\d-\d\d) .*, commit (\w+)", page, re.MULTILINE)
+    assert when is not None
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert f"{when[1]}, commit {when[2]}" in readme.replace("\n", " ")
+
+
 def test_every_command_shown_exists_with_its_options() -> None:
     shown = [(page, call) for page in PAGES for call in _calls(page.read_text(encoding="utf-8"))]
 

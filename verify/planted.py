@@ -9,7 +9,7 @@ from statistics import median
 from holdfast.testing.simulation.bugs import BUGS, hunt
 
 SEEDS_MAX = 2_000
-STARTS = 5
+STARTS = 3
 SHORT = 10
 
 

@@ -39,9 +39,14 @@ class Claim:
         return job is not None and job.lease is not None and job.claim_op_id == self.ready.op_id
 
     def fits(self, held: Held, now: datetime) -> bool:
-        """Whether the claim may have the job, or has it already; never again what it has had."""
+        """Whether the claim may have the job, or has it already. One that has had a job before, and
+        has it no more, was answered by that: it gets nothing else."""
         job = held.record
-        if job is None or held.claimed(self.ready.op_id):
+        if job is None:
+            return False
+        if held.claimed(self.ready.op_id):
+            if not self.has(held, now):
+                self.wanted = 0
             return self.has(held, now)
         return claimable(job, self.ready, now)
 

@@ -79,7 +79,9 @@ class Parcel:
 
 
 class Dispatch:
-    """The parcels of this process, and the repair of those of others."""
+    """The parcels of this process, and the repair of those of others. The store gives it `tell`."""
+
+    tell: Tell
 
     def __init__(self, shelf: Shelf, feed: Feed, clock: Clock, ids: Ids) -> None:
         self.ids = ids
@@ -88,7 +90,6 @@ class Dispatch:
         self._clock = clock
         self._under_way: set[str] = set()
         self._settled: dict[str, None] = {}
-        self.tell: Tell = _nobody
 
     def parcel(self, jobs: Iterable[str]) -> Parcel:
         return Parcel(self, jobs)
@@ -178,7 +179,3 @@ class Dispatch:
                 failpoint("cas.repair_barred")
                 return barred
         raise Unavailable(f"Job {job_id} changes too fast to be repaired.", job_id=job_id)
-
-
-async def _nobody(events: Sequence[Event]) -> None:
-    raise NotImplementedError("The store says who is told.")
