@@ -76,6 +76,10 @@ def page(results: dict[str, tuple[str, int, float]], proved: str) -> str:
     for text, code, seconds in results.values():
         title = text.splitlines()[0].lstrip("# ")
         lines.append(f"| {title} | {_verdict(code)} | {seconds:.0f} |")
+    missing = [
+        name for name in SECTIONS if not any(name == one.partition(":")[0] for one in results)
+    ]
+    lines += [f"| {name} | not in this run | |" for name in missing]
     lines += ["", *(f"{text}\n" for text, _, _ in results.values())]
     return "\n".join(lines)
 
@@ -88,21 +92,38 @@ def _verdict(code: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m verify")
-    parser.add_argument("--short", action="store_true", help="a small form of each; saves no page")
-    parser.add_argument("sections", nargs="*", help=f"only these, of {', '.join(SECTIONS)}")
+    parser.add_argument(
+        "--short", action="store_true", help="the small form of each; no page is saved"
+    )
+    parser.add_argument(
+        "sections",
+        nargs="*",
+        help=f"only these, of {', '.join(SECTIONS)}; NAME:short for its small form",
+    )
     options = parser.parse_args()
     proved = commit()
-    wanted = options.sections or SECTIONS
-    results = {name: section(name, options.short) for name in wanted}
+    results: dict[str, tuple[str, int, float]] = {}
+    for wanted in options.sections or SECTIONS:
+        name, _, form = wanted.partition(":")
+        text, code, seconds = section(name, options.short or form == "short")
+        if form == "short":
+            text = text.replace("\n", " (small form)\n", 1)
+        results[wanted] = (text, code, seconds)
+        if not options.short:
+            save(page(results, proved))
     if commit() != proved:
         proved = f"{proved}, which changed while it was proved"
     text = page(results, proved)
     print(text)
-    if not options.short and not options.sections:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"saved to {PAGE.relative_to(ROOT)}", file=sys.stderr)
+    if not options.short:
+        save(text)
     return 0 if all(code == 0 for _, code, _ in results.values()) else 1
+
+
+def save(text: str) -> None:
+    """Keep the page after every proof: a run that is cut short leaves what it has shown."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def guard(seeds: int) -> tuple[list[str], bool]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--first", type=int, default=100_000)
     options = parser.parse_args()
     minutes = 0.25 if options.short else options.minutes
