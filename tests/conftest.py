@@ -11,6 +11,7 @@ from holdfast.stores.cas.store import CasStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.world import Opener, World, play
+from postgres_world import postgres_store
 
 
 async def memory_store(folder: Path, clock: Clock, ids: Ids) -> Store:
@@ -25,7 +26,12 @@ async def sqlite_store(folder: Path, clock: Clock, ids: Ids) -> Store:
     return await SqliteStore.open(folder / "jobs.db", ids=ids, clock=clock)
 
 
-STORES: dict[str, Opener] = {"memory": memory_store, "cas": cas_store, "sqlite": sqlite_store}
+STORES: dict[str, Opener] = {
+    "memory": memory_store,
+    "cas": cas_store,
+    "sqlite": sqlite_store,
+    "postgres": postgres_store,
+}
 
 Body = Callable[[World], Coroutine[None, None, None]]
 Run = Callable[[Body], None]

@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, settings
 
 from conftest import STORES
 from holdfast.testing.machine import StoreMachine
+from postgres_world import newest_postgres_store
 
 EFFORT = settings(
     max_examples=60,
@@ -25,8 +26,18 @@ class SqliteMachine(StoreMachine):
     opener = staticmethod(STORES["sqlite"])
 
 
+class PostgresMachine(StoreMachine):
+    opener = staticmethod(STORES["postgres"])
+
+
+class NewestPostgresMachine(StoreMachine):
+    opener = staticmethod(newest_postgres_store)
+
+
 TestMemory = MemoryMachine.TestCase
 TestCas = CasMachine.TestCase
 TestSqlite = SqliteMachine.TestCase
-for case in (TestMemory, TestCas, TestSqlite):
+TestPostgres = PostgresMachine.TestCase
+TestNewestPostgres = NewestPostgresMachine.TestCase
+for case in (TestMemory, TestCas, TestSqlite, TestPostgres, TestNewestPostgres):
     case.settings = EFFORT

@@ -2,6 +2,7 @@
 
 from conftest import cas_store, memory_store, sqlite_store
 from holdfast.testing.store_contract import StoreContract
+from postgres_world import newest_postgres_store, postgres_store
 
 
 class TestMemory(StoreContract):
@@ -14,3 +15,11 @@ class TestCas(StoreContract):
 
 class TestSqlite(StoreContract):
     open = staticmethod(sqlite_store)
+
+
+class TestPostgres(StoreContract):
+    open = staticmethod(postgres_store)
+
+
+class TestNewestPostgres(StoreContract):
+    open = staticmethod(newest_postgres_store)

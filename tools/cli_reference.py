@@ -16,8 +16,8 @@ from holdfast.cli.main import SECTIONS, cli
 
 MEANINGS = {
     Exit.DONE: "Done.",
-    Exit.NO: "The answer is no: `verify` found differences, or the job that was followed did not"
-    " succeed and has no exit code of its own.",
+    Exit.NO: "The answer is no: `verify` found differences, `doctor` found a fault, or the job that was"
+    " followed did not succeed and has no exit code of its own.",
     Exit.INVALID: "Wrong usage, or a request that can never be accepted.",
     Exit.NOT_FOUND: "There is no such job or store.",
     Exit.CONFLICT: "The job is not in a state that allows this.",

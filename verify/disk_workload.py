@@ -21,7 +21,7 @@ from holdfast.core.lifecycle import HandoffStep, Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Grant, Request
+from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from verify.disk_verdict import ENQUEUED, FACTS, OLD_JOBS, REPLAY, STEPS, differences, holds
@@ -185,7 +185,10 @@ class Workload:
         )
 
     async def _retry(self) -> None:
-        await self._open_registry.complete(self._grants["claim"][2], TRANSIENT, op_id="retry")
+        done = Completion(self._grants["claim"][2], TRANSIENT, op_id="retry")
+        [answer] = await self._open_registry.complete_many([done])
+        if isinstance(answer, HoldfastError):
+            raise answer
 
     async def _replay(self) -> None:
         await self._open_registry.replay("last", actor="user:ana", replay_id="replay")
@@ -230,6 +233,7 @@ class Workload:
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
             "why": "succeeded" in await registry.why("second"),
+            "examine": (await registry.examine())[0].topic == "store",
             "verify": (await registry.verify()).jobs == len(JOBS),
         }
         self.troubles += [

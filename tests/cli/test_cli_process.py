@@ -100,6 +100,7 @@ def test_in_a_pipe_there_is_no_escape_sequence(world: CliWorld) -> None:
         ["events", "--json"],
         ["why", job_id],
         ["verify"],
+        ["doctor"],
         ["dead-letters", "list"],
         ["dead-letters", "show", letter],
         ["status", "\x1b[31mred"],

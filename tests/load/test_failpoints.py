@@ -21,6 +21,9 @@ from holdfast.stores.cas.revision import Kept, Played, Proposal, Step, play, rev
 from verify.kills import failpoints
 from verify.kills_harness import ROOT, Nursery
 from verify.kills_runs import rehearse
+from verify.postgres_race_runs import PostgresNursery
+from verify.postgres_race_runs import rehearse as rehearse_postgres
+from verify.postgres_server import PostgresServer
 
 _ENTRY = re.compile(r"^\| `([a-z]+\.[a-z_]+)` \| ([A-Z].+\.) \|$", re.MULTILINE)
 
@@ -42,7 +45,9 @@ def test_a_failpoint_is_in_one_place() -> None:
 def test_every_failpoint_is_passed(tmp_path: Path) -> None:
     with Nursery() as nursery:
         scenes = rehearse(nursery, tmp_path)
-    passed = set(asyncio.run(crash(None, 0))).union(*scenes.values())
+    with PostgresServer(fast=True) as server, PostgresNursery(server) as nursery:
+        tables = rehearse_postgres(nursery, tmp_path)
+    passed = set(asyncio.run(crash(None, 0))).union(*scenes.values(), *tables.values())
 
     assert failpoints().keys() - passed == set()
 

@@ -271,3 +271,23 @@ def test_a_bulk_that_breaks_at_once_says_that_nothing_landed(tmp_path: Path) -> 
         assert caught.value.applied == "no"
 
     play(breaking_store, tmp_path, body)
+
+
+def test_a_nul_in_one_request_is_refused_and_its_neighbours_are_done(run: Run) -> None:
+    async def body(world: World) -> None:
+        registry = world.registry
+        calls = [
+            registry.enqueue(Request(spec=Spec()), actor=f"user:{n}") for n in ("a", "b\0", "c")
+        ]
+        answers = await asyncio.gather(
+            *calls,
+            registry.claim(["default"], owner="w-1", region="eu\0"),
+            registry.claim(["default"], owner="w-1", kinds=["echo\0"]),
+            registry.claim(["default"], owner="w-1", executor="slurm\0"),
+            return_exceptions=True,
+        )
+        refused = [isinstance(answer, Invalid) for answer in answers]
+        assert refused == [False, True, False, True, True, True]
+        assert sum((await registry.counts()).values()) == 2
+
+    run(body)

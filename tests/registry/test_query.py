@@ -93,13 +93,12 @@ def test_waiting_for_change_ends_with_a_commit_or_with_its_time(run: Run) -> Non
         mark = world.registry.mark()
         await world.enqueue("job-1")
         await world.registry.changed(since=mark, timeout=1e6)
+
         silent = asyncio.create_task(world.registry.changed(timeout=5))
-        await breathe()
-        world.clock.advance(4.9)
         await breathe()
         assert not silent.done()
 
-        world.clock.advance(0.2)
+        world.clock.advance(5.1)
         await silent
 
     run(body)
@@ -377,5 +376,22 @@ def test_a_replay_whose_id_is_taken_is_refused(run: Run) -> None:
             await world.registry.replay("job-1", actor="user:ana", replay_id="r-1")
 
         assert len((await world.registry.log("job-1")).events) == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
+def test_a_filter_that_is_no_text_is_refused(run: Run, bad: str) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("job-1", labels={"team": "blue"})
+        for which in (
+            Filter(labels={"team": bad}),
+            Filter(labels={bad: "blue"}),
+            Filter(queue=bad),
+        ):
+            with pytest.raises(Invalid):
+                await world.registry.list_jobs(which)
+        page = await world.registry.list_jobs(Filter(labels={"team": "blue"}))
+        assert len(page.jobs) == 1
 
     run(body)

@@ -15,7 +15,7 @@ from holdfast.ports import Grant
 from holdfast.testing.world import World, output, play
 
 # Rounds on documents take twice as long as in memory and show nothing new after the first few.
-ROUNDS = {"memory": 1000, "cas": 300, "sqlite": 1000}
+ROUNDS = {"memory": 1000, "cas": 300, "sqlite": 1000, "postgres": 300}
 
 
 @pytest.mark.parametrize("store", STORES)

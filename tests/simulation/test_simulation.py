@@ -48,6 +48,7 @@ def test_every_invariant_holds_after_every_commit_of_hard_runs(chunk: int) -> No
         (7, "objects"),
         (11, "objects"),
         (1051, "objects"),
+        (102087, "objects"),  # a debt that nobody had come by to pay when the checker asked
         (
             101382,
             "objects",
@@ -60,7 +61,7 @@ def test_a_seed_that_once_found_a_bug_stays_green(seed: int, store: str) -> None
     assert result.violation is None, explained(result)
 
 
-RARE = {"counts_from_the_answer", "debt_forgotten", "slow_writer_not_barred", "suspect_not_fenced"}
+RARE = {"counts_from_the_answer", "debt_forgotten", "suspect_not_fenced"}
 """What only a race shows takes hundreds of seeds: `make verify` hunts for these."""
 
 

@@ -7,9 +7,9 @@ import click
 
 from holdfast.cli.options import chosen_store, store_option
 from holdfast.cli.safe import plain
-from holdfast.cli.session import check_exists
 from holdfast.cli.terminal import count
 from holdfast.sdk import backup as copies
+from holdfast.sdk.open import check_exists
 
 
 @click.command()

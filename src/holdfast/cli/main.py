@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "dead-letters": ("dead_letters:dead_letters", "List, show and replay dead letters."),
     },
     "Look after the store": {
+        "doctor": ("doctor:doctor", "Say what the store guarantees, and what it does not."),
         "prune": ("prune:prune", "Remove old ended jobs and old output."),
         "backup": ("backup:backup", "Copy the store to a file while it is in use."),
         "restore": ("backup:restore", "Make a store from a backup; old owners are fenced off."),
@@ -55,8 +56,8 @@ sqlite:///holdfast.db: the file holdfast.db in the current folder.
 \b
 Exit codes:
     0  done
-    1  the answer is no: verify found differences, or the job that was
-       followed did not succeed and has no exit code of its own
+    1  the answer is no: verify found differences, doctor a fault, or the
+       job that was followed did not succeed and has no exit code of its own
     N  submit --wait, logs -f, status --watch and run exit with the exit
        code of the command they follow
     2  wrong usage, or a request that can never be accepted

@@ -11,6 +11,7 @@ from holdfast.cli.safe import plain
 from holdfast.cli.session import run
 from holdfast.cli.terminal import count, on_terminal
 from holdfast.core.explain import span
+from holdfast.sdk.open import shown_url
 
 
 @click.command()
@@ -39,7 +40,7 @@ def prune(*, older_than: timedelta, output_older_than: timedelta | None, yes: bo
     output = older_than if output_older_than is None else output_older_than
     if not yes and on_terminal() and sys.stdin.isatty():
         click.confirm(
-            f"Remove from {plain(chosen_store())} all jobs that ended more than"
+            f"Remove from {plain(shown_url(chosen_store()))} all jobs that ended more than"
             f" {span(older_than)} ago, and output older than {span(output)}?",
             abort=True,
         )

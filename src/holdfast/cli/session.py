@@ -24,7 +24,7 @@ from holdfast.core.errors import (
     Unavailable,
 )
 from holdfast.ports import Registry
-from holdfast.sdk.open import open_registry, sqlite_path
+from holdfast.sdk.open import open_registry, shown_url
 
 T = TypeVar("T")
 
@@ -35,19 +35,11 @@ def run(work: Callable[[Registry], Awaitable[T]], *, create: bool = False) -> T:
 
 
 async def _session(url: str, work: Callable[[Registry], Awaitable[T]], *, create: bool) -> T:
-    if not create:
-        check_exists(url)
-    registry = await open_registry(url)
+    registry = await open_registry(url, create=create)
     try:
         return await work(registry)
     finally:
         await registry.close()
-
-
-def check_exists(url: str) -> None:
-    """Raise `NotFound` for a file that is not there: a slip of the pen must make no empty store."""
-    if url.startswith("sqlite:") and not (path := sqlite_path(url)).exists():
-        raise NotFound(f"There is no store at {path.absolute()}.")
 
 
 def actor() -> str:
@@ -65,15 +57,17 @@ def explain_error(error: Exception) -> int:
         raise error
     message = error.message if isinstance(error, HoldfastError) else str(error)
     click.echo(f"Error: {plain(message)}", err=True)
-    click.echo(_advice(error), err=True)
+    click.echo(advice(error), err=True)
     return error_exit(error)
 
 
-def _advice(error: HoldfastError | OSError) -> str:
+def advice(error: HoldfastError | OSError) -> str:
     job = plain(error.job_id) if isinstance(error, HoldfastError) and error.job_id else None
     match error:
         case NotFound() if job is not None:
-            return f"Check the id: holdfast list shows the jobs in {plain(chosen_store())}."
+            return (
+                f"Check the id: holdfast list shows the jobs in {plain(shown_url(chosen_store()))}."
+            )
         case NotFound():
             return (
                 "Go to the folder where it is, name it with --store, or make it with your first"

@@ -133,9 +133,12 @@ class Job(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     @property
     def due_at(self) -> datetime | None:
         """When somebody must look at this job again if nothing happens before; None for never."""
-        if self.lease is not None:
-            lease = self.lease
+        lease = self.lease
+        if lease is not None:
             if lease.heartbeat_interval is not None and not lease.suspected:
                 return min(lease.expires_at, lease.heartbeat_at + 2 * lease.heartbeat_interval)
             return lease.expires_at
-        return None if self.ended or self.state is State.VALIDATING else self.deadline_at
+        return None if self.state in _TIMELESS else self.deadline_at
+
+
+_TIMELESS = ENDED | {State.VALIDATING}

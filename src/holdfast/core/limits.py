@@ -60,6 +60,8 @@ def check_text(value: str, what: str, most: int) -> str:
         raise Invalid(f"{what} has {len(value):,} characters; at most {most:,} are taken.")
     if not value.isascii() and not _encodable(value):
         raise Invalid(f"{what} contains what is not text: it cannot be written as UTF-8.")
+    if "\0" in value:
+        raise Invalid(f"{what} contains a NUL, which no database keeps as text.")
     return value
 
 

@@ -5,6 +5,7 @@ from holdfast.ports.objects import (
     VersionToken,
 )
 from holdfast.ports.registry import (
+    Completion,
     Grant,
     Mismatch,
     Registry,
@@ -17,6 +18,9 @@ from holdfast.ports.store import (
     Decision,
     Due,
     Filter,
+    Finding,
+    Joinable,
+    Level,
     One,
     Page,
     Pruned,
@@ -24,6 +28,7 @@ from holdfast.ports.store import (
     Selection,
     Slice,
     Store,
+    Topic,
     Work,
 )
 from holdfast.ports.world import (
@@ -34,12 +39,16 @@ from holdfast.ports.world import (
 __all__ = [
     "Backup",
     "Clock",
+    "Completion",
     "Decide",
     "Decision",
     "Due",
     "Filter",
+    "Finding",
     "Grant",
     "Ids",
+    "Joinable",
+    "Level",
     "Mismatch",
     "One",
     "Page",
@@ -50,6 +59,7 @@ __all__ = [
     "Selection",
     "Slice",
     "Store",
+    "Topic",
     "Verification",
     "VersionToken",
     "VersionedStore",

@@ -6,12 +6,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import HandoffStep, Outcome
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
-from holdfast.ports.store import Filter, Page, Pruned, Slice
+from holdfast.ports.store import Filter, Finding, Page, Pruned, Slice
 
 
 class Request(Struct, frozen=True, gc=False, kw_only=True):
@@ -37,6 +38,15 @@ class Grant(Struct, frozen=True, gc=False, kw_only=True):
     @property
     def job_id(self) -> str:
         return self.job.job_id
+
+
+class Completion(Struct, frozen=True, gc=False):
+    """How one attempt ended: what `complete` is told."""
+
+    grant: Grant
+    outcome: Outcome
+    op_id: str | None = None
+    compensated: bool | None = None
 
 
 class Mismatch(Struct, frozen=True):
@@ -66,9 +76,14 @@ class Registry(Protocol):
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
 
-    async def enqueue(self, request: Request, *, actor: str) -> Job: ...
+    async def enqueue(self, request: Request, *, actor: str, connection: object = None) -> Job: ...
 
-    async def enqueue_many(self, requests: Sequence[Request], *, actor: str) -> list[Job]: ...
+    async def enqueue_many(
+        self, requests: Sequence[Request], *, actor: str, connection: object = None
+    ) -> list[Job]:
+        """Make jobs. With a `connection` to the store's own PostgreSQL database they are part of the
+        transaction it is in."""
+        ...
 
     async def handoff(
         self,
@@ -130,6 +145,15 @@ class Registry(Protocol):
         compensated: bool | None = None,
     ) -> Job: ...
 
+    async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
+        """End many attempts at once: for each, in order, what `complete` would have given.
+
+        That is the job, or the error that `complete` would have raised, as a value: one that is
+        refused (`Fenced`, `Invalid`, …) or that the store did not write (`Unavailable`) leaves the
+        others as they are, and nothing is raised. Look at every answer.
+        """
+        ...
+
     async def release(
         self,
         grant: Grant,
@@ -188,6 +212,8 @@ class Registry(Protocol):
     async def why(self, job_id: str) -> str: ...
 
     async def verify(self) -> Verification: ...
+
+    async def examine(self) -> list[Finding]: ...
 
     async def prune(
         self, *, older_than: timedelta, output_older_than: timedelta | None = None

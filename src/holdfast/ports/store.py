@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -92,6 +92,34 @@ class Pruned(Struct, frozen=True):
     events: int
 
 
+Topic: TypeAlias = Literal[
+    "store",
+    "version",
+    "schema",
+    "durability",
+    "sharing",
+    "clock",
+    "privileges",
+    "pooler",
+    "disk",
+    "integrity",
+    "jobs",
+    "backup",
+]
+Level: TypeAlias = Literal["good", "note", "warning", "fault"]
+"""Good is as it should be; a note is worth knowing; a warning is a promise that may not hold; a fault
+is one that does not."""
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is so with a store: in the user's words, as measured, and what to do about it."""
+
+    topic: Topic
+    level: Level
+    words: str
+    advice: str | None = None
+
+
 class Store(Protocol):
     """Where jobs live. A store commits; it never decides.
 
@@ -173,7 +201,24 @@ class Store(Protocol):
         """One line for people: what this is and what it survives."""
         ...
 
+    async def examine(self) -> list[Finding]:
+        """What this store guarantees here and what it does not, by looking. It writes nothing, and
+        raises nothing that it can say as a finding."""
+        ...
+
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """A store that can write as part of a transaction of the caller's own."""
+
+    async def transact_within(
+        self, connection: object, works: Sequence[Work]
+    ) -> list[list[Decision]]:
+        """As `transact`, in the transaction that `connection` is in: it all happens if and only if its
+        owner commits. A failure here does not end that transaction."""
+        ...
 
 
 class Backup(Protocol):

@@ -44,12 +44,16 @@ async def claim(
         queues=tuple(check_id(queue, "queue") for queue in queues),
         op_id=command.op_id,
         limit=limit,
-        kinds=tuple(kinds),
+        kinds=tuple(check_id(kind, "kind") for kind in kinds),
         region=region,
         executor=executor,
     )
     [decisions] = await line.submit(Work(selection, partial(decide, command)), sweep=True)
-    return [await _grant(line, decision) for decision in decisions if isinstance(decision, Change)]
+    return [
+        await _grant_again(line, d.after) if d.after is d.before else _grant(d.after)
+        for d in decisions
+        if isinstance(d, Change)
+    ]
 
 
 async def acquire(
@@ -79,7 +83,8 @@ async def acquire(
     if isinstance(decision, Refusal) and _locked(decision) and await line.sweep(SWEEP_ITEMS):
         decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
     if isinstance(decision, Change):
-        return await _grant(line, decision)
+        job, known = decision.after, decision.after is decision.before
+        return await _grant_again(line, job) if known else _grant(job)
     if isinstance(decision.error, Conflict):
         line.tally["claim_conflicts"] += 1
     decision.error.job_id = job_id
@@ -136,13 +141,15 @@ class _Looked:
         return decide(self._command, job, now, resource)
 
 
-async def _grant(line: Line, change: Change) -> Grant:
-    """The grant a claim leaves. Of a lease that was granted before, only what is left counts."""
-    job, lease = change.after, change.after.lease
-    assert lease is not None  # a claim leaves the job leased
-    length = lease.granted_for
-    if change.before is job:
-        length = max(timedelta(), lease.expires_at - await line.store.now())
+async def _grant_again(line: Line, job: Job) -> Grant:
+    """The grant of a claim that was granted before: only what is left of its lease counts."""
+    assert job.lease is not None  # a claim leaves the job leased
+    return _grant(job, max(timedelta(), job.lease.expires_at - await line.store.now()))
+
+
+def _grant(job: Job, left: timedelta | None = None) -> Grant:
+    assert job.lease is not None  # a claim leaves the job leased
+    length = job.lease.granted_for if left is None else left
     return Grant(
         job=job,
         fencing_token=job.fencing_token,
@@ -162,6 +169,9 @@ def _command(
     executor: str | None,
     create: Enqueue | None = None,
 ) -> Claim:
+    for value, what in ((region, "region"), (executor, "executor")):
+        if value is not None:
+            check_id(value, what)
     if lease is not None:
         check_lease(lease)
     if heartbeat_interval is not None:

@@ -1,6 +1,6 @@
 """enqueue: make jobs, once per request."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from holdfast.core.errors import Invalid, Unavailable
@@ -15,13 +15,20 @@ from holdfast.core.limits import (
 )
 from holdfast.core.naming import derived_id
 from holdfast.core.spec import check_spec
-from holdfast.ports import Decision, Ids, One, Request, Work
+from holdfast.ports import Decision, Ids, Joinable, One, Request, Store, Work
 from holdfast.registry.line import Line
 
 
-async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> list[Job]:
-    """Make the jobs, all checked before any is made. A repeated request answers the job it made."""
+async def enqueue(
+    line: Line, requests: Sequence[Request], *, actor: str, connection: object = None
+) -> list[Job]:
+    """Make the jobs, all checked before any is made. A repeated request answers the job it made.
+
+    With a database `connection` they are part of the transaction it is in: they exist if and only if
+    its owner commits.
+    """
     check_actor(actor)
+    submit = line.submit if connection is None else _within(line.store, connection)
     works = []
     for request in requests:
         command = command_of(request, line.ids, actor=actor)
@@ -30,7 +37,7 @@ async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> lis
     answers: list[list[Decision]] = []
     for start in range(0, len(works), BATCH_ITEMS_MAX):
         try:
-            answers += await line.submit(*works[start : start + BATCH_ITEMS_MAX])
+            answers += await submit(*works[start : start + BATCH_ITEMS_MAX])
         except Unavailable as error:
             if start:  # what was sent before has landed
                 error.applied = "unknown"
@@ -38,17 +45,25 @@ async def enqueue(line: Line, requests: Sequence[Request], *, actor: str) -> lis
     return _jobs(answers)
 
 
+def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:
+    if not isinstance(store, Joinable):
+        raise Invalid("Only a postgresql:// store can make jobs inside a transaction of yours.")
+
+    async def submit(*works: Work) -> list[list[Decision]]:
+        return await store.transact_within(connection, works)
+
+    return submit
+
+
 def _jobs(answers: list[list[Decision]]) -> list[Job]:
     jobs = [decision.after for [decision] in answers if isinstance(decision, Change)]
-    for [decision] in answers:
-        if isinstance(decision, Refusal):
-            if jobs:
-                decision.error.args = (
-                    f"{decision.error.message} The {len(jobs)} others were made.",
-                )
-                decision.error.message = decision.error.args[0]
-            raise decision.error
-    return jobs
+    if len(jobs) == len(answers):
+        return jobs
+    error = next(decision.error for [decision] in answers if isinstance(decision, Refusal))
+    if jobs:
+        error.message = f"{error.message} The {len(jobs)} others were made."
+        error.args = (error.message,)
+    raise error
 
 
 def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:

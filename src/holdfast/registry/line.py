@@ -2,25 +2,29 @@
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
+from typing import TypeAlias, TypeGuard
 
-from msgspec import convert
-from msgspec.structs import replace
-
-from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.job import DeadLetter, Failure, Job
+from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Expire, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
-from holdfast.core.projection import fold
-from holdfast.core.state import ENDED, LEASED
+from holdfast.core.state import LEASED
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
+from holdfast.registry.repeats import as_of, is_of
 
 SWEEP_ITEMS = 100
 EXPIRER = Expire().actor
+
+Asked: TypeAlias = tuple[str, Command]
+"""A job, and what somebody asks of it."""
+
+Told: TypeAlias = tuple[str, Command, Decision]
+"""The same, with what was decided."""
 
 
 class Line:
@@ -53,27 +57,60 @@ class Line:
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
         [[decision]] = await self.submit(Work(One(job_id, lock), partial(decide, command)))
-        if isinstance(decision, Change) and decision.after is not decision.before:
+        if _changed(decision):
             return decision.after
         return await self.answer(job_id, command, decision)
+
+    async def settle_many(self, asked: Sequence[Asked]) -> list[Job | HoldfastError]:
+        """Decide each command on its job, many in one commit. Each is answered as `settle` would,
+        in order, with the error it would raise as a value."""
+        answers: list[Job | HoldfastError] = []
+        for start in range(0, len(asked), BATCH_ITEMS_MAX):
+            answers += await self._settle_some(asked[start : start + BATCH_ITEMS_MAX])
+        return answers
+
+    async def _settle_some(self, asked: Sequence[Asked]) -> list[Job | HoldfastError]:
+        works = [Work(One(job_id), partial(decide, command)) for job_id, command in asked]
+        try:
+            decisions = [decision for [decision] in await self.submit(*works)]
+        except HoldfastError as error:
+            return [_own(error) for _ in asked]
+        told = [(*one, d) for one, d in zip(asked, decisions, strict=True) if not _changed(d)]
+        try:
+            rest = iter(await self._answers(told) if told else ())
+        except HoldfastError as error:
+            rest = iter([_own(error) for _ in told])
+        return [d.after if _changed(d) else next(rest) for d in decisions]
 
     async def answer(self, job_id: str, command: Command, decision: Decision) -> Job:
         """What the caller of a command gets that changed nothing: a repeat of an applied op gets that
         op's own answer, whether it was refused now or had nothing to do."""
-        job = decision.after if isinstance(decision, Change) else decision.job
-        op_id = getattr(command, "op_id", None)
-        if op_id is not None and job is not None:
-            [history] = await self.store.histories([job_id])
-            if any(_is_of(event, command, op_id) for event in history):
-                return as_of(job, history, op_id)
-        if isinstance(decision, Change):
-            return decision.after
-        error = decision.error
-        error.job_id = job_id
-        self.tally[type(error).__name__.lower()] += 1
-        if decision.facts:
-            await self.store.record(decision.facts)
-        raise error
+        [answer] = await self._answers([(job_id, command, decision)])
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def _answers(self, told: Sequence[Told]) -> list[Job | HoldfastError]:
+        known = [job_id for job_id, command, decision in told if _may_repeat(command, decision)]
+        chains = await self.store.histories(known) if known else []
+        histories = dict(zip(known, chains, strict=True))
+        answers: list[Job | HoldfastError] = []
+        facts: list[Event] = []
+        for job_id, command, decision in told:
+            job, op_id = _subject(decision), getattr(command, "op_id", "")
+            history = histories.get(job_id, [])
+            if job is not None and any(is_of(event, command, op_id) for event in history):
+                answers.append(as_of(job, history, op_id))
+            elif isinstance(decision, Change):
+                answers.append(decision.after)
+            else:
+                decision.error.job_id = job_id
+                self.tally[type(decision.error).__name__.lower()] += 1
+                facts += decision.facts
+                answers.append(decision.error)
+        if facts:
+            await self.store.record(facts)
+        return answers
 
     def op(self, op_id: str | None) -> str:
         """The caller's op_id, or a new one."""
@@ -82,7 +119,7 @@ class Line:
     async def sweep(self, limit: int) -> int:
         """Expire what is due; answers how many jobs changed."""
         [decisions] = await self.submit(Work(Due(limit), partial(decide, Expire())))
-        return sum(isinstance(d, Change) and d.after is not d.before for d in decisions)
+        return sum(map(_changed, decisions))
 
     async def get(self, job_id: str) -> Job:
         [job] = await self.store.get([job_id])
@@ -108,14 +145,13 @@ class Line:
                     self._sweep = False
                 try:
                     answers = await self.store.transact(works)
-                except HoldfastError as error:
-                    _fail(batch, error)
                 except Exception as error:
-                    if len(batch) > 1:  # somebody's request cannot be written: find out whose
+                    refused = isinstance(error, HoldfastError) and not isinstance(error, Invalid)
+                    if refused or len(batch) == 1:
+                        _fail(batch, _broken(error))
+                    else:  # somebody's request cannot be written: find out whose
                         self._waiting.extendleft(reversed(batch))
                         self._single = len(batch)
-                    else:
-                        _fail(batch, _broken(error))
                 else:
                     failpoint("line.committed")
                     _settle(batch, answers)
@@ -145,16 +181,15 @@ class Line:
         return batch
 
     def _count(self, answers: list[list[Decision]]) -> None:
-        events = [
-            event
-            for decisions in answers
-            for decision in decisions
-            if isinstance(decision, Change)
-            for event in decision.events
-        ]
-        self.tally.update([event.event_type for event in events])
-        lapsed = [event for event in events if event.actor == EXPIRER]
-        self.tally["lease_expiries"] += sum(event.from_state in LEASED for event in lapsed)
+        types, lapsed = [], 0
+        for decisions in answers:
+            for decision in decisions:
+                if isinstance(decision, Change):
+                    for event in decision.events:
+                        types.append(event.event_type)
+                        lapsed += event.actor == EXPIRER and event.from_state in LEASED
+        self.tally.update(types)
+        self.tally["lease_expiries"] += lapsed
 
 
 class _Entry:
@@ -173,47 +208,23 @@ class _Entry:
                 self.size += work.selection.limit - 1
 
 
-def _is_of(event: Event, command: Command, op_id: str) -> bool:
-    """Whether this command wrote the event: under its op_id and, for an owner, under its token."""
-    token = getattr(command, "token", event.fencing_token)
-    claimed = event.event_type == EventType.CLAIMED
-    return event.op_id == op_id and event.fencing_token == token and not claimed
+def _changed(decision: Decision) -> TypeGuard[Change]:
+    return isinstance(decision, Change) and decision.after is not decision.before
 
 
-def as_of(job: Job, history: list[Event], op_id: str) -> Job:
-    """The job as it stood right after this op, as far as its log knows: without a lease that has
-    changed hands since."""
-    last = max(n for n, event in enumerate(history) if event.op_id == op_id)
-    past = fold(history[: last + 1], job.job_id).job
-    assert past.state is not None  # a job's first event gives it one
-    held = past.state in LEASED and past.fencing_token == job.fencing_token
-    return replace(
-        job,
-        **{name: getattr(past, name) for name in _TOLD},
-        error=convert(past.error, Failure | None),
-        dead_letter=convert(past.dead_letter, DeadLetter | None),
-        lease=job.lease if held else None,
-        cancel=job.cancel if past.cancel_requested else None,
-        ended_at=history[last].occurred_at if past.state in ENDED else None,
-    )
+def _subject(decision: Decision) -> Job | None:
+    return decision.after if isinstance(decision, Change) else decision.job
 
 
-_TOLD = (
-    "state",
-    "version",
-    "transition_no",
-    "attempt",
-    "failures",
-    "crashes",
-    "fencing_token",
-    "reason",
-    "result",
-    "missing_outputs",
-)
+def _may_repeat(command: Command, decision: Decision) -> bool:
+    """Whether the job's history can tell: heartbeats have no op_id, and an unknown job no history."""
+    return hasattr(command, "op_id") and _subject(decision) is not None
 
 
 def _broken(error: Exception) -> HoldfastError:
     """What a caller is told whose request broke the store's code: its own fault, or ours."""
+    if isinstance(error, HoldfastError):
+        return error
     if isinstance(error, TypeError | ValueError | OverflowError):
         told: HoldfastError = Invalid(f"The request cannot be written: {error}")
     else:
@@ -234,6 +245,11 @@ def _settle(batch: list[_Entry], answers: list[list[Decision]]) -> None:
 def _fail(batch: list[_Entry], error: HoldfastError) -> None:
     for entry in batch:
         if not entry.answer.done():
-            own = copy(error)  # callers may add to their error
-            own.__cause__ = error.__cause__
-            entry.answer.set_exception(own)
+            entry.answer.set_exception(_own(error))
+
+
+def _own(error: HoldfastError) -> HoldfastError:
+    """A copy of an error that many get: each may add to its own."""
+    own = copy(error)
+    own.__cause__ = error.__cause__
+    return own

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
@@ -12,7 +12,9 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed, seal, unseal
 from holdfast.ports import (
+    Completion,
     Filter,
+    Finding,
     Grant,
     Ids,
     Page,
@@ -57,12 +59,17 @@ class LocalRegistry:
     def describe(self) -> str:
         return self._store.describe()
 
-    async def enqueue(self, request: Request, *, actor: str) -> Job:
-        [job] = await enqueue.enqueue(self._line, [request], actor=actor)
+    async def examine(self) -> list[Finding]:
+        return await self._store.examine()
+
+    async def enqueue(self, request: Request, *, actor: str, connection: object = None) -> Job:
+        [job] = await enqueue.enqueue(self._line, [request], actor=actor, connection=connection)
         return job
 
-    async def enqueue_many(self, requests: Sequence[Request], *, actor: str) -> list[Job]:
-        return await enqueue.enqueue(self._line, requests, actor=actor)
+    async def enqueue_many(
+        self, requests: Sequence[Request], *, actor: str, connection: object = None
+    ) -> list[Job]:
+        return await enqueue.enqueue(self._line, requests, actor=actor, connection=connection)
 
     async def handoff(
         self,
@@ -162,6 +169,9 @@ class LocalRegistry:
         return await complete.complete(
             self._line, grant, outcome, op_id=op_id, compensated=compensated
         )
+
+    async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
+        return await complete.complete_many(self._line, completions)
 
     async def release(
         self,

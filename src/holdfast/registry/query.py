@@ -3,7 +3,7 @@
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.explain import explain
-from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.registry.line import Line
@@ -13,6 +13,8 @@ async def list_jobs(
     line: Line, which: Filter, *, after: str | None, limit: int, newest: bool
 ) -> Page:
     """A page in creation order, or in the reverse of it."""
+    for text in (which.queue, which.kind, which.owner, *which.labels, *which.labels.values()):
+        check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
     return await line.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
 
 

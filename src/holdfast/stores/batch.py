@@ -30,9 +30,13 @@ class Batch:
         self.floor = floor
         self._look = look
         self._claims: dict[str, int] = {}
-        self.ones = [
-            (n, work.selection) for n, work in enumerate(works) if isinstance(work.selection, One)
-        ]
+        self.ones: list[tuple[int, One]] = []
+        self._others: list[tuple[int, Ready | Due]] = []
+        for n, work in enumerate(works):
+            if isinstance(work.selection, One):
+                self.ones.append((n, work.selection))
+            else:
+                self._others.append((n, work.selection))
         self.jobs: dict[str, Job | None] = {}
         self.stored: dict[str, Job] = {}
         self.resources: dict[str, Resource] = {}
@@ -47,28 +51,27 @@ class Batch:
 
     @property
     def due_limit(self) -> int:
-        return sum(work.selection.limit for work in self.works if isinstance(work.selection, Due))
+        return sum(due.limit for _, due in self._others if isinstance(due, Due))
 
     @property
     def lanes(self) -> dict[tuple[object, ...], list[tuple[int, Ready]]]:
         """Claims that choose from the same row of jobs: one query serves them all."""
         lanes: dict[tuple[object, ...], list[tuple[int, Ready]]] = {}
-        for n, work in enumerate(self.works):
-            if isinstance(work.selection, Ready):
-                lanes.setdefault(work.selection.lane, []).append((n, work.selection))
+        for n, ready in self._others:
+            if isinstance(ready, Ready):
+                lanes.setdefault(ready.lane, []).append((n, ready))
         return lanes
 
     def load(self, jobs: Iterable[Job]) -> None:
         """Take in jobs as they are stored; what the batch has changed already stays as it is."""
         for job in jobs:
             if job.job_id not in self.jobs:
-                self.jobs[job.job_id] = job
-                self.stored[job.job_id] = job
+                self.jobs[job.job_id] = self.stored[job.job_id] = job
 
     def decide(self, n: int, job_id: str, lock: str | None = None) -> Decision:
         """Let work `n` decide on the job as it is by now, and remember what there is to write."""
         job = self.jobs.get(job_id)
-        key = job.spec.lock if job is not None else lock
+        key = lock if job is None else job.spec.lock
         resource = self._resource(key) if key else None
         try:
             if job is None and self.floor:
@@ -79,7 +82,7 @@ class Batch:
             decision = Refusal(Invalid(f"The request cannot be decided: {error!r}"), job)
         self.answers[n].append(decision)
         if isinstance(decision, Change) and decision.after is not decision.before:
-            self._keep(decision)
+            self._keep(job_id, decision)
         return decision
 
     def _resource(self, key: str) -> Resource:
@@ -95,9 +98,9 @@ class Batch:
     def decide_due(self, job_ids: Iterable[str]) -> None:
         """Give the due jobs to the works that asked for some, in order."""
         rest = iter(job_ids)
-        for n, work in enumerate(self.works):
-            if isinstance(work.selection, Due):
-                for _, job_id in zip(range(work.selection.limit), rest, strict=False):
+        for n, due in self._others:
+            if isinstance(due, Due):
+                for _, job_id in zip(range(due.limit), rest, strict=False):
                     self.decide(n, job_id)
 
     def repeat(self, n: int, op_id: str, job_ids: Iterable[str]) -> None:
@@ -139,16 +142,15 @@ class Batch:
         for noted in (self.events, self.published, self.facts):
             noted.clear()
 
-    def _keep(self, change: Change) -> None:
-        after = change.after
-        self.jobs[after.job_id] = after
-        if change.before is None or after.job_id in self.created:
-            self.created[after.job_id] = after
-        elif change.events or after.job_id in self.updated:
-            self.updated[after.job_id] = after
-            self.touched.pop(after.job_id, None)
+    def _keep(self, job_id: str, change: Change) -> None:
+        self.jobs[job_id] = after = change.after
+        if change.before is None or job_id in self.created:
+            self.created[job_id] = after
+        elif change.events or job_id in self.updated:
+            self.updated[job_id] = after
+            self.touched.pop(job_id, None)
         else:
-            self.touched[after.job_id] = after
+            self.touched[job_id] = after
         if change.resource is not None:
             self.resources[change.resource.key] = change.resource
             self.taken[change.resource.key] = change.resource

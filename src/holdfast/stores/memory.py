@@ -12,7 +12,7 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Ready, Slice, Work
+from holdfast.ports import Clock, Decision, Filter, Finding, Ids, Page, Pruned, Ready, Slice, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.filters import matches, position
 from holdfast.stores.signal import Signal
@@ -226,6 +226,14 @@ class MemoryStore:
 
     def describe(self) -> str:
         return "memory: everything is lost when this process ends"
+
+    async def examine(self) -> list[Finding]:
+        keep = "Keep jobs in a file: --store sqlite:///jobs.db"
+        return [
+            Finding("store", "good", f"Jobs in the memory of this process: {len(self._jobs):,}."),
+            Finding("durability", "warning", "Everything is lost when this process ends.", keep),
+            Finding("sharing", "note", "No other process can see these jobs.", keep),
+        ]
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -79,17 +79,17 @@ def decide(
 def _decide(
     command: Command, job: Job | None, now: datetime, resource: Resource | None, floor: int
 ) -> Change:
-    match command:
-        case Claim():
-            return ownership.claim(job, command, now, resource, floor)
-        case Enqueue():
-            return creation.enqueue(job, command, now, floor)
+    # The commands of every job first, by their very type: a class pattern costs 0.15 us each.
+    if type(command) is Claim:
+        return ownership.claim(job, command, now, resource, floor)
+    if type(command) is Enqueue:
+        return creation.enqueue(job, command, now, floor)
     if job is None:
         raise NotFound("There is no such job.")
+    if type(command) is Complete:
+        ownership.held(job, command.token)
+        return ending.complete(job, command, now, resource)
     match command:
-        case Complete():
-            ownership.held(job, command.token)
-            return ending.complete(job, command, now, resource)
         case Heartbeat():
             return ownership.heartbeat(job, command, now)
         case Publish():

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
+@final
 class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
     """Make a job: claimable at once, or (`register`) waiting to be handed to its executor."""
 
@@ -43,6 +44,7 @@ class Handoff(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+@final
 class Claim(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for the lease. With `create`, an unknown job is made and claimed in one write."""
 
@@ -97,6 +99,7 @@ class Stopped(Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Success | Failure | Stopped
 
 
+@final
 class Complete(Struct, frozen=True, gc=False, kw_only=True):
     """End the attempt. `compensated` says how a compensation hook went, when one ran."""
 

@@ -14,6 +14,9 @@ from holdfast.core.lifecycle.ending import close_expired
 from holdfast.core.limits import check_interval, check_lease
 from holdfast.core.state import State
 
+# A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
+QUEUED, ASSIGNED = State.QUEUED, State.ASSIGNED
+
 
 def claim(
     job: Job | None, command: Claim, now: datetime, resource: Resource | None, floor: int
@@ -46,7 +49,7 @@ def _grant(draft: Draft, command: Claim) -> None:
         draft.resource = Resource(resource.key, draft.token, job.job_id)
     ttl = check_lease(_ttl(job, command))
     draft.move(
-        State.ASSIGNED,
+        ASSIGNED,
         attributes=_claim_attributes(job, command),
         lease=Lease(
             owner=command.owner,
@@ -87,7 +90,7 @@ def _until(job: Job, expires_at: datetime) -> datetime:
 def _check_claimable(draft: Draft, command: Claim) -> None:
     job, now, resource = draft.job, draft.now, draft.resource
     spec = job.spec
-    if draft.state is not State.QUEUED:
+    if draft.state is not QUEUED:
         if job.lease is not None and draft.state == job.state:
             raise Conflict(f"Job owned by {job.lease.owner}.")
         raise Conflict(f"Job is {draft.state}; only a queued job can be claimed.")
@@ -165,7 +168,7 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
 
 def _alive(before: Job, after: Job, now: datetime, actor: str, token: int) -> Change:
     """The change for a sign of life: with T7 when it is the first, else without any event."""
-    if before.state is not State.ASSIGNED:
+    if before.state is not ASSIGNED:
         return Change(before, after)
     draft = Draft(after, now=now, op_id=f"start:{token}", actor=actor)
     draft.before = before

@@ -13,11 +13,13 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change
 from holdfast.core.state import State
+from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
     Clock,
     Decision,
     Due,
     Filter,
+    Finding,
     Ids,
     One,
     Page,
@@ -186,7 +188,8 @@ class CasStore:
         return await self._logs.read(job_id, after=after, limit=limit, output=output)
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
-        """A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come twice."""
+        """A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come twice. This is
+        also when other jobs are told what it owed them, unless its own job was changed before."""
         await self._dispatch.repair()
         return await self._feed.read(after=after, limit=limit)
 
@@ -233,6 +236,29 @@ class CasStore:
 
     def describe(self) -> str:
         return "documents: survives whatever its object store survives"
+
+    async def examine(self) -> list[Finding]:
+        objects = self._shelf.objects
+        name = type(objects).__name__
+        try:
+            await objects.get(keys.SECRET)
+        except Unavailable as error:
+            return [Finding("store", "fault", f"{name} does not answer: {error.message}")]
+        found = [Finding("store", "good", f"Jobs as documents over {name}, which answers.")]
+        if isinstance(objects, MemoryObjects):
+            words = "Everything is lost when this process ends: its objects are in memory."
+            keep = "Keep jobs in a file: --store sqlite:///jobs.db"
+            return [*found, Finding("durability", "warning", words, keep)]
+        return [
+            *found,
+            Finding("durability", "note", f"It survives whatever {name} survives: look there."),
+            Finding(
+                "clock",
+                "note",
+                "Every process judges leases by its own clock.",
+                "Keep the clocks of all machines together (NTP), well within one lease.",
+            ),
+        ]
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -13,6 +13,7 @@ from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.limits import PRIORITY_MAX
+from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
@@ -109,7 +110,7 @@ class Commit:
                     "limit": wanted,
                 },
             )
-            yield from (job.job_id for job in found)
+            yield from [job.job_id for job in found]
             if len(found) < wanted:
                 return
             # Not enough yet, so some were refused: their lock was taken in this very batch. Written
@@ -186,12 +187,22 @@ class Commit:
     def _count(self, jobs: list[Job]) -> None:
         """Keep the number of jobs per queue and state with the commit, so that nobody has to scan."""
         stored = self._batch.stored
-        arrived = Counter([(job.spec.queue, job.state) for job in jobs])
-        left = Counter(
-            [(job.spec.queue, stored[job.job_id].state) for job in jobs if job.job_id in stored]
+        ways = Counter(
+            [
+                (
+                    job.spec.queue,
+                    stored[job.job_id].state if job.job_id in stored else None,
+                    job.state,
+                )
+                for job in jobs
+            ]
         )
-        arrived.subtract(left)
-        rows: list[Row] = [(queue, state, n) for (queue, state), n in arrived.items() if n]
+        moved: Counter[tuple[str, State]] = Counter()
+        for (queue, before, after), n in ways.items():
+            moved[queue, after] += n
+            if before is not None:
+                moved[queue, before] -= n
+        rows: list[Row] = [(queue, state, n) for (queue, state), n in moved.items() if n]
         if rows:
             self._connection.executemany(statement("add_queue_count"), rows).fetchall()
             failpoint("sqlite.jobs_counted")

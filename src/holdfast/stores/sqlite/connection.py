@@ -31,7 +31,8 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a file that several processes write;"
             " install apsw 3.51.3 or newer."
         )
-    if create and not path.exists() and path.with_name(f"{path.name}-wal").exists():
+    # The log first: whoever makes the file makes its log after it, perhaps at this instant.
+    if create and path.with_name(f"{path.name}-wal").exists() and not path.exists():
         raise Invalid(
             f"{path} is not there, but its log is: somebody moved or deleted it. Move it back, or"
             f" remove {path.name}-wal and {path.name}-shm if it is gone for good."
@@ -52,7 +53,7 @@ def _prepare(connection: apsw.Connection) -> None:
     connection.set_busy_handler(_patience())
     if connection.readonly("main"):
         raise apsw.ReadOnlyError("attempt to write a readonly database")
-    if (mode := connection.pragma("journal_mode", "WAL")) != "wal":
+    if (mode := _begin_log(connection)) != "wal":
         raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
     failpoint("sqlite.log_begun")
     connection.pragma("synchronous", "FULL")
@@ -61,6 +62,22 @@ def _prepare(connection: apsw.Connection) -> None:
     connection.pragma("cache_size", -CACHE_KIBIBYTES)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     connection.pragma("journal_size_limit", LOG_BYTES_MAX)
+
+
+def _begin_log(connection: apsw.Connection) -> object:
+    """Ask for WAL mode for as long as others may keep us waiting; answers the journal mode.
+
+    In a file that is not in WAL mode yet SQLite turns its reader into the writer for this. There it
+    asks no busy handler: of two that come at once, one is refused without any wait.
+    """
+    until = time.monotonic() + BUSY_SECONDS_MAX
+    while True:
+        try:
+            return connection.pragma("journal_mode", "WAL")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.002)
 
 
 def _patience() -> Callable[[int], bool]:

@@ -3,22 +3,18 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import apsw
 
 from holdfast.core.errors import Conflict, Invalid, Unavailable
-from holdfast.core.lifecycle import Change, Restore, decide
 from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
-from holdfast.core.state import ENDED, State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Filter, Ids, One, Work
+from holdfast.ports import Ids
+from holdfast.stores.owners import shut_out
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.pruning import raise_floor
 from holdfast.stores.sqlite.store import SqliteStore
-
-_PAGE = 500
 
 
 async def open_copy(source: Path, draft: Path, ids: Ids) -> tuple[int, int]:
@@ -27,7 +23,7 @@ async def open_copy(source: Path, draft: Path, ids: Ids) -> tuple[int, int]:
     store = await SqliteStore.open(draft, ids=ids)
     try:
         counts = await store.counts()
-        taken = await _shut_out(store, ids.new())
+        taken = await shut_out(store, ids.new())
     finally:
         await store.close()
     _make_whole(draft)
@@ -145,20 +141,3 @@ def _at_once(path: Path) -> Iterator[None]:
             raise Conflict(
                 f"{path} is in use: stop every worker and command that uses it first."
             ) from error
-
-
-async def _shut_out(store: SqliteStore, op_id: str) -> int:
-    live = Filter(states=tuple(state for state in State if state not in ENDED))
-    cursor: str | None = None
-    taken = 0
-    while True:
-        page = await store.list_jobs(live, after=cursor, limit=_PAGE)
-        command = partial(decide, Restore(op_id=op_id))
-        answers = await store.transact([Work(One(job.job_id), command) for job in page.jobs])
-        failpoint("restore.owners_shut_out")
-        for [decision] in answers:
-            before = decision.before if isinstance(decision, Change) else None
-            taken += before is not None and before.leased
-        cursor = page.next
-        if cursor is None:
-            return taken

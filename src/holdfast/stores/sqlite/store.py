@@ -14,16 +14,16 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
+from holdfast.ports import Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
+from holdfast.stores.records import DAMAGED
 from holdfast.stores.signal import Signal
-from holdfast.stores.sqlite import reading
+from holdfast.stores.sqlite import examining, reading
 from holdfast.stores.sqlite.clock import AnchoredClock
 from holdfast.stores.sqlite.committing import Commit
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
-from holdfast.stores.sqlite.values import DAMAGED
 from holdfast.stores.sqlite.wakeup import Wakeup
 from holdfast.system import SystemClock
 
@@ -218,6 +218,15 @@ class SqliteStore:
         return (
             f"SQLite {apsw.sqlite_lib_version()} in {self._path}: acknowledged writes survive"
             " kill -9 and power loss; any number of processes on this machine"
+        )
+
+    async def examine(self) -> list[Finding]:
+        path, clock, check = self._path, self._clock, self._check_place
+        durable = await self._writer.call(
+            lambda: examining.durability(self._write_connection, path)
+        )
+        return await self._reader.call(
+            lambda: examining.examine(self._read_connection, path, clock, check, durable)
         )
 
     async def close(self) -> None:

@@ -1,16 +1,10 @@
-"""Moments and damage: what rows of jobs and rows of events have in common."""
+"""Moments: instants as SQLite keeps them."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-import msgspec
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-encoder = msgspec.json.Encoder()
-
-DAMAGED = (msgspec.DecodeError, KeyError, OverflowError, TypeError, ValueError)
-"""What comes of reading a row that nobody of ours has written like this."""
 
 
 # The jobs of one batch share most of their moments: a repeat costs 0.05 us, not 0.25 and 0.55.
@@ -27,3 +21,7 @@ def stamp_maybe(moment: datetime | None) -> int | None:
 @lru_cache(maxsize=1024)
 def moment_of(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def moment_maybe(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else moment_of(microseconds)

@@ -1,10 +1,11 @@
 """Planted mistakes in the store of single objects: what goes wrong between two writes."""
 
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.stores.cas import writing
+from holdfast.stores.cas import dispatch, writing
 from holdfast.stores.cas.claiming import Claiming, Share
 from holdfast.stores.cas.dispatch import Dispatch
 from holdfast.stores.cas.documents import Document, Held
@@ -12,6 +13,8 @@ from holdfast.stores.cas.locks import Locks
 from holdfast.stores.cas.revision import Proposal, revise
 from holdfast.testing.simulation.planting import Swaps, bug
 from holdfast.testing.simulation.stores import Bucket
+
+HASTE = timedelta(seconds=2)
 
 
 @bug(trap=19, store="objects")
@@ -81,7 +84,8 @@ def slow_writer_not_barred() -> Swaps:
         held = await self._shelf.load(job_id)
         return held.document or Document(serial=0, nonce="")
 
-    return ((Dispatch, "_close", close),)
+    # The haste is no mistake, only the open door: barred, a hasty repair does no harm.
+    return ((Dispatch, "_close", close), (dispatch, "REPAIR_AFTER", HASTE))
 
 
 @bug(trap=42, store="objects")

@@ -21,10 +21,11 @@ async def reckon(registry: LocalRegistry, witness: Witness, journals: list[Journ
     seen = Counter(track.job.state for track in tracks.values() if track.job is not None)
     counts = {state: count for state, count in (await registry.counts()).items() if count}
     witness.expect("I21", counts == dict(seen), f"counted {counts}, not {dict(seen)}")
+    await _read_feed(registry, witness)
+    # Asked now: on documents, who reads the feed tells what a dead writer has left owing.
     for (original, _), job_id in witness.replays.items():
         linked = fact_id(original, EventType.REPLAYED, job_id) in witness.seen
         witness.expect("I28", linked, f"{original}: does not know its replay {job_id}")
-    await _read_feed(registry, witness)
     for journal in journals:
         await _read_on(registry, witness, journal)
 

@@ -15,6 +15,7 @@ from holdfast.ports import (
     Decide,
     Decision,
     Filter,
+    Finding,
     Ids,
     Page,
     Pruned,
@@ -141,6 +142,9 @@ class Connection:
 
     def describe(self) -> str:
         return "simulated: survives everything but its seed"
+
+    async def examine(self) -> list[Finding]:
+        return [Finding("store", "note", self.describe())]
 
     async def close(self) -> None:
         """There is nothing to close."""

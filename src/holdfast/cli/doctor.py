@@ -1,0 +1,105 @@
+"""`holdfast doctor`: what this store guarantees, what it does not, and what to do about it."""
+
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli.documents import print_json
+from holdfast.cli.exits import Exit
+from holdfast.cli.options import store_option
+from holdfast.cli.safe import plain
+from holdfast.cli.session import advice, run
+from holdfast.cli.terminal import console, count, on_terminal
+from holdfast.core.errors import HoldfastError
+from holdfast.ports import Finding, Level
+
+_STYLES: dict[Level, str] = {"good": "green", "note": "blue", "warning": "yellow", "fault": "red"}
+_WORSE: tuple[Level, ...] = ("warning", "fault")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON object.")
+@store_option
+def doctor(*, as_json: bool) -> None:
+    """Say what this store guarantees and what it does not, with advice.
+
+    It opens the store as every command does, and then only looks. Exits with 0 when there is no fault,
+    else with 1; a store that cannot be opened is explained as by every command, with its exit code.
+    """
+    try:
+        found = run(lambda registry: registry.examine())
+    except (HoldfastError, OSError) as error:
+        if as_json:
+            words = error.message if isinstance(error, HoldfastError) else str(error)
+            print_json(_document([Finding("store", "fault", words, advice(error))]))
+        raise
+    if as_json:
+        print_json(_document(found))
+    else:
+        _print(found)
+    if any(finding.level == "fault" for finding in found):
+        raise SystemExit(Exit.NO)
+
+
+def _document(found: Sequence[Finding]) -> dict[str, object]:
+    return {
+        "verdict": verdict(found),
+        "faults": len(_at(found, "fault")),
+        "warnings": len(_at(found, "warning")),
+        "findings": [
+            {"topic": f.topic, "level": f.level, "words": f.words, "advice": f.advice}
+            for f in found
+        ],
+    }
+
+
+def _at(found: Sequence[Finding], level: Level) -> list[Finding]:
+    return [finding for finding in found if finding.level == level]
+
+
+def verdict(found: Sequence[Finding]) -> str:
+    """All of it in one line: the worst in its own words, if it is one. Only a store that was seen to
+    be durable is said to be."""
+    faults, warnings = _at(found, "fault"), _at(found, "warning")
+    if not faults and not warnings:
+        durable = any(finding.topic == "durability" for finding in _at(found, "good"))
+        return "This store keeps what it acknowledges." if durable else "No faults, no warnings."
+    worst = faults or warnings
+    line = count(len(worst), "fault" if faults else "warning")
+    if len(worst) == 1:
+        line += f": {worst[0].words}"
+    else:
+        line += f": {', '.join(dict.fromkeys(finding.topic for finding in worst))}."
+    return f"{line} And {count(len(warnings), 'warning')}." if faults and warnings else line
+
+
+def _print(found: Sequence[Finding]) -> None:
+    if on_terminal():
+        _print_table(found)
+        return
+    wide = max((len(finding.topic) for finding in found), default=0)
+    for f in found:
+        advice = f" {f.advice}" if f.advice else ""
+        click.echo(plain(f"{f.level:<7}  {f.topic:<{wide}}  {f.words}{advice}"))
+    click.echo(plain(verdict(found)))
+
+
+def _print_table(found: Sequence[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for f in found:
+        words = Text(plain(f.words))
+        if f.advice:
+            words.append(f"\n{plain(f.advice)}", style="dim")
+        table.add_row(Text(f.level, style=_STYLES[f.level]), f.topic, words)
+    worst: Level = "good"
+    for level in _WORSE:
+        worst = level if _at(found, level) else worst
+    console().print(table)
+    console().print()
+    console().print(Text(plain(verdict(found)), style=f"bold {_STYLES[worst]}"))

@@ -1,0 +1,190 @@
+"""Errors: what PostgreSQL and its driver raise, in words that callers can act on."""
+
+from typing import Literal
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from holdfast.core.errors import (
+    Corrupt,
+    Denied,
+    Exhausted,
+    HoldfastError,
+    Invalid,
+    Unavailable,
+)
+from holdfast.stores.postgres.address import Address
+
+FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+"""Everything that a use of the driver can raise."""
+
+AGAIN = (
+    pg.SerializationError,
+    pg.DeadlockDetectedError,
+    pg.LockNotAvailableError,
+    pg.UniqueViolationError,
+    pg.InvalidCachedStatementError,
+)
+"""The commit was undone because somebody else was there first, if only with a migration: read again,
+decide again."""
+
+Busy = pg.LockNotAvailableError
+"""Somebody held on to a row until the time to wait for it was over."""
+
+NoRoom = pg.CheckViolationError
+"""A job has no partition for its events yet."""
+
+_AWAY = (
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.CannotConnectNowError,
+    pg.IdleInTransactionSessionTimeoutError,
+    pg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server is just ending the session
+    OSError,
+    TimeoutError,
+)
+
+
+class Away(Unavailable):
+    """Nobody answers just now; a server that restarts will be back soon."""
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the connection, not the statement, is what failed."""
+    return isinstance(error, _AWAY)
+
+
+def useless(error: BaseException) -> bool:
+    """Whether another connection may do better: to a server that was the primary, none ever will."""
+    return lost(error) or isinstance(error, pg.ReadOnlySQLTransactionError)
+
+
+def translate(
+    error: BaseException, address: Address, applied: Literal["no", "unknown"] = "no"
+) -> HoldfastError:
+    """The error for our callers. A server that said no has applied nothing, whatever was under way."""
+    for kinds, told in _TOLD:
+        if isinstance(error, kinds):
+            return told(error, address)
+    if lost(error):
+        return Away(_away(error, address), applied=applied)
+    return Unavailable(f"PostgreSQL at {address.shown} failed: {error!r}", applied=applied)
+
+
+def _away(error: BaseException, address: Address) -> str:
+    if isinstance(error, TimeoutError):
+        return f"PostgreSQL at {address.shown} did not answer in time."
+    if isinstance(error, pg.CannotConnectNowError):
+        return f"PostgreSQL at {address.shown} is starting up or going down."
+    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
+        return f"No PostgreSQL answers at {address.shown}. Is it running, and is the port right?"
+    if (isinstance(error, OSError) and not isinstance(error, ConnectionError)) or "SSL" in str(
+        error
+    ):
+        return f"PostgreSQL at {address.shown} cannot be reached: {error}"
+    return f"The connection to PostgreSQL at {address.shown} was lost."
+
+
+def _no_database(error: BaseException, address: Address) -> HoldfastError:
+    name = address.database or address.user
+    return Invalid(f"There is no database {name!r} at {address.shown}. Create it: createdb {name}")
+
+
+def _no_entry(error: BaseException, address: Address) -> HoldfastError:
+    return Denied(
+        f"PostgreSQL at {address.shown} does not let {address.user or 'this user'} in: {error}."
+        " Check user and password in the URL."
+    )
+
+
+def _no_right(error: BaseException, address: Address) -> HoldfastError:
+    return Denied(
+        f"{address.user or 'This user'} may not do this in {address.shown}: {error}. Let the owner of"
+        f" the database run: GRANT CREATE ON DATABASE {address.database} TO {address.user};"
+        f" or, once the tables are there, GRANT USAGE ON SCHEMA {address.schema} and ALL on what is"
+        " in it."
+    )
+
+
+def _full(error: BaseException, address: Address) -> HoldfastError:
+    return Unavailable(
+        f"The disk of PostgreSQL at {address.shown} is full; nothing was written. Free some room."
+    )
+
+
+def _crowded(error: BaseException, address: Address) -> HoldfastError:
+    return Away(
+        f"PostgreSQL at {address.shown} takes no more connections ({error}). Stop idle clients, raise"
+        " max_connections, or put a pooler in front of it."
+    )
+
+
+def _read_only(error: BaseException, address: Address) -> HoldfastError:
+    return Unavailable(
+        f"PostgreSQL at {address.shown} is read-only: a replica, or set so. Give the URL of the"
+        " primary."
+    )
+
+
+def _slow(error: BaseException, address: Address) -> HoldfastError:
+    return Unavailable(
+        f"PostgreSQL at {address.shown} took too long and was stopped; nothing was written."
+    )
+
+
+def _busy(error: BaseException, address: Address) -> HoldfastError:
+    return Unavailable(
+        f"The tables in {address.shown} are in use by something that holds on to them; nothing was"
+        " written. Try again; look for long transactions."
+    )
+
+
+def _other_tables(error: BaseException, address: Address) -> HoldfastError:
+    return Invalid(
+        f"Schema {address.schema} in {address.shown} belongs to another program: {error}. Name one of"
+        " our own in the URL, such as ?schema=jobs."
+    )
+
+
+def _wrong_option(error: BaseException, address: Address) -> HoldfastError:
+    return Invalid(f"The URL of PostgreSQL at {address.shown} asks for what there is not: {error}")
+
+
+def _misshapen(error: BaseException, address: Address) -> HoldfastError:
+    return Corrupt(
+        f"Schema {address.schema} in {address.shown} does not have the shape it should: {error}"
+    )
+
+
+def _unwritable(error: BaseException, address: Address) -> HoldfastError:
+    return Invalid(f"PostgreSQL cannot hold a value of this request: {error}")
+
+
+def _too_large(error: BaseException, address: Address) -> HoldfastError:
+    return Exhausted(f"A value is too large for PostgreSQL at {address.shown}: {error}")
+
+
+_TOLD = (
+    (pg.LockNotAvailableError, _busy),
+    (pg.DuplicateTableError, _other_tables),
+    ((pg.UndefinedObjectError, asyncpg.ClientConfigurationError), _wrong_option),
+    (pg.InvalidCatalogNameError, _no_database),
+    (pg.InvalidAuthorizationSpecificationError, _no_entry),
+    (pg.InsufficientPrivilegeError, _no_right),
+    (pg.DiskFullError, _full),
+    (pg.TooManyConnectionsError, _crowded),
+    (pg.ReadOnlySQLTransactionError, _read_only),
+    (pg.QueryCanceledError, _slow),
+    (pg.ProgramLimitExceededError, _too_large),
+    ((pg.DataError, asyncpg.DataError), _unwritable),
+    ((pg.SyntaxOrAccessError, pg.IntegrityConstraintViolationError), _misshapen),
+    (pg.InvalidSchemaNameError, _misshapen),
+)

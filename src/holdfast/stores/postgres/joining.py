@@ -1,0 +1,138 @@
+"""Joining: a commit inside somebody else's transaction, on a connection of their own driver."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol
+
+import asyncpg
+
+from holdfast.core.errors import Conflict, Invalid, Unavailable
+from holdfast.stores.postgres.statements import Row
+
+_TAKEN = ("40001", "23505")
+"""SQLSTATEs of a commit that found somebody else's: serialization, unique key."""
+
+_RING = "40P01"
+"""The SQLSTATE of a deadlock: what its other side waits for, the owner's transaction keeps."""
+
+ELSEWHERE = (
+    "The connection leads to a database without this store's tables. Connect to the database of the"
+    " store's own URL."
+)
+
+
+class Guest(Protocol):
+    """A connection that is in the middle of its owner's transaction."""
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]: ...
+
+    async def write(self, sql: str, *parameters: object) -> Sequence[Row]: ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[object]:
+        """A context whose failure undoes what was done in it, and not the owner's transaction."""
+        ...
+
+
+def guest_of(connection: object) -> Guest:
+    """The connection as we use it; `Invalid` for one we cannot."""
+    driver = type(connection).__module__.partition(".")[0]
+    if driver == "asyncpg":
+        return _Asyncpg(connection)  # type: ignore[arg-type]
+    if driver == "psycopg":
+        return _Psycopg(connection)
+    raise Invalid(
+        f"connection is a {type(connection).__qualname__}; give one of asyncpg or psycopg (3),"
+        " in the middle of your transaction."
+    )
+
+
+def taken(error: BaseException) -> bool:
+    """Whether the commit met somebody else's, so that deciding again may succeed."""
+    return getattr(error, "sqlstate", None) in _TAKEN
+
+
+def homeless(error: BaseException) -> bool:
+    """Whether the events of a job had no partition yet."""
+    return getattr(error, "sqlstate", None) == "23514"
+
+
+def refused(error: BaseException) -> Exception:
+    """What the owner of the transaction is told when a commit cannot be part of it."""
+    state = getattr(error, "sqlstate", None)
+    if taken(error) or state == _RING:
+        return Conflict("Somebody else made the same job just now: roll back and run it again.")
+    if state in ("42P01", "3F000", "42883"):
+        return Invalid(ELSEWHERE)
+    return Unavailable(f"The connection failed: {error}")
+
+
+class _Asyncpg:
+    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
+        if not connection.is_in_transaction():
+            raise Invalid(
+                "Begin a transaction on the connection first: async with c.transaction()."
+            )
+        self._connection = connection
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(sql, *parameters)
+        return rows
+
+    write = fetch
+
+    def savepoint(self) -> AbstractAsyncContextManager[object]:
+        return _savepoint(self._connection.execute)
+
+
+class _Psycopg:
+    """A psycopg connection, asyncio's or the blocking one, which is then used in a thread."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 (the driver may not be installed)
+        import psycopg
+        from psycopg.types.string import TextLoader
+
+        self._connection = connection
+        self._blocking = isinstance(connection, psycopg.Connection)
+        if connection.autocommit and connection.info.transaction_status == 0:
+            raise Invalid("Begin a transaction on the connection first: with c.transaction().")
+        make = psycopg.RawCursor if self._blocking else psycopg.AsyncRawCursor
+        self._cursor: Any = make(connection, row_factory=psycopg.rows.tuple_row)
+        for name in ("json", "xid"):
+            self._cursor.adapters.register_loader(name, TextLoader)
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]:
+        values = [_plain(value) for value in parameters]
+        await self._run(self._cursor.execute, sql, values)
+        rows: Sequence[Row] = await self._run(self._cursor.fetchall)
+        return rows
+
+    write = fetch
+
+    def savepoint(self) -> AbstractAsyncContextManager[object]:
+        return _savepoint(partial(self._run, self._cursor.execute))
+
+    async def _run(self, call: Callable[..., Any], *parameters: object) -> Any:  # noqa: ANN401
+        if self._blocking:
+            return await asyncio.to_thread(call, *parameters)
+        return await call(*parameters)
+
+
+@asynccontextmanager
+async def _savepoint(run: Callable[[str], Awaitable[object]]) -> AsyncIterator[None]:
+    await run("SAVEPOINT holdfast")
+    try:
+        yield
+    except BaseException:  # also when the caller leaves
+        await run("ROLLBACK TO SAVEPOINT holdfast")
+        raise
+    await run("RELEASE SAVEPOINT holdfast")
+
+
+def _plain(value: object) -> object:
+    """A parameter in types that psycopg takes for what they are: no enumerations, and no tuples."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value.value) if isinstance(value, Enum) else value

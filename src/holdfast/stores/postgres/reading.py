@@ -1,0 +1,121 @@
+"""Reading: jobs, pages, counts and logs. Always on the primary: a replica may be behind."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.errors import Conflict
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import State
+from holdfast.ports import Filter, Page, Slice
+from holdfast.stores.filters import position
+from holdfast.stores.postgres.committing import EPOCH_BITS, Place, Speaks
+from holdfast.stores.postgres.rows import events_of, job_of
+from holdfast.stores.postgres.statements import Row, statement
+
+SLICE_BYTES = 4 * 1024 * 1024
+_BEYOND = 2**62
+
+
+class Reading:
+    """Questions to the tables, on one connection."""
+
+    def __init__(self, connection: Speaks, place: Place) -> None:
+        self._connection = connection
+        self._place = place
+
+    async def _ask(self, name: str, *parameters: object) -> Sequence[Row]:
+        return await self._connection.fetch(statement(name, self._place.schema), *parameters)
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        rows = await self._ask("get_jobs", job_ids)
+        found = {job.job_id: job for _, job in map(job_of, rows)}
+        return [found.get(job_id) for job_id in job_ids]
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool
+    ) -> Page:
+        sql = statement("list_jobs_newest" if newest else "list_jobs", self._place.schema)
+        if which.states == (State.DEAD_LETTERED,):
+            # Said in so many words, so that the index of dead letters serves, however many jobs there are.
+            sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
+        rows = await self._connection.fetch(
+            sql,
+            position(after) if after else _BEYOND if newest else 0,
+            which.queue,
+            which.kind,
+            which.states or None,
+            which.owner,
+            msgspec.json.encode(which.labels).decode() if which.labels else None,
+            limit + 1,
+        )
+        found = [job_of(row) for row in rows[:limit]]
+        more = str(found[-1][0]) if len(rows) > limit else None
+        return Page(tuple(job for _, job in found), more)
+
+    async def counts(self, queue: str | None) -> dict[State, int]:
+        return {State(state): jobs for state, jobs in await self._ask("select_counts", queue)}
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        chains: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
+        for row in await self._ask("select_histories", job_ids):
+            [event] = events_of(row)
+            chains[event.job_id].append(event)
+        return [chains[job_id] for job_id in job_ids]
+
+    async def log(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
+        start = self._start(after, 1)[0]
+        rows = await self._ask("select_log", job_id, start, output, limit)
+        events, last = _fitting(rows)
+        return Slice(events, self._cursor(last[0] if last else start))
+
+    async def feed(self, *, after: str | None, limit: int) -> Slice:
+        """Everything committed below the oldest transaction still under way: none of it can change."""
+        place, log_id = self._start(after, 2)
+        rows = await self._ask("select_feed", self._place.base, place, log_id, limit)
+        events, last = _fitting(row[:-1] for row in rows)
+        if last:
+            log_id = last[0]
+            place = next(row[-1] for row in rows if row[0] == log_id)
+        return Slice(events, self._cursor(place, log_id))
+
+    def _cursor(self, *places: int) -> str:
+        return ".".join(map(str, (self._place.base >> EPOCH_BITS, *places)))
+
+    def _start(self, cursor: str | None, places: int) -> list[int]:
+        if cursor is None:
+            return [0] * places
+        epoch, *found = map(position, cursor.split("."))
+        if epoch != self._place.base >> EPOCH_BITS:
+            raise Conflict(
+                "The store was restored from a backup since; start again without a cursor."
+            )
+        if len(found) != places:
+            position(cursor)
+        return found
+
+    async def now(self) -> datetime:
+        [(now,)] = await self._connection.fetch("SELECT clock_timestamp()")
+        moment: datetime = now
+        return moment
+
+    async def resource(self, key: str) -> Resource:
+        rows = await self._ask("select_resources", [key])
+        return Resource(*rows[0]) if rows else Resource(key)
+
+
+def _fitting(rows: Iterable[Row]) -> tuple[tuple[Event, ...], Row | None]:
+    """The events of the rows, as far as they fit into memory at once, and the last row among them. A
+    batch is never cut."""
+    events: list[Event] = []
+    last: Row | None = None
+    size = 0
+    for row in rows:
+        events += events_of(row)
+        last = row
+        size += len(row[-1] or "")
+        if size > SLICE_BYTES:
+            break
+    return tuple(events), last

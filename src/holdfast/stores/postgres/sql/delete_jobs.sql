@@ -1,0 +1,1 @@
+DELETE FROM holdfast.job WHERE seq = ANY($1::bigint[])

@@ -1,0 +1,1 @@
+DELETE FROM holdfast.meta WHERE name = $1

@@ -1,0 +1,1 @@
+UPDATE holdfast.resource SET token = token + $1::bigint, holder = NULL

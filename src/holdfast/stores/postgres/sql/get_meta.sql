@@ -1,0 +1,1 @@
+SELECT value FROM holdfast.meta WHERE name = $1

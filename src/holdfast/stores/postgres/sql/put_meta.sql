@@ -1,0 +1,1 @@
+INSERT INTO holdfast.meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING

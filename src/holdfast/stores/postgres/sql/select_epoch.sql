@@ -1,0 +1,6 @@
+SELECT (SELECT system_identifier FROM pg_control_system())
+           || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
+           || '/' || 'holdfast.job'::regclass::oid,
+       (SELECT value FROM holdfast.meta WHERE name = 'home'),
+       coalesce((SELECT value::bigint FROM holdfast.meta WHERE name = 'epoch'), 0),
+       (SELECT value FROM holdfast.meta WHERE name = 'shutting_out')

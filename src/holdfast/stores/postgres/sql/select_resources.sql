@@ -1,0 +1,1 @@
+SELECT key, token, holder FROM holdfast.resource WHERE key = ANY($1::text[])

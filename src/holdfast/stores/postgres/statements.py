@@ -1,0 +1,74 @@
+"""The statements: one per file in `sql/`, read once, named as their file; and commits made of them."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+Row: TypeAlias = tuple[Any, ...]
+"""What a driver takes and gives: only the statement knows the types of its columns."""
+
+DEFAULT_SCHEMA = "holdfast"
+_FOLDER = files(__package__)
+CHECKED = (
+    "insert_jobs",
+    "update_jobs",
+    "touch_jobs",
+    "insert_resources",
+    "update_resources",
+    "insert_claims",
+)
+
+
+@cache
+def statement(name: str, schema: str) -> str:
+    """The SQL in `sql/<name>.sql`, on the tables of this schema."""
+    return _in((_FOLDER / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip(), schema)
+
+
+@cache
+def commit_statement(names: tuple[str, ...], schema: str) -> str:
+    """One statement that does all the named writes, or none: how many rows must change is its first
+    parameter, the channel to notify its second, the moment before which it must have the locks of its rows
+    its third, and each write's own parameters follow in turn."""
+    writes, used = [], 3
+    for name in names:
+        sql = statement(name, schema)
+        writes.append((name, _renumbered(sql, used)))
+        used += _parameters(sql)
+    checked = [name for name in names if name in CHECKED]
+    found = " + ".join(f"(SELECT count(*) FROM {name})" for name in checked) or "0"  # noqa: S608
+    late = "coalesce(clock_timestamp() > $3::timestamptz, false)::integer"
+    agreed = f"SELECT {schema}.agree(n, $1::bigint + {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
+    parts = [(name, sql) for name, sql in writes if name in CHECKED]
+    parts.append(("agreed", agreed))
+    parts += [(name, sql) for name, sql in writes if name not in CHECKED]
+    told = "CASE WHEN $2::text <> '' THEN pg_notify($2::text, '') END"
+    counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
+    body = ",\n".join(f"{name} AS MATERIALIZED (\n{sql})" for name, sql in parts)
+    return f"WITH {body}\nSELECT so, {told}, {counted} FROM agreed"
+
+
+def _renumbered(sql: str, by: int) -> str:
+    return re.sub(r"\$(\d+)", lambda found: f"${int(found[1]) + by}", sql)
+
+
+def _parameters(sql: str) -> int:
+    return max(int(number) for number in re.findall(r"\$(\d+)", sql))
+
+
+def migrations(schema: str) -> list[str]:
+    """The scripts that build the schema, in order; the n-th takes version n - 1 to n."""
+    folder = _FOLDER / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [_in((folder / name).read_text(encoding="utf-8"), schema) for name in names]
+
+
+def _in(sql: str, schema: str) -> str:
+    return sql if schema == DEFAULT_SCHEMA else sql.replace("holdfast.", f"{schema}.")
+
+
+def columns(rows: Iterable[Row]) -> list[Row]:
+    """Rows turned into the columns that `unnest` takes."""
+    return list(zip(*rows, strict=True))

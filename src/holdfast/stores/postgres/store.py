@@ -1,0 +1,275 @@
+"""The PostgreSQL store: one database, any number of processes on any number of machines."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.core.errors import HoldfastError, Invalid, Unavailable
+from holdfast.core.event import Event
+from holdfast.core.job import Job, Resource
+from holdfast.core.state import State
+from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
+from holdfast.stores.owners import shut_out
+from holdfast.stores.postgres.address import Address, address_of
+from holdfast.stores.postgres.committing import EPOCH_BITS, Commit, Place
+from holdfast.stores.postgres.epochs import epoch_of
+from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
+from holdfast.stores.postgres.examining import examine
+from holdfast.stores.postgres.joining import (
+    ELSEWHERE,
+    Guest,
+    guest_of,
+    homeless,
+    refused,
+    taken,
+)
+from holdfast.stores.postgres.listening import Herald, Listener
+from holdfast.stores.postgres.migrating import migrate
+from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, room_for_events
+from holdfast.stores.postgres.pruning import prune
+from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.sessions import Session, Sessions
+from holdfast.stores.postgres.statements import statement
+from holdfast.stores.signal import Signal
+from holdfast.system import SystemClock
+
+T = TypeVar("T")
+
+TRIES_MAX = 20
+WAITS_MAX = 2
+COMMITS_PER_CLEANING = 200
+COUNTS_MAX = 2_000
+PRUNE_SECONDS = 300
+
+
+class PostgresStore:
+    """Tables in one schema of one database. Every commit is one statement or one short transaction;
+    `retries` counts those that were undone, since somebody else had been there, and decided again."""
+
+    def __init__(self, address: Address, clock: Clock | None, ids: Ids) -> None:
+        system = SystemClock()
+        self._address = address
+        self._place = Place(address.schema, clock=clock)
+        self._sessions = Sessions(address, system, ids)
+        self._signal = Signal(clock or system)
+        self._channel = f"{address.schema}_commit"
+        self._herald = Herald(self._sessions, self._channel, system)
+        self._listener = Listener(self._sessions, self._channel, self._signal, system, ids)
+        self._secret = b""
+        self.commits = 0
+        self.retries = 0
+        self._counts = 0
+        self._room = 0
+
+    @classmethod
+    async def open(
+        cls, url: str, *, ids: Ids, clock: Clock | None = None, create: bool = True
+    ) -> "PostgresStore":
+        """Connect, and make or bring forward the tables; without `create`, only if there are some.
+        `clock` replaces the server's, for tests."""
+        store = cls(address_of(url), clock, ids)
+        try:
+            pending = await store._sessions.use(
+                lambda s: store._begin(s, ids, create=create), patient=False
+            )
+            if pending:
+                await shut_out(store, pending)
+                await store._forget("shutting_out")
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def _begin(self, session: Session, ids: Ids, *, create: bool) -> str | None:
+        schema = self._address.schema
+        await migrate(session, self._address, create=create)
+        await session.fetch(statement("put_meta", schema), "secret", ids.secret().hex())
+        [(secret,)] = await session.fetch(statement("get_meta", schema), "secret")
+        self._secret = bytes.fromhex(secret)
+        epoch, pending = await epoch_of(session, schema, ids)
+        self._place = replace(self._place, base=epoch << EPOCH_BITS)
+        await self._make_room(session)
+        return pending
+
+    async def _forget(self, name: str) -> None:
+        sql = statement("delete_meta", self._address.schema)
+        await self._sessions.use(lambda session: session.fetch(sql, name))
+
+    async def _make_room(self, session: Session) -> None:
+        self._room = await room_for_events(session, self._address.schema)
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        choosing = any(not isinstance(work.selection, One) for work in works)
+        locked = choosing or self._sessions.pooled
+
+        async def attempt(session: Session) -> list[list[Decision]]:
+            nonlocal locked
+            now, locked = locked, True  # a second try locks what it reads
+            return await self._attempt(session, works, locked=now)
+
+        return await self._commit(attempt)
+
+    async def _commit(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do `work`, again if it was undone because somebody else had been there."""
+        waits = 0
+        for _ in range(TRIES_MAX):
+            try:
+                return await self._sessions.use(work, deciding=True)
+            except AGAIN as error:
+                self.retries += 1
+                waits += isinstance(error, Busy)
+                if waits == WAITS_MAX:
+                    raise translate(error, self._address) from error
+            except NoRoom:
+                await self._sessions.use(self._make_room)
+        raise Unavailable("The jobs change too fast to be written; nothing was applied.")
+
+    async def _attempt(
+        self, session: Session, works: Sequence[Work], *, locked: bool
+    ) -> list[list[Decision]]:
+        """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
+        channel = self._herald.channel()
+        commit = Commit(session, self._place, works, locked=locked, channel=channel)
+        if locked:
+            async with session.transaction():
+                answers = await commit.run()
+        else:
+            answers = await commit.run()
+        if commit.wrote:
+            self._committed(channel)
+            await self._keep_house(session, commit)
+        return answers
+
+    def _committed(self, channel: str) -> None:
+        self._signal.set()
+        self._herald.committed(channel)
+
+    async def _keep_house(self, session: Session, commit: Commit) -> None:
+        """What has to be done now and then, by whoever commits. A failure here is nobody's loss."""
+        self.commits += 1
+        self._counts += commit.counts
+        if self.commits % COMMITS_PER_CLEANING and self._counts < COUNTS_MAX // 2:
+            return
+        self._counts = 0
+        try:
+            await session.fetch(statement("add_up_counts", self._address.schema), COUNTS_MAX)
+            if commit.last_seq + JOBS_PER_PARTITION > self._room:
+                await self._make_room(session)
+        except FAILURES:
+            session.whole = False
+
+    async def transact_within(
+        self, connection: object, works: Sequence[Work]
+    ) -> list[list[Decision]]:
+        """Decide and write as part of the transaction that `connection` is in: it all happens if and only
+        if its owner commits."""
+        guest = guest_of(connection)
+        for _ in range(TRIES_MAX):
+            try:
+                async with guest.savepoint():
+                    await self._check_home(guest)
+                    commit = Commit(guest, self._place, works, locked=False, channel=self._channel)
+                    return await commit.run()
+            except HoldfastError:
+                raise
+            except Exception as error:
+                if homeless(error):
+                    await self._sessions.use(self._make_room)
+                elif not taken(error):
+                    raise refused(error) from error
+                last = error
+        raise refused(last) from last
+
+    async def _check_home(self, guest: Guest) -> None:
+        """Another store's tables look like ours, but do not have our secret."""
+        rows = await guest.fetch(statement("get_meta", self._address.schema), "secret")
+        if [row[0] for row in rows] != [self._secret.hex()]:
+            raise Invalid(ELSEWHERE)
+
+    async def record(self, events: Sequence[Event]) -> int:
+        async def work(session: Session) -> int:
+            channel = self._herald.channel()
+            commit = Commit(session, self._place, (), locked=False, channel=channel)
+            new = await commit.record(events)
+            if new:
+                self._committed(channel)
+            return new
+
+        return await self._commit(work)
+
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+        async def work(session: Session) -> Pruned:
+            schema = self._address.schema
+            async with session.transaction(seconds=PRUNE_SECONDS):
+                pruned = await prune(session, schema, ended_before, output_before, limit)
+            if pruned.jobs < limit:
+                await drop_husks(session, schema)
+            return pruned
+
+        return await self._commit(work)
+
+    async def _read(self, question: Callable[[Reading], Awaitable[T]]) -> T:
+        return await self._sessions.use(lambda s: question(Reading(s, self._place)))
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await self._read(lambda r: r.get(job_ids))
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        return await self._read(
+            lambda r: r.list_jobs(which, after=after, limit=limit, newest=newest)
+        )
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        return await self._read(lambda r: r.counts(queue))
+
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        return await self._read(lambda r: r.histories(job_ids))
+
+    async def log(
+        self, job_id: str, *, after: str | None, limit: int, output: bool = True
+    ) -> Slice:
+        return await self._read(lambda r: r.log(job_id, after=after, limit=limit, output=output))
+
+    async def feed(self, *, after: str | None, limit: int) -> Slice:
+        return await self._read(lambda r: r.feed(after=after, limit=limit))
+
+    async def resource(self, key: str) -> Resource:
+        return await self._read(lambda r: r.resource(key))
+
+    async def now(self) -> datetime:
+        if self._place.clock:
+            return self._place.clock.now()
+        return await self._read(lambda r: r.now())
+
+    async def secret(self) -> bytes:
+        return self._secret
+
+    async def examine(self) -> list[Finding]:
+        async def work(session: Session) -> list[Finding]:
+            reading, pooled = Reading(session, self._place), self._sessions.pooled
+            return await examine(session, reading, self._address, SystemClock(), pooled=pooled)
+
+        return await self._sessions.use(work)
+
+    def mark(self) -> int:
+        return self._signal.mark()
+
+    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
+        if self._signal.mark() == mark:
+            self._listener.start()
+            await self._signal.wait(mark, self._listener.patience(timeout))
+
+    def describe(self) -> str:
+        return (
+            f"PostgreSQL at {self._address.shown}, schema {self._address.schema}: acknowledged writes"
+            " survive kill -9 and power loss of the server; any number of processes and machines"
+        )
+
+    async def close(self) -> None:
+        await self._herald.close()
+        await self._listener.close()
+        await self._sessions.close()

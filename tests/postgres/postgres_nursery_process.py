@@ -1,0 +1,89 @@
+"""The nursery of the kill tests, for processes on a PostgreSQL store: forks them, tells their ends."""
+
+import asyncio
+import os
+import sys
+
+import asyncpg
+import claimer_process
+import msgspec
+import nursery_process
+import scene_process as scenes
+from claimer_process import Acknowledged, Task, enqueue, work
+
+from holdfast.core.lifecycle import Success
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry
+from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION
+from holdfast.stores.postgres.store import PostgresStore
+
+WORKERS_PER_CREW = 4
+
+
+class PostgresTask(Task, frozen=True, kw_only=True):
+    """What a process is to be, on which store."""
+
+    store: str
+
+    @property
+    def url(self) -> str:
+        return self.store
+
+
+async def crew(task: Task) -> None:
+    """Several workers, each with a registry of its own; at their end, what their commits came to."""
+    opened: list[LocalRegistry] = []
+
+    async def remembered(url: str) -> LocalRegistry:
+        opened.append(await open_registry(url))
+        return opened[-1]
+
+    vars(claimer_process)["open_registry"] = remembered
+    acknowledged = Acknowledged(task)
+    names = [f"{task.name}-{n}" for n in range(WORKERS_PER_CREW)]
+    await asyncio.gather(*(work(msgspec.structs.replace(task, name=name)) for name in names))
+    for registry in opened:
+        assert isinstance(registry._store, PostgresStore)
+        acknowledged.add("commits", registry._store.commits, registry._store.retries)
+
+
+async def upkeep(task: Task) -> None:
+    """Prune until a partition is empty, and open a store that was restored from a backup."""
+    acknowledged = Acknowledged(task)
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "a", "b", "c")
+    grant, _ = await scenes.claim(registry, acknowledged, 2)
+    acknowledged.done(await registry.complete(grant, Success()))
+    await execute(task, f"SELECT setval('{{schema}}.job_seq', {3 * JOBS_PER_PARTITION})")
+    await enqueue(registry, acknowledged, "d")
+    await scenes.prune(registry, acknowledged)
+    await registry.close()
+    await execute(task, "UPDATE {schema}.meta SET value = 'elsewhere' WHERE name = 'home'")
+    registry = await open_registry(task.url)
+    await enqueue(registry, acknowledged, "e")
+    await registry.close()
+
+
+async def execute(task: Task, sql: str) -> None:
+    url, _, schema = task.url.partition("?schema=")
+    connection = await asyncpg.connect(url)
+    await connection.execute(sql.format(schema=schema))
+    await connection.close()
+
+
+def main() -> None:
+    nursery_process.ROLES |= {
+        "crew": crew,
+        "upkeep": upkeep,
+        "finish_upkeep": scenes.finish_life,
+    }
+    for line in sys.stdin:
+        if line.startswith("{"):
+            answer = nursery_process.fork(msgspec.json.decode(line, type=PostgresTask))
+        else:
+            answer = os.waitpid(int(line), 0)[1]
+        os.write(sys.stdout.fileno(), f"{answer}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""A PostgreSQL store whose answers can be lost on the wire, and each verb as a call to be lost."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.ports import Decision, Grant, Request, Work
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry
+from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemIds
+from holdfast.testing.world import PERMANENT
+from postgres_world import fresh_url
+from verify.wire_proxy import WireProxy
+
+ACTOR = "user:ana"
+LEASE = timedelta(seconds=30)
+
+
+class LockedStore(PostgresStore):
+    """Makes every commit a transaction, as commits are made after a conflict."""
+
+    async def _attempt(
+        self, session: Session, works: Sequence[Work], *, locked: bool
+    ) -> list[list[Decision]]:
+        return await super()._attempt(session, works, locked=True)
+
+
+class Wire:
+    """A registry whose answers can be lost, and one beside it that hears everything."""
+
+    def __init__(self, registry: LocalRegistry, witness: LocalRegistry, proxy: WireProxy) -> None:
+        self.registry = registry
+        self.witness = witness
+        self.proxy = proxy
+
+    async def grant(self, job_id: str) -> Grant:
+        await self.make(job_id)
+        return await self.witness.acquire(job_id, owner="worker-7", lease=LEASE)
+
+    async def make(self, job_id: str) -> Job:
+        return await self.witness.enqueue(Request(spec=Spec(), job_id=job_id), actor=ACTOR)
+
+
+@asynccontextmanager
+async def wired(folder: Path, store: type[PostgresStore]) -> AsyncIterator[Wire]:
+    url = await fresh_url(folder)
+    witness = await open_registry(url)
+    with WireProxy(urlsplit(url).port or 0) as proxy:
+        ids = SystemIds()
+        registry = LocalRegistry(await store.open(proxy.through(url), ids=ids), ids)
+        try:
+            yield Wire(registry, witness, proxy)
+        finally:
+            proxy.forget()
+            await registry.close()
+            await witness.close()
+
+
+Verb = Callable[[LocalRegistry], Awaitable[object]]
+
+
+async def enqueue(wire: Wire, name: str) -> Verb:
+    request = Request(spec=Spec(queue=name), request_id=f"request-{name}")
+    return lambda registry: registry.enqueue(request, actor=ACTOR)
+
+
+async def claim(wire: Wire, name: str) -> Verb:
+    spec = Spec(queue=name)
+    for n in range(3):
+        await wire.witness.enqueue(Request(spec=spec, job_id=f"{name}-{n}"), actor=ACTOR)
+    return lambda registry: registry.claim(
+        [name], owner="worker-7", limit=2, op_id=f"claim-{name}", lease=LEASE
+    )
+
+
+async def acquire(wire: Wire, name: str) -> Verb:
+    await wire.make(name)
+    return lambda registry: registry.acquire(
+        name, owner="worker-7", op_id=f"acquire-{name}", lease=LEASE
+    )
+
+
+async def heartbeat(wire: Wire, name: str) -> Verb:
+    grant = await wire.grant(name)
+    return lambda registry: registry.heartbeat(grant)
+
+
+async def complete(wire: Wire, name: str) -> Verb:
+    grant = await wire.grant(name)
+    outcome = Success(result={"by": 7})
+    return lambda registry: registry.complete(grant, outcome, op_id=f"complete-{name}")
+
+
+async def release(wire: Wire, name: str) -> Verb:
+    grant = await wire.grant(name)
+    return lambda registry: registry.release(grant, op_id=f"release-{name}")
+
+
+async def cancel(wire: Wire, name: str) -> Verb:
+    await wire.make(name)
+    return lambda registry: registry.cancel(name, actor=ACTOR, op_id=f"cancel-{name}")
+
+
+async def replay(wire: Wire, name: str) -> Verb:
+    await wire.witness.complete(await wire.grant(name), PERMANENT)
+    return lambda registry: registry.replay(name, actor=ACTOR, replay_id=f"replay-{name}")
+
+
+async def publish(wire: Wire, name: str) -> Verb:
+    grant = await wire.grant(name)
+    now = await wire.witness.now()
+    lines = [
+        Event(
+            event_type=WorkerEventType.OUTPUT,
+            event_class=EventClass.WORKER,
+            occurred_at=now,
+            sequence=n,
+            stream="stdout",
+            data=b"working\n",
+        )
+        for n in (1, 2)
+    ]
+    return lambda registry: registry.publish(grant, lines)
+
+
+async def record(wire: Wire, name: str) -> Verb:
+    event = Event(
+        event_type="invoice_sent",
+        event_class=EventClass.EXTERNAL,
+        occurred_at=await wire.witness.now(),
+        given_id=f"fact-{name}",
+    )
+    return lambda registry: registry.record([event])
+
+
+VERBS = (enqueue, claim, acquire, heartbeat, complete, release, cancel, replay, publish, record)

@@ -1,0 +1,85 @@
+"""A database restored with PostgreSQL's own tools begins a new epoch: no earlier token, no earlier cursor."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import Conflict, Fenced
+from holdfast.core.lifecycle import Success
+from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Grant, Request
+from holdfast.sdk.open import open_registry
+from postgres_world import MAJOR, fresh_url, server
+from verify.postgres_server import ensure
+
+
+def restored(url: str, name: str) -> str:
+    """A copy of the store in a database of its own, as pg_dump and psql make it."""
+    folder = ensure(MAJOR)
+    target, schema = server().url(name), url.partition("schema=")[2]
+    server().create_database(name)
+    dump = [str(folder / "pg_dump"), f"--schema={schema}", url.partition("?")[0]]
+    copy = subprocess.run(dump, capture_output=True, check=True)
+    load = [str(folder / "psql"), "-q", "-v", "ON_ERROR_STOP=1", target]
+    subprocess.run(load, input=copy.stdout, capture_output=True, check=True)
+    return f"{target}?schema={schema}"
+
+
+async def lived_in(url: str) -> tuple[Grant, str]:
+    """A job with an owner, one that waits, one that has ended; and where a reader of all events was."""
+    registry = await open_registry(url)
+    await registry.enqueue_many(
+        [Request(spec=Spec(lock=lock)) for lock in ("disk", None, None)], actor="user:ana"
+    )
+    held, done = await registry.claim(["default"], owner="w-1", limit=2)
+    await registry.complete(done, Success())
+    cursor = (await registry.feed()).cursor
+    await registry.close()
+    return held, cursor
+
+
+def test_a_restored_database_refuses_the_owners_and_cursors_of_before(tmp_path: Path) -> None:
+    async def body() -> None:
+        url = await fresh_url(tmp_path)
+        held, cursor = await lived_in(url)
+        copy = await open_registry(restored(url, "restored_owners"))
+        with pytest.raises(Fenced):
+            await copy.complete(held, Success())
+        with pytest.raises(Conflict, match="restored"):
+            await copy.feed(after=cursor)
+        grants = await copy.claim(["default"], owner="w-2", limit=5)
+        assert {grant.job_id for grant in grants} >= {held.job_id}
+        assert min(grant.fencing_token for grant in grants) > RESTORED_TOKEN_STEP
+        for grant in grants:
+            await copy.complete(grant, Success())
+        assert (await copy.counts()) == {State.SUCCEEDED: 3}
+        assert (await copy.resource("disk")).token > RESTORED_TOKEN_STEP
+        events = (await copy.feed()).events
+        assert [e.event_type for e in events].count("job_succeeded") == 3
+        assert (await copy.verify()).equal
+        await copy.close()
+
+    asyncio.run(body())
+
+
+def test_opening_the_restored_database_again_begins_no_other_epoch(tmp_path: Path) -> None:
+    async def body() -> None:
+        url = await fresh_url(tmp_path)
+        await lived_in(url)
+        copied = restored(url, "restored_once")
+        first = await open_registry(copied)
+        [grant, *_] = await first.claim(["default"], owner="w-2")
+        cursor = (await first.feed()).cursor
+        second = await open_registry(copied)
+        assert (await second.complete(grant, Success())).state is State.SUCCEEDED
+        assert (await second.feed(after=cursor)).events
+        original = await open_registry(url)
+        assert not (await original.feed()).cursor.startswith("1.")
+        for registry in (first, second, original):
+            await registry.close()
+
+    asyncio.run(body())
