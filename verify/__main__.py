@@ -20,10 +20,11 @@ SECTIONS = (
     "kills",
     "power_cuts",
     "io_errors",
+    "postgres_faults",
     "mutants",
     "model",
 )
-SECONDS_MAX = 900
+SECONDS_MAX = 1500
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "verify" / "results" / "verify.md"

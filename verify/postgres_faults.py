@@ -46,7 +46,7 @@ class Size(Struct, frozen=True, kw_only=True):
     orders: int
 
 
-LONG = Size(strikes=5, rounds=1_000, deaths=250, kills=700, jobs=1_000, blows=60, orders=25)
+LONG = Size(strikes=5, rounds=1_000, deaths=100, kills=450, jobs=1_000, blows=60, orders=25)
 SHORT = Size(strikes=1, rounds=20, deaths=0, kills=10, jobs=150, blows=5, orders=2)
 
 
@@ -186,9 +186,9 @@ def figures(results: Results) -> list[tuple[str, object]]:
         ("deadlocks; longest batch", f"{results.deadlocks}; {orders.longest_seconds:.2f} s"),
         ("clients killed at failpoints", deaths.kills),
         ("clients killed at random under load", load.tally.kills + load.fused),
-        ("operations they had acknowledged", deaths.acknowledged + load.tally.acknowledged),
+        ("operations they had acknowledged", f"{deaths.acknowledged + load.tally.acknowledged:,}"),
         ("**acknowledged and lost**", len(deaths.lost) + len(load.tally.lost)),
-        ("transitions, each with its one event", load.tally.transitions),
+        ("transitions, each with its one event", f"{load.tally.transitions:,}"),
         ("jobs done by 32 workers", workers.jobs),
         ("killed; stopped; cut off", f"{workers.kills}; {workers.stalls}; {workers.partitions}"),
         ("leases that ran out on the way", workers.crashes),

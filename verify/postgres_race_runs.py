@@ -33,6 +33,7 @@ from verify.wire_proxy import WireProxy
 NURSERY = ROOT / "tests" / "postgres" / "postgres_nursery_process.py"
 SCENES = ("life", "upkeep")
 STALL_SECONDS = 2.5
+PATIENCE_SECONDS = 30.0
 
 
 class Races(Struct):
@@ -165,8 +166,9 @@ def turmoil(nursery: PostgresNursery, folder: Path, *, jobs: int, blows: int) ->
     with WireProxy(nursery.server.port) as proxy:
         urls = [url] * 6 + [proxy.through(url)] * 2
         crews = {_crew(nursery, folder, n, one): one for n, one in enumerate(urls)}
+        _all_at_once(nursery, folder, crews, done)
         chance = random.Random(jobs)
-        for n in range(len(urls), len(urls) + blows):
+        for n in range(2 * len(urls), 2 * len(urls) + blows):
             time.sleep(chance.uniform(0.1, 0.4))
             _blow(nursery, folder, crews, proxy, done, number=n, chance=chance)
         (folder / "stop").touch()
@@ -181,6 +183,19 @@ def turmoil(nursery: PostgresNursery, folder: Path, *, jobs: int, blows: int) ->
 
 def _crew(nursery: PostgresNursery, folder: Path, number: int, url: str) -> int:
     return nursery.start("crew", folder, name=f"crew-{number}", store=url)
+
+
+def _all_at_once(
+    nursery: PostgresNursery, folder: Path, crews: dict[int, str], done: Turmoil
+) -> None:
+    """Kill every crew, as soon as they are at work, and start as many anew."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(acknowledged(folder)) < len(crews) and time.monotonic() < until:
+        time.sleep(0.01)
+    done.kills += nursery.kill(*crews)
+    urls = list(crews.values())
+    crews.clear()
+    crews.update({_crew(nursery, folder, len(urls) + n, url): url for n, url in enumerate(urls)})
 
 
 def _blow(

@@ -33,7 +33,7 @@ from holdfast.system import SystemIds
 
 WRITERS = 16
 ROUNDS = 8
-HELD_SECONDS = 2.0
+HELD_SECONDS = 1.5
 LATE = Spec(queue="late")
 
 

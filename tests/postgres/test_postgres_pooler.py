@@ -129,9 +129,9 @@ def test_settings_are_there_inside_a_transaction_and_gone_after_it() -> None:
     async def body() -> None:
         async with opened(url) as store:
             inside = await store._sessions.use(settings)
-            assert inside["lock_timeout"] == "5000"
+            assert inside["lock_timeout"] == "2000"
             assert inside["statement_timeout"] == "10000"
-            assert inside["idle_in_transaction_session_timeout"] == "5000"
+            assert inside["idle_in_transaction_session_timeout"] == "2000"
             assert inside["plan_cache_mode"] == "force_generic_plan"
             await store.transact([wanted()])
             left = await left_on_the_session(url.partition("?")[0])

@@ -1,6 +1,7 @@
 """A database restored with PostgreSQL's own tools begins a new epoch: no earlier token, no earlier cursor."""
 
 import asyncio
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.sdk.open import open_registry
 from postgres_world import MAJOR, fresh_url, server
-from verify.postgres_server import ensure
+from verify.postgres_server import PostgresServer, ensure
 
 
 def restored(url: str, name: str) -> str:
@@ -83,3 +84,33 @@ def test_opening_the_restored_database_again_begins_no_other_epoch(tmp_path: Pat
             await registry.close()
 
     asyncio.run(body())
+
+
+def test_who_meets_another_server_in_mid_work_begins_a_new_epoch() -> None:
+    """A replica that takes over may not have the last commits: tokens rise above all they can have used."""
+
+    async def body(server: PostgresServer) -> None:
+        registry = await open_registry(server.url())
+        await registry.enqueue_many([Request(spec=Spec())] * 2, actor="user:ana")
+        [held] = await registry.claim(["default"], owner="w-1")
+        server.stop()
+        (server.data / "standby.signal").touch()
+        shutil.chown(server.data / "standby.signal", *owner_of(server.data))
+        server.start()
+        server.sql("SELECT pg_promote()")
+
+        with pytest.raises(Fenced):
+            await registry.complete(held, Success())
+        grants = await registry.claim(["default"], owner="w-2", limit=5)
+        assert len(grants) == 2
+        assert min(grant.fencing_token for grant in grants) > RESTORED_TOKEN_STEP
+        assert (await registry.verify()).equal
+        await registry.close()
+
+    with PostgresServer(MAJOR, fast=True) as server:
+        asyncio.run(body(server))
+
+
+def owner_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_uid, found.st_gid

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from stages import breathe, counted, counted_store
 
-from conftest import Run
+from conftest import STORES, Run
 from holdfast.core.errors import Exhausted, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
+from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Ids, Request, Store, Work
@@ -291,3 +293,22 @@ def test_a_nul_in_one_request_is_refused_and_its_neighbours_are_done(run: Run) -
         assert sum((await registry.counts()).values()) == 2
 
     run(body)
+
+
+def test_many_large_jobs_go_in_commits_of_a_bounded_size(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        sizes: list[int] = []
+        transact = world.store.transact
+
+        async def noted(works: Sequence[Work]) -> list[list[Decision]]:
+            sizes.append(len(works))
+            return await transact(works)
+
+        world.store.transact = noted  # type: ignore[method-assign]
+        large = msgspec.Raw(b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"')
+        requests = [Request(spec=Spec(payload=large))] * 150
+        await world.registry.enqueue_many(requests, actor="user:ana")
+        assert sizes == [64, 64, 22]  # 16 MiB each
+        assert await world.registry.enqueue_many([], actor="user:ana") == []
+
+    play(STORES["memory"], tmp_path, body)

@@ -1,12 +1,13 @@
 """enqueue: make jobs, once per request."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import (
+    BATCH_BYTES_MAX,
     BATCH_ITEMS_MAX,
     ID_CHARACTERS_MAX,
     check_actor,
@@ -35,14 +36,26 @@ async def enqueue(
         fresh = request.job_id is None and request.request_id is None
         works.append(Work(One(command.job_id, command.spec.lock, fresh), partial(decide, command)))
     answers: list[list[Decision]] = []
-    for start in range(0, len(works), BATCH_ITEMS_MAX):
+    for start, end in _chunks(requests):
         try:
-            answers += await submit(*works[start : start + BATCH_ITEMS_MAX])
+            answers += await submit(*works[start:end])
         except Unavailable as error:
             if start:  # what was sent before has landed
                 error.applied = "unknown"
             raise
     return _jobs(answers)
+
+
+def _chunks(requests: Sequence[Request]) -> Iterator[tuple[int, int]]:
+    """Where each commit begins and ends: none has too many jobs, or too many bytes for its time."""
+    start = size = 0
+    for n, request in enumerate(requests):
+        size += memoryview(request.spec.payload).nbytes
+        if n - start == BATCH_ITEMS_MAX or (size > BATCH_BYTES_MAX and n > start):
+            yield start, n
+            start, size = n, memoryview(request.spec.payload).nbytes
+    if requests:
+        yield start, len(requests)
 
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:

@@ -25,10 +25,9 @@ from holdfast.stores.postgres.rows import (
     touch_row,
     update_row,
 )
-from holdfast.stores.postgres.statements import CHECKED, Row, columns, commit_statement, statement
+from holdfast.stores.postgres.statements import CHECKED, Row, commit_statement, statement
 
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
-EPOCH_BITS = 48
 _CLAIMED = EventType.CLAIMED
 WAIT_MAX = timedelta(milliseconds=500)
 
@@ -45,7 +44,7 @@ class Place(Struct, frozen=True):
     """Where a commit lands: the tables, the epoch they are in, and whose time counts."""
 
     schema: str
-    base: int = 0
+    epoch: int = 0
     clock: Clock | None = None
 
 
@@ -153,6 +152,8 @@ class Commit:
     async def _load_resources(self, keys: Iterable[str | None]) -> None:
         if wanted := sorted({key for key in keys if key and key not in self._resources}):
             name = "lock_resources" if self._locked else "select_resources"
+            if self._choosing:  # who may choose passes over what somebody else is about to change
+                name = "try_resources"
             for key in wanted:
                 self._resources[key] = Resource(key, self._batch.floor)
             self._absent.update(wanted)
@@ -292,9 +293,9 @@ class Commit:
         rows = [event_row(seqs[event.job_id or ""], event) for event in batch.events]
         rows += [batch_row(seqs[events[0].job_id or ""], events) for events in batch.published]
         if rows:
-            writes.add("insert_events", rows, self._place.base)
+            writes.add("insert_events", rows)
         if batch.facts:
-            writes.add("insert_facts", [fact_row(fact) for fact in batch.facts], self._place.base)
+            writes.add("insert_facts", [fact_row(fact) for fact in batch.facts])
 
     def _counts(self) -> list[Row]:
         """How many jobs of each queue came into a state, and how many left one."""
@@ -308,7 +309,7 @@ class Commit:
     async def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; answers how many were new."""
         writes = _Writes()
-        writes.add("insert_facts", [fact_row(event) for event in events], self._place.base)
+        writes.add("insert_facts", [fact_row(event) for event in events])
         return await self._send(writes)
 
     async def _send(self, writes: "_Writes") -> int:
@@ -340,6 +341,6 @@ class _Writes:
     ) -> None:
         self.names.append(name)
         self.parameters += first
-        self.parameters += columns(rows)
+        self.parameters.append(rows)
         if name in CHECKED:
             self.expected += len(rows) if expected is None else expected

@@ -14,6 +14,8 @@ async def epoch_of(session: Session, schema: str, ids: Ids) -> tuple[int, str | 
     """The epoch of the tables, and the op_id to shut out the owners of the one before, when that is
     still to be done. Tables that are not where they were written last are a restored copy."""
     here, home, epoch, pending = (await session.fetch(statement("select_epoch", schema)))[0]
+    if here is None:
+        return epoch, None  # a replica: whoever may write will see to it
     if home is None:
         await session.fetch(statement("put_meta", schema), "home", here)
     elif home != here:
@@ -23,8 +25,10 @@ async def epoch_of(session: Session, schema: str, ids: Ids) -> tuple[int, str | 
 
 
 async def _begin(session: Session, schema: str, op_id: str) -> None:
-    async with session.transaction(seconds=600):
+    async with session.transaction("SET LOCAL lock_timeout = '25s'", seconds=600):
         await session.fetch("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        # Who writes events of the old epoch is let finish; who comes next writes those of the new one.
+        await session.connection.execute(f"LOCK TABLE {schema}.event, {schema}.fact IN SHARE MODE")
         here, home, epoch, _ = (await session.fetch(statement("select_epoch", schema)))[0]
         if home == here:
             return  # somebody else has just begun it

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from enum import Enum
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -132,7 +132,19 @@ async def _savepoint(run: Callable[[str], Awaitable[object]]) -> AsyncIterator[N
 
 
 def _plain(value: object) -> object:
-    """A parameter in types that psycopg takes for what they are: no enumerations, and no tuples."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value.value) if isinstance(value, Enum) else value
+    """A parameter in types that psycopg takes for what they are: rows go as text."""
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return "{" + ",".join(_quoted(_row(row)) for row in value) + "}"
+    return value
+
+
+def _row(row: Row) -> str:
+    return "(" + ",".join("" if v is None else _quoted(_text(v)) for v in row) + ")"
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

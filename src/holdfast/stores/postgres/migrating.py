@@ -68,7 +68,7 @@ async def _step(session: Session, schema: str, number: int, script: str) -> None
             return
         await session.connection.execute(TABLE_SETTING)
         if number == 1:
-            await session.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            await _make_schema(session, schema)
         await session.connection.execute(script, timeout=STEP_SECONDS)
         failpoint("postgres.schema_changed")
         sql = (
@@ -79,3 +79,10 @@ async def _step(session: Session, schema: str, number: int, script: str) -> None
         if number == 1:
             await make_partitions(session, schema)
         failpoint("postgres.migration_numbered")
+
+
+async def _make_schema(session: Session, schema: str) -> None:
+    try:
+        await session.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    except pg.PostgresSyntaxError as error:
+        raise Invalid(f"schema={schema} is a word of SQL; choose another name.") from error

@@ -6,7 +6,7 @@ from datetime import datetime
 from holdfast.failpoint import failpoint
 from holdfast.ports import Pruned
 from holdfast.stores.postgres.sessions import Session
-from holdfast.stores.postgres.statements import columns, statement
+from holdfast.stores.postgres.statements import statement
 
 
 async def prune(
@@ -32,6 +32,6 @@ async def prune(
         failpoint("postgres.jobs_deleted")
         counted = Counter((row[1], row[2]) for row in old)
         counts = [(queue, state, -n) for (queue, state), n in counted.items()]
-        await run("add_counts", *columns(counts))
+        await run("add_counts", counts)
     gone += await run("delete_output", output_before, limit)
     return Pruned(len(old), gone)

@@ -11,12 +11,13 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.filters import position
-from holdfast.stores.postgres.committing import EPOCH_BITS, Place, Speaks
+from holdfast.stores.postgres.committing import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of
 from holdfast.stores.postgres.statements import Row, statement
 
 SLICE_BYTES = 4 * 1024 * 1024
 _BEYOND = 2**62
+_GIVEN_ID = 16
 
 
 class Reading:
@@ -66,15 +67,19 @@ class Reading:
         return [chains[job_id] for job_id in job_ids]
 
     async def log(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
-        start = self._start(after, 1)[0]
-        rows = await self._ask("select_log", job_id, start, output, limit)
+        """Facts have a place of their own in the cursor: one may be told, and read, while the job it is
+        about is still being made by a transaction that drew its numbers before."""
+        mark, *start = self._start(after, 3)  # the mark is no feed's
+        rows = await self._ask("select_log", job_id, *start, output, limit)
         events, last = _fitting(rows)
-        return Slice(events, self._cursor(last[0] if last else start))
+        for row in rows[: rows.index(last) + 1] if last else ():
+            start[row[_GIVEN_ID] is not None] = row[0]
+        return Slice(events, self._cursor(mark, *start))
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         """Everything committed below the oldest transaction still under way: none of it can change."""
         place, log_id = self._start(after, 2)
-        rows = await self._ask("select_feed", self._place.base, place, log_id, limit)
+        rows = await self._ask("select_feed", place, log_id, limit)
         events, last = _fitting(row[:-1] for row in rows)
         if last:
             log_id = last[0]
@@ -82,13 +87,13 @@ class Reading:
         return Slice(events, self._cursor(place, log_id))
 
     def _cursor(self, *places: int) -> str:
-        return ".".join(map(str, (self._place.base >> EPOCH_BITS, *places)))
+        return ".".join(map(str, (self._place.epoch, *places)))
 
     def _start(self, cursor: str | None, places: int) -> list[int]:
         if cursor is None:
             return [0] * places
         epoch, *found = map(position, cursor.split("."))
-        if epoch != self._place.base >> EPOCH_BITS:
+        if epoch != self._place.epoch:
             raise Conflict(
                 "The store was restored from a backup since; start again without a cursor."
             )

@@ -30,8 +30,8 @@ PAUSE_SECONDS_MAX = 1.0
 # PostgreSQL knows about tables that grew a minute ago.
 SETTINGS = {
     "statement_timeout": "10s",
-    "lock_timeout": "5s",
-    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "2s",
     "default_transaction_isolation": "read committed",
     "jit_above_cost": "-1",
     "plan_cache_mode": "force_generic_plan",
@@ -111,6 +111,9 @@ class Sessions:
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
         self._asking = asyncio.Semaphore(CONNECTIONS_MAX - 1)  # one is always left for commits
         self._closed = False
+        self._timeline: str | None = None
+        self._moved = False
+        self.renew: Callable[[], Awaitable[None]] | None = None
 
     async def use(
         self,
@@ -127,7 +130,10 @@ class Sessions:
             session = None
             try:
                 async with nullcontext() if deciding else self._asking, self._lent() as session:
-                    return await work(session)
+                    if not (self._moved and self.renew):
+                        return await work(session)
+                await self._renew()
+                continue
             except FAILURES as error:
                 if deciding and isinstance(error, (*AGAIN, NoRoom)):
                     raise
@@ -137,6 +143,12 @@ class Sessions:
                     raise told from error
             await self._clock.sleep(pause * (0.5 + self._ids.chance()))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _renew(self) -> None:
+        """Another server has taken over, perhaps without the last commits: begin as when it was opened."""
+        renew, self._moved = self.renew, False
+        if renew:
+            await renew()
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Session]:
@@ -204,7 +216,7 @@ class Sessions:
     async def _greet(self, connection: Connection) -> Connection:
         """Find out who answers, refuse what loses data, and make commits wait for the disk."""
         async with Session(connection).transaction():
-            [(pid, *unsafe, waits)] = await connection.fetch(_GREETING)
+            [(pid, timeline, *unsafe, waits)] = await connection.fetch(_GREETING)
         if "off" in unsafe:
             raise Invalid(
                 f"PostgreSQL at {self.address.shown} runs with fsync or full_page_writes off: a crash"
@@ -219,6 +231,8 @@ class Sessions:
         else:  # said here, it stays so, whatever the server is told later
             await connection.execute(f"SET synchronous_commit = '{waits}'")
         self.pids.add(connection.get_server_pid())
+        self._moved |= self._timeline not in (None, timeline)
+        self._timeline = timeline
         return connection
 
     async def close(self) -> None:
@@ -229,7 +243,9 @@ class Sessions:
 
 
 _GREETING = """
-SELECT pg_backend_pid(), current_setting('fsync'), current_setting('full_page_writes'),
+SELECT pg_backend_pid(),
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       current_setting('fsync'), current_setting('full_page_writes'),
        CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
             ELSE current_setting('synchronous_commit') END
 """

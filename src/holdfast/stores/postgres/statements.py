@@ -1,7 +1,6 @@
 """The statements: one per file in `sql/`, read once, named as their file; and commits made of them."""
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -67,8 +66,3 @@ def migrations(schema: str) -> list[str]:
 
 def _in(sql: str, schema: str) -> str:
     return sql if schema == DEFAULT_SCHEMA else sql.replace("holdfast.", f"{schema}.")
-
-
-def columns(rows: Iterable[Row]) -> list[Row]:
-    """Rows turned into the columns that `unnest` takes."""
-    return list(zip(*rows, strict=True))

@@ -13,7 +13,7 @@ from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
-from holdfast.stores.postgres.committing import EPOCH_BITS, Commit, Place
+from holdfast.stores.postgres.committing import Commit, Place
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
@@ -57,6 +57,7 @@ class PostgresStore:
         self._channel = f"{address.schema}_commit"
         self._herald = Herald(self._sessions, self._channel, system)
         self._listener = Listener(self._sessions, self._channel, self._signal, system, ids)
+        self._ids = ids
         self._secret = b""
         self.commits = 0
         self.retries = 0
@@ -71,25 +72,28 @@ class PostgresStore:
         `clock` replaces the server's, for tests."""
         store = cls(address_of(url), clock, ids)
         try:
-            pending = await store._sessions.use(
-                lambda s: store._begin(s, ids, create=create), patient=False
-            )
-            if pending:
-                await shut_out(store, pending)
-                await store._forget("shutting_out")
+            await store._open(create=create)
         except BaseException:
             await store.close()
             raise
+        store._sessions.renew = store._open
         return store
 
-    async def _begin(self, session: Session, ids: Ids, *, create: bool) -> str | None:
-        schema = self._address.schema
+    async def _open(self, *, create: bool = False) -> None:
+        """Find the tables and their epoch; also anew, when another server answers than before."""
+        pending = await self._sessions.use(lambda s: self._begin(s, create=create), patient=False)
+        if pending:
+            await shut_out(self, pending)
+            await self._forget("shutting_out")
+
+    async def _begin(self, session: Session, *, create: bool) -> str | None:
+        schema, ids = self._address.schema, self._ids
         await migrate(session, self._address, create=create)
         await session.fetch(statement("put_meta", schema), "secret", ids.secret().hex())
         [(secret,)] = await session.fetch(statement("get_meta", schema), "secret")
         self._secret = bytes.fromhex(secret)
         epoch, pending = await epoch_of(session, schema, ids)
-        self._place = replace(self._place, base=epoch << EPOCH_BITS)
+        self._place = replace(self._place, epoch=epoch)
         await self._make_room(session)
         return pending
 

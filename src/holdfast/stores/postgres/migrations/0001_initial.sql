@@ -115,6 +115,48 @@ CREATE INDEX fact_about ON holdfast.fact (about, log_id);
 CREATE INDEX fact_feed ON holdfast.fact (place, log_id);
 CREATE INDEX fact_type ON holdfast.fact (event_type, occurred_at);
 
+-- What one commit brings, row by row. Code that knows this migration sends rows of just this shape; a later
+-- one makes new types beside them.
+CREATE TYPE holdfast.new_job AS (
+    seq bigint, job_id text, queue text, kind text, priority smallint, region text, executor text,
+    lock text, created_at timestamptz, correlation_id text, spec text,
+    state text, attempt integer, version bigint, transition_no bigint, failures integer,
+    crashes integer, fencing_token bigint, owner text, lease_expires_at timestamptz,
+    ready_at timestamptz, due_at timestamptz, updated_at timestamptz, ended_at timestamptz, detail text
+);
+CREATE TYPE holdfast.changed_job AS (
+    seq bigint, read_version bigint, read_token bigint, read_row xid,
+    state text, attempt integer, version bigint, transition_no bigint, failures integer,
+    crashes integer, fencing_token bigint, owner text, lease_expires_at timestamptz,
+    ready_at timestamptz, due_at timestamptz, updated_at timestamptz, ended_at timestamptz, detail text
+);
+CREATE TYPE holdfast.touched_job AS (
+    seq bigint, read_version bigint, read_token bigint, read_row xid,
+    lease_expires_at timestamptz, due_at timestamptz, updated_at timestamptz, detail text
+);
+CREATE TYPE holdfast.new_resource AS (key text, token bigint, holder text);
+CREATE TYPE holdfast.changed_resource AS (
+    key text, token bigint, holder text, read_token bigint, read_holder text
+);
+CREATE TYPE holdfast.claimed_job AS (op_id text, job bigint);
+CREATE TYPE holdfast.new_event AS (
+    job bigint, event_offset bigint, transition_no bigint, event_type text, event_class text,
+    from_state text, to_state text, attempt integer, fencing_token bigint, sequence bigint,
+    end_sequence bigint, op_id text, actor text, occurred_at timestamptz, received_at timestamptz,
+    body text
+);
+CREATE TYPE holdfast.new_fact AS (
+    event_type text, event_class text, attempt integer, fencing_token bigint, op_id text, actor text,
+    occurred_at timestamptz, received_at timestamptz, given_id text, about text, body text
+);
+CREATE TYPE holdfast.changed_count AS (queue text, state text, jobs bigint);
+
+-- Where the places of this epoch begin. Read by every statement that writes or compares one, so that nobody
+-- who was connected before a restore writes behind the cursors of after it.
+CREATE FUNCTION holdfast.base() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT value::bigint FROM holdfast.meta WHERE name = 'epoch'), 0) << 48
+$$;
+
 -- Undo the whole commit when a row was not as it had been read.
 CREATE FUNCTION holdfast.agree(changed bigint, expected bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

@@ -1,2 +1,2 @@
 INSERT INTO holdfast.queue_count (queue, state, jobs)
-SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+SELECT queue, state, jobs FROM unnest($1::holdfast.changed_count[])

@@ -1,3 +1,3 @@
 INSERT INTO holdfast.queue_count (queue, state, jobs)
-SELECT new.* FROM agreed, unnest($1::text[], $2::text[], $3::bigint[]) AS new
+SELECT queue, state, jobs FROM agreed, unnest($1::holdfast.changed_count[])
 RETURNING 1

@@ -1,4 +1,4 @@
 INSERT INTO holdfast.resource (key, token, holder)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])
+SELECT key, token, holder FROM unnest($1::holdfast.new_resource[])
 ON CONFLICT (key) DO NOTHING
 RETURNING 1

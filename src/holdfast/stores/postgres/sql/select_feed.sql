@@ -1,18 +1,18 @@
-WITH complete AS (SELECT $1::bigint + pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS below)
+WITH complete AS (SELECT holdfast.base() + pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS below)
 (SELECT log_id, job.job_id, event_offset, event.transition_no, event_type, event_class, from_state,
         to_state, event.attempt, event.fencing_token, sequence, end_sequence, op_id, actor,
         occurred_at, received_at, NULL, body, place
  FROM holdfast.event JOIN holdfast.job ON job.seq = event.job
- WHERE (place, log_id) > ($2::bigint, $3::bigint) AND place < (SELECT below FROM complete)
+ WHERE (place, log_id) > ($1::bigint, $2::bigint) AND place < (SELECT below FROM complete)
  ORDER BY place, log_id
- LIMIT $4)
+ LIMIT $3)
 UNION ALL
 (SELECT log_id, about, NULL, NULL, event_type, event_class, NULL,
         NULL, attempt, fencing_token, NULL, NULL, op_id, actor,
         occurred_at, received_at, given_id, body, place
  FROM holdfast.fact
- WHERE (place, log_id) > ($2::bigint, $3::bigint) AND place < (SELECT below FROM complete)
+ WHERE (place, log_id) > ($1::bigint, $2::bigint) AND place < (SELECT below FROM complete)
  ORDER BY place, log_id
- LIMIT $4)
+ LIMIT $3)
 ORDER BY place, log_id
-LIMIT $4
+LIMIT $3
