@@ -4,12 +4,13 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import apsw
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,35 @@ class Figure:
         return self.gate and self.meets(self.must) is False
 
 
+def at_most(
+    name: str,
+    ours: float,
+    unit: str = "ms",
+    must: float | None = None,
+    goal: float | None = None,
+    *,
+    gate: bool = False,
+) -> Figure:
+    """A line where less is better."""
+    return Figure(name, ours, unit, None, must, goal, gate, at_least=False)
+
+
+def flat(name: str, times: float, *, gate: bool = False) -> Figure:
+    """A line about growth: how often the cost of the smallest."""
+    return at_most(name, times, "times", 2, 1.2, gate=gate)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A whole run. `sections` are Markdown that follows the table."""
+
+    store: str
+    version: str
+    figures: list[Figure]
+    notes: list[str]
+    sections: list[str] = field(default_factory=list)
+
+
 def number(value: float | None) -> str:
     if value is None:
         return ""
@@ -68,13 +98,13 @@ def row(figure: Figure) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def machine() -> dict[str, str]:
+def machine(outcome: Outcome) -> dict[str, str]:
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": _commit(),
         "machine": f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
+        outcome.store.lower(): outcome.version,
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }
 
@@ -87,31 +117,40 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    folder = Path(__file__).parent
     ask: Callable[..., str] = lambda *words: subprocess.run(  # noqa: E731
-        ["git", *words], cwd=folder, capture_output=True, text=True, check=False
+        ["git", *words], cwd=HERE, capture_output=True, text=True, check=False
     ).stdout.strip()
     changed = " + changes" if ask("status", "--porcelain", "--", "../src") else ""
     return ask("rev-parse", "--short", "HEAD") + changed
 
 
-def write(folder: Path, title: str, figures: list[Figure], notes: list[str]) -> str:
-    """The Markdown of a run, kept in `folder` with the same as JSON."""
-    about = machine()
+def conclude(name: str, outcome: Outcome, *, quick: bool) -> int:
+    """Keep and print the Markdown of a run; answers 1 when a gate was missed."""
+    about = machine(outcome)
     lines = [
-        f"# {title}",
+        f"# {outcome.store}" + " (quick)" * quick,
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
-        *(f"- {note}" for note in notes),
+        *(f"- {note}" for note in outcome.notes),
         "",
         "| figure | ours | limit | ratio | must | goal |",
         "|---|---|---|---|---|---|",
-        *map(row, figures),
+        *map(row, outcome.figures),
         "",
+        *outcome.sections,
     ]
     text = "\n".join(lines)
+    folder = HERE / "results"
     folder.mkdir(exist_ok=True)
-    (folder / "sqlite.md").write_text(text, encoding="utf-8")
-    document = {"about": about, "notes": notes, "figures": [asdict(f) for f in figures]}
-    (folder / "sqlite.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return text
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    document = {
+        "about": about,
+        "notes": outcome.notes,
+        "figures": list(map(asdict, outcome.figures)),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(text)
+    missed = [figure for figure in outcome.figures if figure.missed]
+    for figure in missed:
+        print(f"missed: {figure.name}: {number(figure.ours)} {figure.unit}", file=sys.stderr)
+    return int(bool(missed))

@@ -1,25 +1,20 @@
-"""Our verbs on SQLite, doing what `limit.py` does, and what it cannot show: waiting, growth, memory.
-
-Run as a script it is one of its own child processes: `verbs.py rss URL JOBS` or `verbs.py wake URL JOBS`.
-"""
+"""Our verbs on whatever store a URL names, doing what the limit scripts do, and what those cannot show:
+waiting, the cost of one call, and how both spread."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
+from holdfast.ports.registry import Completion
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from together import Group
 
 ACTOR = "user:bench"
 CHUNK = 500
@@ -34,10 +29,7 @@ class Spread:
     p50: float
     p95: float
     p99: float
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path}"
+    most: float
 
 
 def requests(start: int, many: int) -> list[Request]:
@@ -49,10 +41,10 @@ def requests(start: int, many: int) -> list[Request]:
     ]
 
 
-def spread(waits: list[float], seconds: float) -> Spread:
+def spread(waits: list[float], seconds: float = 1.0) -> Spread:
     ranked = sorted(waits)
-    p50, p95, p99 = (ranked[int((len(ranked) - 1) * q)] * 1000 for q in (0.5, 0.95, 0.99))
-    return Spread(len(waits) / seconds, p50, p95, p99)
+    parts = (ranked[int((len(ranked) - 1) * q)] * 1000 for q in (0.5, 0.95, 0.99, 1.0))
+    return Spread(len(waits) / seconds, *parts)
 
 
 async def bulk_enqueue(registry: LocalRegistry, jobs: int) -> float:
@@ -66,13 +58,19 @@ async def bulk_enqueue(registry: LocalRegistry, jobs: int) -> float:
     return jobs / seconds
 
 
-async def drain(registry: LocalRegistry) -> float:
-    """Jobs per second, claimed 500 at a time, each completed by a call of its own."""
-    started, done = time.perf_counter(), 0
+async def drain_all(registry: LocalRegistry) -> int:
+    """Claim 500 at a time and complete them in one call; answers how many there were."""
+    done = 0
     while grants := await registry.claim(["default"], owner="w1", limit=CHUNK):
-        await asyncio.gather(*(registry.complete(grant, Success()) for grant in grants))
+        await registry.complete_many([Completion(grant, Success()) for grant in grants])
         done += len(grants)
-    return done / (time.perf_counter() - started)
+    return done
+
+
+async def drain(registry: LocalRegistry) -> float:
+    """Jobs per second."""
+    started = time.perf_counter()
+    return await drain_all(registry) / (time.perf_counter() - started)
 
 
 async def awaited_enqueues(registry: LocalRegistry, jobs: int, clients: int) -> Spread:
@@ -110,21 +108,23 @@ async def single_claims(registry: LocalRegistry, jobs: int, clients: int = 64) -
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds (p50) of a claim: by the clock on the wall, and of this process's CPU alone."""
+    """Milliseconds of a claim: by the clock on the wall, and of this process's CPU alone."""
 
-    wall: float
+    wall: Spread
     cpu: float
+    first: float
 
 
-async def claim_costs(paths: list[Path], claims: int = 60) -> list[Cost]:
-    """What a claim of 100 costs in each file; 100 new jobs follow, so that its level stays.
+async def claim_costs(urls: list[str], claims: int = 60) -> list[Cost]:
+    """What a claim of 100 costs in each store; 100 new jobs follow, so that its level stays.
 
-    The files take turns, so that whatever else the machine does meets all of them alike.
+    The stores take turns, so that whatever else the machine does meets all of them alike. The first claim
+    of each, which may have to clear up, is told apart.
     """
-    registries = [await open_registry(url_of(path)) for path in paths]
-    waits: list[list[float]] = [[] for _ in paths]
-    works: list[list[float]] = [[] for _ in paths]
-    for _ in range(claims):
+    registries = [await open_registry(url) for url in urls]
+    waits: list[list[float]] = [[] for _ in urls]
+    works: list[list[float]] = [[] for _ in urls]
+    for _ in range(claims + 1):
         for registry, wait, work in zip(registries, waits, works, strict=True):
             started, worked = time.perf_counter(), time.process_time()
             grants = await registry.claim(["default"], owner="w1", limit=100, lease=LEASE)
@@ -135,75 +135,33 @@ async def claim_costs(paths: list[Path], claims: int = 60) -> list[Cost]:
     for registry in registries:
         await registry.close()
     return [
-        Cost(spread(wait, 1).p50, spread(work, 1).p50)
+        Cost(spread(wait[1:]), spread(work[1:]).p50, wait[0] * 1000)
         for wait, work in zip(waits, works, strict=True)
     ]
 
 
-def child(role: str, path: Path, jobs: int) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, role, str(path), str(jobs)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def answer(process: subprocess.Popen[str]) -> object:
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, f"the child exited with {process.returncode}"
-    return json.loads(out.splitlines()[-1])
-
-
-def rss_growth(path: Path, jobs: int) -> float:
-    """Megabytes by which enqueueing `jobs` jobs raises the RSS of a fresh process."""
-    grown = answer(child("rss", path, jobs))
-    assert isinstance(grown, float)
-    return grown
-
-
-async def wake_up(path: Path, jobs: int) -> Spread:
+async def wake_up(url: str, jobs: int) -> Spread:
     """From before an enqueue here to the grant in the hand of another process that waits."""
-    registry = await open_registry(url_of(path))
-    process = child("wake", path, jobs)
-    assert process.stdout is not None
-    await asyncio.to_thread(process.stdout.readline)
-    for n in range(jobs):
-        await asyncio.sleep(0.01 + n % 7 * 0.001)
-        payload = msgspec.Raw(b"%d" % time.monotonic_ns())
-        await registry.enqueue(Request(spec=Spec(payload=payload)), actor=ACTOR)
-    waits = await asyncio.to_thread(answer, process)
+    registry = await open_registry(url)
+    with Group([("wake", {"url": url, "jobs": jobs})]) as group:
+        group.go()
+        await asyncio.sleep(0.5)
+        for n in range(jobs):
+            await asyncio.sleep(0.01 + n % 7 * 0.001)
+            payload = msgspec.Raw(b"%d" % time.monotonic_ns())
+            await registry.enqueue(Request(spec=Spec(payload=payload)), actor=ACTOR)
+        [answer] = await asyncio.to_thread(group.answers)
     await registry.close()
-    assert isinstance(waits, list)
-    return spread(waits, 1)
+    return spread(answer.found)
 
 
-async def _rss(path: Path, jobs: int) -> float:
-    registry = await open_registry(url_of(path))
-    before = _rss_bytes()
-    for start in range(0, jobs, CHUNK):
-        await registry.enqueue_many(requests(start, CHUNK), actor=ACTOR)
-    grown = _rss_bytes() - before
-    await registry.close()
-    return grown / 1e6
-
-
-def _rss_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-async def _wake(path: Path, jobs: int) -> list[float]:
-    registry = await open_registry(url_of(path))
+async def awaken(registry: LocalRegistry, jobs: int) -> list[float]:
+    """The other process: seconds from each job's enqueue to its grant."""
     waits: list[float] = []
-    print("waiting", flush=True)
     while len(waits) < jobs:
         mark = registry.mark()
         for grant in await registry.claim(["default"], owner="w1", limit=10, lease=LEASE):
             sent = int(bytes(grant.job.spec.payload))
             waits.append((time.monotonic_ns() - sent) / 1e9)
         await registry.changed(since=mark, timeout=5)
-    await registry.close()
     return waits
-
-
-if __name__ == "__main__":
-    role, where, many = sys.argv[1:]
-    work = {"rss": _rss, "wake": _wake}[role]
-    print(json.dumps(asyncio.run(work(Path(where), int(many)))))

@@ -36,6 +36,7 @@ PROMISED: dict[str, object] = {
     "LABELS_MAX": 64,
     "LABEL_CHARACTERS_MAX": 256,
     "BATCH_ITEMS_MAX": 1000,
+    "BATCH_BYTES_MAX": 16 * 1024 * 1024,
     "PAGE_ITEMS_MAX": 1000,
     "PRIORITY_MAX": 9,
     "ATTEMPTS_MAX": 100,

@@ -168,12 +168,12 @@ OURS = {
     "select_log": "'job-7', 0, 0, true, 100",
     "select_histories": "ARRAY['job-7']",
     "get_jobs": "ARRAY['job-7']",
-    "select_feed": "0, 100, 100, 100",
+    "select_feed": "100, 100, 100",
     "delete_events": "ARRAY[1, 2, 3]",
     "delete_claims": "ARRAY[1, 2, 3]",
     "delete_facts": "ARRAY['job-7']",
     "select_claimed": "ARRAY['op-7']",
-    "lock_due": "now(), 100",
+    "lock_due": "now(), 100, '-infinity'",
 }
 
 

@@ -135,7 +135,7 @@ def test_a_row_that_somebody_holds_on_to_delays_a_fact_no_longer_than_a_timeout(
             await store.transact([wanted("job")])
             await person.execute("BEGIN")
             await person.execute(f"SELECT FROM {schema_of(url)}.job FOR UPDATE")
-            leaving = asyncio.get_running_loop().call_later(6, person.terminate)
+            leaving = asyncio.get_running_loop().call_later(3, person.terminate)
             assert await store.record([fact("late", "job")]) == 1
             leaving.cancel()
 

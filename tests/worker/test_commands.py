@@ -181,9 +181,9 @@ def test_bytes_are_stored_exactly_as_written(shop: Shop) -> None:
 
 
 def test_a_busy_command_keeps_its_lease_for_as_long_as_it_runs(shop: Shop) -> None:
-    """Four processes that never yield, three leases long, beside the worker on two cores."""
-    script = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done"
-    jobs = [shop.shell(script, lease=timedelta(seconds=1)) for _ in range(4)]
+    """Four processes that never yield, two leases and a half, beside the worker on two cores."""
+    script = "end=$(($(date +%s) + 5)); while [ $(date +%s) -lt $end ]; do :; done"
+    jobs = [shop.shell(script, lease=timedelta(seconds=2)) for _ in range(4)]
 
     shop.drain(slots=4)
 

@@ -1,11 +1,9 @@
 """One commit: read what the batch needs, let it decide, write what came of it in one statement."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType
@@ -13,9 +11,12 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change
 from holdfast.core.limits import PRIORITY_MAX
+from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Decision, Ready, Work
+from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
+from holdfast.stores.postgres.marks import BEGINNING
+from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import (
     batch_row,
     event_row,
@@ -25,27 +26,11 @@ from holdfast.stores.postgres.rows import (
     touch_row,
     update_row,
 )
-from holdfast.stores.postgres.statements import CHECKED, Row, commit_statement, statement
+from holdfast.stores.postgres.statements import Row, commit_statement, statement
+from holdfast.stores.postgres.writes import Writes
 
-_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 _CLAIMED = EventType.CLAIMED
 WAIT_MAX = timedelta(milliseconds=500)
-
-
-class Speaks(Protocol):
-    """A connection of whatever driver, as far as a commit needs one."""
-
-    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]: ...
-
-    async def write(self, sql: str, *parameters: object) -> Sequence[Row]: ...
-
-
-class Place(Struct, frozen=True):
-    """Where a commit lands: the tables, the epoch they are in, and whose time counts."""
-
-    schema: str
-    epoch: int = 0
-    clock: Clock | None = None
 
 
 class Commit:
@@ -69,7 +54,7 @@ class Commit:
         self._place = place
         self._locked = locked
         self._channel = channel
-        self._batch = Batch(works, _BEGINNING, self._look)
+        self._batch = Batch(works, BEGINNING, self._look)
         self._seqs: dict[str, int] = {}
         self._rows: dict[str, int | None] = {}
         self._fresh_seqs: deque[int] = deque()
@@ -93,8 +78,7 @@ class Commit:
             batch.decide_ones()
             await self._write()
         if batch.due_limit:
-            due = await self._load("lock_due", self._given_now(), batch.due_limit)
-            batch.decide_due(job.job_id for job in due)
+            batch.decide_due(job.job_id for job in await self._due(batch.due_limit))
             await self._write()
         for lane in batch.lanes.values():
             self._choosing = True
@@ -133,17 +117,15 @@ class Commit:
 
     async def _load(self, name: str, *parameters: object) -> list[Job]:
         """Read jobs and the locks they name into the batch."""
+        rows = await self._ask(name, *parameters)
         jobs = []
-        now: datetime = _BEGINNING
-        floor: int | None = None
-        for row in await self._ask(name, *parameters):
-            now, floor, *found, row_version = row
-            if found[0] is not None:
-                seq, job = job_of(tuple(found))
+        for row in rows:
+            if row[2] is not None:
+                seq, job = job_of(row[2:-1])
                 self._seqs[job.job_id] = seq
-                self._rows[job.job_id] = row_version
+                self._rows[job.job_id] = row[-1]
                 jobs.append(job)
-        self._learn(now, floor)
+        self._learn(*rows[-1][:2])
         self._batch.load(jobs)
         await self._load_resources(job.spec.lock for job in jobs)
         failpoint("postgres.jobs_read")
@@ -163,6 +145,14 @@ class Commit:
 
     def _look(self, key: str) -> Resource:
         return self._resources[key]
+
+    async def _due(self, limit: int) -> list[Job]:
+        marks = self._place.due
+        [start] = marks.begin([None])
+        due = await self._load("lock_due", self._given_now(), limit, start)
+        first = due[0].due_at if due else None
+        marks.end({None: first or self._batch.now}, len(due))
+        return due
 
     async def _claim(self, lane: list[tuple[int, Ready]]) -> None:
         claimed: dict[str, list[str]] = {}
@@ -187,34 +177,55 @@ class Commit:
     async def _share_out(self, lane: list[tuple[int, Ready]]) -> None:
         """Give the claims of a lane what is ready: queue after queue, priority after priority,
         oldest first."""
-        rows = [(q, p) for q in lane[0][1].queues for p in range(PRIORITY_MAX + 1)]
-        start = (_BEGINNING, 0)
+        ready, marks = lane[0][1], self._place.ready
+        rows = [(q, p) for q in ready.queues for p in range(PRIORITY_MAX + 1)]
+        starts = [(m, 0) for m in marks.begin((*row, ready.lane) for row in rows)]
+        first = True
         while True:
             hungry = [(n, replace(r, limit=left)) for n, r in lane if (left := self._left(n, r))]
-            wanted = sum(ready.limit for _, ready in hungry)
+            wanted = sum(claim.limit for _, claim in hungry)
             if not wanted:
                 return
-            found = await self._ready(hungry[0][1], rows, start, wanted)
+            found = await self._ready(ready, rows, starts, wanted)
+            if first:
+                marks.end(self._firsts(ready, rows, found, wanted), len(found))
+            first = False
             self._batch.decide_ready(hungry, (job.job_id for job in found))
             if len(found) < wanted:
                 return
             # If that was not enough, some were refused: their lock was taken in this very batch.
             # Written down, the next look passes over whatever else waits for it.
-            if any(self._left(n, ready) for n, ready in lane):
+            if any(self._left(n, claim) for n, claim in lane):
                 await self._write()
             last = found[-1]
-            rows = rows[rows.index((last.spec.queue, last.spec.priority)) :]
-            start = (last.ready_at, self._seqs[last.job_id])
+            passed = rows.index((last.spec.queue, last.spec.priority))
+            rows, starts = rows[passed:], starts[passed:]
+            starts[0] = (last.ready_at, self._seqs[last.job_id])
+
+    def _firsts(
+        self, ready: Ready, rows: list[tuple[str, int]], found: list[Job], wanted: int
+    ) -> dict[Hashable, datetime]:
+        """The first ready moment in each row that a look went through: now, where there is none."""
+        firsts: dict[tuple[str, int], datetime] = {}
+        for job in found:
+            firsts.setdefault((job.spec.queue, job.spec.priority), job.ready_at)
+        if len(found) == wanted:
+            last = found[-1].spec
+            rows = rows[: rows.index((last.queue, last.priority)) + 1]
+        return {(*row, ready.lane): firsts.get(row, self._batch.now) for row in rows}
 
     def _left(self, n: int, ready: Ready) -> int:
         return ready.limit - len(self._got(n))
 
     async def _ready(
-        self, ready: Ready, rows: list[tuple[str, int]], start: tuple[datetime, int], wanted: int
+        self,
+        ready: Ready,
+        rows: list[tuple[str, int]],
+        starts: list[tuple[datetime, int]],
+        wanted: int,
     ) -> list[Job]:
         queues, priorities = zip(*rows, strict=True)
-        beginnings = [start, *[(_BEGINNING, 0)] * (len(rows) - 1)]
-        moments, seqs = zip(*beginnings, strict=True)
+        moments, seqs = zip(*starts, strict=True)
         return await self._load(
             "lock_ready",
             self._given_now(),
@@ -230,11 +241,13 @@ class Commit:
 
     async def _write(self) -> None:
         batch = self._batch
-        writes = _Writes()
+        writes = Writes()
         if batch.created:
             await self._number_the_new()
             created = sorted(batch.created.items())
             writes.add("insert_jobs", [insert_row(self._seqs[i], job) for i, job in created])
+        if any(job.state is State.QUEUED for job in batch.updated.values()):
+            self._place.ready.forget()
         if batch.updated:  # with what is only touched, so that all rows are locked in one order
             changed = {**batch.updated, **batch.touched}
             writes.add("update_jobs", self._conditional(update_row, changed))
@@ -275,7 +288,7 @@ class Commit:
         for job_id in self._batch.created:
             self._seqs[job_id] = self._fresh_seqs.popleft()
 
-    def _write_resources(self, writes: "_Writes") -> None:
+    def _write_resources(self, writes: Writes) -> None:
         new, changed = [], []
         for key, resource in self._batch.taken.items():
             before = self._resources[key]
@@ -288,7 +301,7 @@ class Commit:
         if changed:
             writes.add("update_resources", sorted(changed))
 
-    def _write_events(self, writes: "_Writes") -> None:
+    def _write_events(self, writes: Writes) -> None:
         batch, seqs = self._batch, self._seqs
         rows = [event_row(seqs[event.job_id or ""], event) for event in batch.events]
         rows += [batch_row(seqs[events[0].job_id or ""], events) for events in batch.published]
@@ -308,11 +321,11 @@ class Commit:
 
     async def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; answers how many were new."""
-        writes = _Writes()
+        writes = Writes()
         writes.add("insert_facts", [fact_row(event) for event in events])
         return await self._send(writes)
 
-    async def _send(self, writes: "_Writes") -> int:
+    async def _send(self, writes: Writes) -> int:
         """Write everything in one statement; answers how many facts were new."""
         sql = commit_statement(tuple(writes.names), self._place.schema)
         parameters = (writes.expected, self._channel, self._at_latest(), *writes.parameters)
@@ -326,21 +339,3 @@ class Commit:
         if self._locked or self._place.clock or not any(job.lease for job in jobs):
             return None
         return batch.now + WAIT_MAX
-
-
-class _Writes:
-    """What one statement will write."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.parameters: list[object] = []
-        self.expected = 0
-
-    def add(
-        self, name: str, rows: Sequence[Row], *first: object, expected: int | None = None
-    ) -> None:
-        self.names.append(name)
-        self.parameters += first
-        self.parameters.append(rows)
-        if name in CHECKED:
-            self.expected += len(rows) if expected is None else expected

@@ -15,7 +15,13 @@ from holdfast.core.errors import (
 )
 from holdfast.stores.postgres.address import Address
 
+
+class Replica(Exception):
+    """The server that answers cannot write: a replica, which may be about to take over."""
+
+
 FAILURES = (
+    Replica,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -128,7 +134,8 @@ def _crowded(error: BaseException, address: Address) -> HoldfastError:
 
 
 def _read_only(error: BaseException, address: Address) -> HoldfastError:
-    return Unavailable(
+    kind = Away if isinstance(error, Replica) else Unavailable
+    return kind(
         f"PostgreSQL at {address.shown} is read-only: a replica, or set so. Give the URL of the"
         " primary."
     )
@@ -181,7 +188,7 @@ _TOLD = (
     (pg.InsufficientPrivilegeError, _no_right),
     (pg.DiskFullError, _full),
     (pg.TooManyConnectionsError, _crowded),
-    (pg.ReadOnlySQLTransactionError, _read_only),
+    ((pg.ReadOnlySQLTransactionError, Replica), _read_only),
     (pg.QueryCanceledError, _slow),
     (pg.ProgramLimitExceededError, _too_large),
     ((pg.DataError, asyncpg.DataError), _unwritable),

@@ -11,7 +11,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.filters import position
-from holdfast.stores.postgres.committing import Place, Speaks
+from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of
 from holdfast.stores.postgres.statements import Row, statement
 

@@ -77,11 +77,10 @@ def _moving(job: Job) -> Row:
 
 def job_of(row: Row) -> tuple[int, Job]:
     """The enqueue sequence and the job of a row: what every query for jobs selects."""
-    seq, *columns = row
     try:
-        return seq, job_from(tuple(columns))
+        return row[0], job_from(row[1:])
     except DAMAGED as error:
-        raise Corrupt(f"The record of job {columns[0]} cannot be read: {error}") from error
+        raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
 
 
 def event_row(seq: int, event: Event) -> Row:

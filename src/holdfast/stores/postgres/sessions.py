@@ -12,7 +12,16 @@ from holdfast.core.errors import Invalid
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids
 from holdfast.stores.postgres.address import Address
-from holdfast.stores.postgres.errors import AGAIN, FAILURES, Away, NoRoom, lost, translate, useless
+from holdfast.stores.postgres.errors import (
+    AGAIN,
+    FAILURES,
+    Away,
+    NoRoom,
+    Replica,
+    lost,
+    translate,
+    useless,
+)
 from holdfast.stores.postgres.statements import Row
 
 T = TypeVar("T")
@@ -222,6 +231,8 @@ class Sessions:
                 f"PostgreSQL at {self.address.shown} runs with fsync or full_page_writes off: a crash"
                 " can lose or damage everything. Turn both on, then try again."
             )
+        if timeline is None:
+            raise Replica
         if not self.pooled and pid != connection.get_server_pid():
             self.pooled = True
             connection.terminate()

@@ -13,7 +13,7 @@ from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
-from holdfast.stores.postgres.committing import Commit, Place
+from holdfast.stores.postgres.committing import Commit
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
@@ -26,8 +26,10 @@ from holdfast.stores.postgres.joining import (
     taken,
 )
 from holdfast.stores.postgres.listening import Herald, Listener
+from holdfast.stores.postgres.marks import Marks
 from holdfast.stores.postgres.migrating import migrate
 from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, room_for_events
+from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.pruning import prune
 from holdfast.stores.postgres.reading import Reading
 from holdfast.stores.postgres.sessions import Session, Sessions
@@ -51,7 +53,7 @@ class PostgresStore:
     def __init__(self, address: Address, clock: Clock | None, ids: Ids) -> None:
         system = SystemClock()
         self._address = address
-        self._place = Place(address.schema, clock=clock)
+        self._place = Place(address.schema, Marks(system), Marks(system), clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = Signal(clock or system)
         self._channel = f"{address.schema}_commit"

@@ -36,7 +36,7 @@ CREATE TABLE holdfast.job (
     correlation_id   text,
     spec             json NOT NULL,
     detail           json NOT NULL
-);
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000);
 
 CREATE INDEX job_ready ON holdfast.job (queue, priority, ready_at, seq) WHERE state = 'queued';
 CREATE INDEX job_due ON holdfast.job (due_at, seq) WHERE due_at IS NOT NULL;
@@ -48,7 +48,7 @@ CREATE TABLE holdfast.queue_count (
     queue text NOT NULL,
     state text NOT NULL,
     jobs  bigint NOT NULL
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 CREATE TABLE holdfast.resource (
     key    text PRIMARY KEY,

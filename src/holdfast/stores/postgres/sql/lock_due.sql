@@ -3,6 +3,7 @@ WITH found AS MATERIALIZED (
            ready_at, created_at, updated_at, ended_at, spec, detail
     FROM holdfast.job
     WHERE due_at IS NOT NULL AND due_at <= coalesce($1::timestamptz, statement_timestamp())
+      AND due_at >= $3::timestamptz
     ORDER BY due_at, seq
     LIMIT $2
     FOR NO KEY UPDATE SKIP LOCKED)

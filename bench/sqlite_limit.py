@@ -1,16 +1,18 @@
 """The bare script: the rows our verbs write, in the same batches, as durably, and nothing else.
 
 No rules, no checks, no asyncio: what this reaches is what SQLite on this disk allows. It uses our own
-schema, and `run.py` proves with `verify` that what it writes is what the verbs would have written.
+schema, and `sqlite_run.py` proves with `verify` that what it writes is what the verbs would have written.
 """
 
 import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import apsw
 
+Writes = list[tuple[str, list[tuple[Any, ...]]]]
 STORE = Path(__file__).parents[1] / "src" / "holdfast" / "stores" / "sqlite"
 SCHEMA = (STORE / "migrations" / "0001_initial.sql").read_text(encoding="utf-8")
 MINUTE = 60_000_000
@@ -67,6 +69,7 @@ class Bare:
         [(jobs,)] = self.connection.execute("SELECT coalesce(max(seq), 0) FROM job")
         [(events,)] = self.connection.execute("SELECT coalesce(max(log_id), 0) FROM event")
         self._seqs, self._log_ids, self._ops = count(jobs + 1), count(events + 1), count(1)
+        self._claim_op = ""
 
     def close(self) -> None:
         self.connection.close()
@@ -83,14 +86,16 @@ class Bare:
 
     def claim(self, batch: int) -> list[int]:
         now, updates, events, held = time.time_ns() // 1000, [], [], []
-        op = f"01a1df61-3935-778c-80e6-{next(self._ops):012x}"
+        self._claim_op = op = f"01a1df61-3935-778c-80e6-{next(self._ops):012x}"
         end = now + 60 * MINUTE
         detail = (
-            f'{{"lease":{{"owner":"w1","op_id":"{op}","expires_at":"{iso(end)}","ttl":"PT3600S",'
-            f'"granted_at":"{iso(now)}","heartbeat_at":"{iso(now)}"}},"submitted_by":"user:bench"}}'
+            f'{{"lease":{{"owner":"w1","expires_at":"{iso(end)}","ttl":"PT3600S",'
+            f'"granted_at":"{iso(now)}","heartbeat_at":"{iso(now)}"}},'
+            f'"claim_op_id":"{op}","submitted_by":"user:bench"}}'
         )
         self.connection.execute("BEGIN IMMEDIATE").fetchall()
-        for (seq,) in self.connection.execute(READY, (now, batch)).fetchall():
+        ready: list[Any] = self.connection.execute(READY, (now, batch)).fetchall()
+        for (seq,) in ready:
             updates.append(("assigned", 2, 2, 1, "w1", end, end, now, None, detail, seq, 1))
             events.append(self._event(seq, 2, "job_claimed", "queued", "assigned", 1, op, now))
             held.append(seq)
@@ -100,9 +105,13 @@ class Bare:
 
     def complete(self, held: list[int]) -> None:
         now, updates, events = time.time_ns() // 1000, [], []
-        detail = f'{{"started_at":"{iso(now)}","submitted_by":"user:bench"}}'
-        for seq in held:
-            op = f"01a1df61-4a35-778c-80e6-{next(self._ops):012x}"
+        detail = (
+            f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}",'
+            f'"submitted_by":"user:bench"}}'
+        )
+        call = f"01a1df61-4a35-778c-80e6-{next(self._ops):012x}"
+        for number, seq in enumerate(held):
+            op = f"{call}.{number}"
             updates.append(("succeeded", 4, 4, 1, None, None, None, now, now, detail, seq, 2))
             events.append(self._event(seq, 3, "job_started", "assigned", "running", 1, op, now))
             events.append(self._event(seq, 4, "job_succeeded", "running", "succeeded", 1, op, now))
@@ -124,11 +133,11 @@ class Bare:
         log_id = next(self._log_ids)
         return (log_id, seq, number, number, event_type, before, after, token, op, actor, now)
 
-    def _commit(self, writes: list, moved: list[tuple[str, int]]) -> None:
+    def _commit(self, writes: Writes, moved: list[tuple[str, int]]) -> None:
         self.connection.execute("BEGIN IMMEDIATE").fetchall()
         self._write(writes, moved)
 
-    def _write(self, writes: list, moved: list[tuple[str, int]]) -> None:
+    def _write(self, writes: Writes, moved: list[tuple[str, int]]) -> None:
         for statement, rows in writes:
             self.connection.executemany(statement, rows).fetchall()
         self.connection.executemany(COUNT, moved).fetchall()

@@ -1,0 +1,121 @@
+"""Growth: what a claim of 100 costs beside ever more jobs, and beside rows that are dead or ended.
+
+The jobs that ended lie in a database of their own: how long PostgreSQL must keep dead rows is decided by
+the oldest transaction of the same database, and the one that is held open here must not touch the rest.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+
+import asyncpg
+
+import verbs
+from ground import Ground
+from holdfast.sdk.open import open_registry
+from postgres_limit import Bare, enqueue
+from together import together
+
+BATCH = 500
+WAITING = 1_000
+PASSED = "ended"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a claim of 100 costs somewhere: on the wall, in the server, and how often the base's."""
+
+    name: str
+    wall: verbs.Spread
+    server: float
+    first: float
+    times: float
+
+
+@dataclass(frozen=True)
+class Growth:
+    """All situations, and how long `counts` takes after a drain, in milliseconds."""
+
+    situations: list[Situation]
+    counts: float
+    count_rows: int
+
+
+async def measure(ground: Ground, levels: tuple[int, ...], ended: int, claims: int) -> Growth:
+    ground.configure("autovacuum", "off")
+    urls = {f"level_{level}": await _filled(ground, level) for level in levels}
+    names = [f"{level:,} queued" for level in levels]
+    found = await _costs(ground, dict(zip(names, urls.items(), strict=True)), claims)
+    base = next(iter(urls.items()))
+    growth = await _among_the_ended(ground, base, ended, claims)
+    ground.configure("autovacuum", "on")
+    ground.drop(*urls)
+    ground.server.drop_database(PASSED)
+    return Growth(found + growth.situations, growth.counts, growth.count_rows)
+
+
+async def _filled(ground: Ground, queued: int) -> str:
+    url = await ground.schema(f"level_{queued}")
+    bare = await Bare.open(url)
+    await enqueue(bare, queued, min(queued, BATCH))
+    await bare.close()
+    return url
+
+
+async def _costs(
+    ground: Ground, stores: dict[str, tuple[str, str]], claims: int
+) -> list[Situation]:
+    """The cost in each store, which are named by what surrounds their jobs; the first is the base."""
+    schemas = [schema for schema, _ in stores.values()]
+    before = [ground.statement_seconds(schema) for schema in schemas]
+    costs = await verbs.claim_costs([url for _, url in stores.values()], claims)
+    spent = [ground.statement_seconds(s) - b for s, b in zip(schemas, before, strict=True)]
+    found = []
+    for name, cost, seconds in zip(stores, costs, spent, strict=True):
+        server = seconds / (claims + 1) * 1000
+        times = cost.wall.p50 / costs[0].wall.p50
+        found.append(Situation(name, cost.wall, server, cost.first, times))
+        print(f"claim of 100, {name}: p50 {cost.wall.p50:.2f} ms", file=sys.stderr)
+    return found
+
+
+async def _among_the_ended(
+    ground: Ground, base: tuple[str, str], ended: int, claims: int
+) -> Growth:
+    """1,000 jobs that wait behind many that have just ended: while a transaction from before keeps every
+    dead row, when it has gone, and after a vacuum."""
+    ground.server.create_database(PASSED)
+    url = await ground.schema(PASSED, PASSED)
+    half = {"url": url, "jobs": ended // 2, "batch": BATCH}
+    together([("bare_enqueue", half)] * 2)
+    holder = await asyncpg.connect(ground.server.url(PASSED))
+    await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+    together([("bare_retire", {**half, "first": first}) for first in (1, ended // 2 + 1)])
+    counts, rows = await _counts(url)
+    bare = await Bare.open(url)
+    await enqueue(bare, WAITING, BATCH)
+    await bare.close()
+    situations = []
+    for name in ("dead, transaction open", "dead, not vacuumed", "ended, vacuumed"):
+        if name == "dead, not vacuumed":
+            await holder.close()
+        if name == "ended, vacuumed":
+            ground.server.sql(f"VACUUM {PASSED}.job;", PASSED)
+        stores = {"base": base, f"{ended:,} {name}": (PASSED, url)}
+        situations += (await _costs(ground, stores, claims))[1:]
+    return Growth(situations, counts, rows)
+
+
+async def _counts(url: str) -> tuple[float, int]:
+    """Milliseconds of the first `counts` on tables that nobody has ever analysed, and the rows it met."""
+    registry = await open_registry(url)
+    await registry.now()
+    started = time.perf_counter()
+    counts = await registry.counts()
+    seconds = time.perf_counter() - started
+    await registry.close()
+    assert sum(counts.values()) > 0
+    bare = await Bare.open(url)
+    rows = await bare.connection.fetchval(f"SELECT count(*) FROM {PASSED}.queue_count")
+    await bare.close()
+    return seconds * 1000, rows

@@ -1,0 +1,28 @@
+"""The place of a commit: a connection, the tables, and what is known about them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.ports import Clock
+from holdfast.stores.postgres.marks import Marks
+from holdfast.stores.postgres.statements import Row
+
+
+class Speaks(Protocol):
+    """A connection of whatever driver, as far as a commit needs one."""
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]: ...
+
+    async def write(self, sql: str, *parameters: object) -> Sequence[Row]: ...
+
+
+class Place(Struct, frozen=True):
+    """Where a commit lands: the tables, where to look in them, their epoch, and whose time counts."""
+
+    schema: str
+    ready: Marks
+    due: Marks
+    epoch: int = 0
+    clock: Clock | None = None
