@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 import asyncpg
 import claimer_process
@@ -11,6 +12,7 @@ import nursery_process
 import scene_process as scenes
 from claimer_process import Acknowledged, Task, enqueue, work
 
+from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
@@ -35,8 +37,14 @@ async def crew(task: Task) -> None:
     opened: list[LocalRegistry] = []
 
     async def remembered(url: str) -> LocalRegistry:
-        opened.append(await open_registry(url))
-        return opened[-1]
+        for _ in range(
+            20
+        ):  # opening does not wait for a server that is away, and some are cut off here
+            with suppress(Unavailable):
+                opened.append(await open_registry(url))
+                return opened[-1]
+            await asyncio.sleep(0.2)
+        return await open_registry(url)
 
     vars(claimer_process)["open_registry"] = remembered
     acknowledged = Acknowledged(task)

@@ -29,7 +29,7 @@ class LockedStore(PostgresStore):
     """Makes every commit a transaction, as commits are made after a conflict."""
 
     async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool
+        self, session: Session, works: Sequence[Work], *, locked: bool, guessing: bool = False
     ) -> list[list[Decision]]:
         return await super()._attempt(session, works, locked=True)
 

@@ -15,6 +15,7 @@ from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
+from holdfast.stores.postgres.held import Copy
 from holdfast.stores.postgres.marks import BEGINNING
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import (
@@ -33,12 +34,16 @@ _CLAIMED = EventType.CLAIMED
 WAIT_MAX = timedelta(milliseconds=500)
 
 
+class Misguessed(Exception):
+    """What was decided on a copy may be wrong, and no commit would show it: read the jobs."""
+
+
 class Commit:
     """A batch on its way into the tables.
 
     `locked` says that this happens inside a transaction, so that rows are locked when they are read.
     Otherwise the one statement that writes is the transaction, and it undoes itself when a row is not
-    as it was read.
+    as it was read. `guessing` allows to decide on the copies of jobs that were leased out here.
     """
 
     def __init__(
@@ -48,11 +53,13 @@ class Commit:
         works: Sequence[Work],
         *,
         locked: bool,
+        guessing: bool = False,
         channel: str = "",
     ) -> None:
         self._connection = connection
         self._place = place
         self._locked = locked
+        self._guessing = guessing
         self._channel = channel
         self._batch = Batch(works, BEGINNING, self._look)
         self._seqs: dict[str, int] = {}
@@ -62,6 +69,8 @@ class Commit:
         self._absent: set[str] = set()
         self._claimed: list[tuple[str, int]] = []
         self._choosing = False
+        self._written: dict[str, Job] = {}
+        self._row_version = 0
         self.wrote = False
         self.counts = 0
 
@@ -76,6 +85,8 @@ class Commit:
         if batch.ones:
             await self._load_ones()
             batch.decide_ones()
+            if self._guessing and not all(map(_changes, batch.answers)):
+                raise Misguessed
             await self._write()
         if batch.due_limit:
             batch.decide_due(job.job_id for job in await self._due(batch.due_limit))
@@ -100,9 +111,16 @@ class Commit:
     async def _load_ones(self) -> None:
         ones = [one for _, one in self._batch.ones]
         known = [one.job_id for one in ones if not one.fresh]
-        if fresh := len(ones) - len(known):
+        copies = self._place.held.all_of(known) if self._guessing and known else None
+        self._guessing = copies is not None
+        if (fresh := len(ones) - len(known)) or copies:
             await self._draw(fresh)
-        if known:
+        if copies:
+            self._batch.load(copy.job for copy in copies)
+            self._seqs.update((copy.job.job_id, copy.seq) for copy in copies)
+            self._rows.update((copy.job.job_id, copy.row_version) for copy in copies)
+            await self._load_resources(copy.job.spec.lock for copy in copies)
+        elif known:
             await self._load("lock_jobs" if self._locked else "select_jobs", known)
             absent = set(known) - self._seqs.keys()
             if self._locked and absent:  # whoever removed one while we waited raised the floor
@@ -271,7 +289,14 @@ class Commit:
             self._claimed = []
             self._resources.update(batch.taken)
             self._absent.difference_update(batch.taken)
+            self._written |= batch.created | batch.updated | batch.touched
             batch.written()
+
+    def remember(self) -> None:
+        """Keep a copy of what was leased out, once it is committed."""
+        self._place.held.keep(
+            [Copy(self._seqs[i], job, self._row_version) for i, job in self._written.items()]
+        )
 
     def _conditional(
         self, row: Callable[[int, Job, int | None, Job], Row], jobs: dict[str, Job]
@@ -329,7 +354,7 @@ class Commit:
         """Write everything in one statement; answers how many facts were new."""
         sql = commit_statement(tuple(writes.names), self._place.schema)
         parameters = (writes.expected, self._channel, self._at_latest(), *writes.parameters)
-        [(_, _, facts)] = await self._connection.write(sql, *parameters)
+        [(_, _, facts, self._row_version)] = await self._connection.write(sql, *parameters)
         return int(facts)
 
     def _at_latest(self) -> datetime | None:
@@ -339,3 +364,7 @@ class Commit:
         if self._locked or self._place.clock or not any(job.lease for job in jobs):
             return None
         return batch.now + WAIT_MAX
+
+
+def _changes(answers: list[Decision]) -> bool:
+    return all(isinstance(d, Change) and d.after is not d.before for d in answers)

@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.ports import Clock
+from holdfast.stores.postgres.held import Held
 from holdfast.stores.postgres.marks import Marks
 from holdfast.stores.postgres.statements import Row
 
@@ -24,5 +25,6 @@ class Place(Struct, frozen=True):
     schema: str
     ready: Marks
     due: Marks
+    held: Held
     epoch: int = 0
     clock: Clock | None = None

@@ -46,7 +46,7 @@ def commit_statement(names: tuple[str, ...], schema: str) -> str:
     told = "CASE WHEN $2::text <> '' THEN pg_notify($2::text, '') END"
     counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
     body = ",\n".join(f"{name} AS MATERIALIZED (\n{sql})" for name, sql in parts)
-    return f"WITH {body}\nSELECT so, {told}, {counted} FROM agreed"
+    return f"WITH {body}\nSELECT so, {told}, {counted}, pg_current_xact_id()::xid FROM agreed"
 
 
 def _renumbered(sql: str, by: int) -> str:

@@ -13,10 +13,11 @@ from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
-from holdfast.stores.postgres.committing import Commit
+from holdfast.stores.postgres.committing import Commit, Misguessed
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
+from holdfast.stores.postgres.held import Held
 from holdfast.stores.postgres.joining import (
     ELSEWHERE,
     Guest,
@@ -53,7 +54,7 @@ class PostgresStore:
     def __init__(self, address: Address, clock: Clock | None, ids: Ids) -> None:
         system = SystemClock()
         self._address = address
-        self._place = Place(address.schema, Marks(system), Marks(system), clock=clock)
+        self._place = Place(address.schema, Marks(system), Marks(system), Held(), clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = Signal(clock or system)
         self._channel = f"{address.schema}_commit"
@@ -83,6 +84,7 @@ class PostgresStore:
 
     async def _open(self, *, create: bool = False) -> None:
         """Find the tables and their epoch; also anew, when another server answers than before."""
+        self._place.held.forget()
         pending = await self._sessions.use(lambda s: self._begin(s, create=create), patient=False)
         if pending:
             await shut_out(self, pending)
@@ -113,7 +115,10 @@ class PostgresStore:
         async def attempt(session: Session) -> list[list[Decision]]:
             nonlocal locked
             now, locked = locked, True  # a second try locks what it reads
-            return await self._attempt(session, works, locked=now)
+            try:
+                return await self._attempt(session, works, locked=now, guessing=not now)
+            except Misguessed:
+                return await self._attempt(session, works, locked=now)
 
         return await self._commit(attempt)
 
@@ -133,17 +138,20 @@ class PostgresStore:
         raise Unavailable("The jobs change too fast to be written; nothing was applied.")
 
     async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool
+        self, session: Session, works: Sequence[Work], *, locked: bool, guessing: bool = False
     ) -> list[list[Decision]]:
         """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
         channel = self._herald.channel()
-        commit = Commit(session, self._place, works, locked=locked, channel=channel)
+        commit = Commit(
+            session, self._place, works, locked=locked, guessing=guessing, channel=channel
+        )
         if locked:
             async with session.transaction():
                 answers = await commit.run()
         else:
             answers = await commit.run()
         if commit.wrote:
+            commit.remember()
             self._committed(channel)
             await self._keep_house(session, commit)
         return answers

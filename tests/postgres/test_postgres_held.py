@@ -1,0 +1,147 @@
+"""The copy of a job that was leased out is a guess: whatever others did to the job is noticed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import Conflict, Fenced
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Grant, Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry
+from holdfast.stores.postgres import held
+from holdfast.stores.postgres.held import Copy, Held
+from holdfast.stores.postgres.sessions import Session
+from holdfast.testing.world import World
+from postgres_world import fresh_url, postgres_store
+
+Body = Callable[[LocalRegistry, LocalRegistry], Coroutine[None, None, None]]
+
+
+def played(folder: Path, body: Body) -> None:
+    """Two processes' worth of registries on one store."""
+
+    async def main() -> None:
+        url = await fresh_url(folder)
+        ours, theirs = await open_registry(url), await open_registry(url)
+        try:
+            await body(ours, theirs)
+            assert (await ours.verify()).equal
+        finally:
+            await ours.close()
+            await theirs.close()
+
+    asyncio.run(main())
+
+
+async def leased(registry: LocalRegistry) -> Grant:
+    await registry.enqueue(Request(spec=Spec()), actor="user:ana")
+    [grant] = await registry.claim(["default"], owner="w-1")
+    return grant
+
+
+def test_an_owner_is_answered_without_reading_its_job_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    fetch = Session.fetch
+
+    async def noted(self: Session, sql: str, *parameters: object) -> object:
+        said.append(sql)
+        return await fetch(self, sql, *parameters)
+
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        grant = await leased(ours)
+        monkeypatch.setattr(Session, "fetch", noted)
+        await ours.heartbeat(grant)
+        assert (await ours.complete(grant, Success())).state is State.SUCCEEDED
+        monkeypatch.setattr(Session, "fetch", fetch)
+        assert len(said) == 4  # the time and the commit, twice
+        assert not any("FROM world" in sql and "SELECT seq" in sql for sql in said)
+
+    played(tmp_path, body)
+
+
+def test_a_job_that_was_cancelled_elsewhere_is_not_finished_on_an_old_copy(tmp_path: Path) -> None:
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        grant = await leased(ours)
+        await theirs.cancel(grant.job_id, actor="user:ana", hard=True)
+        with pytest.raises((Fenced, Conflict)):
+            await ours.complete(grant, Success())
+        assert (await ours.get(grant.job_id)).state is State.CANCELLED
+
+    played(tmp_path, body)
+
+
+def test_a_cancel_that_was_asked_for_elsewhere_is_heard_by_the_next_heartbeat(
+    tmp_path: Path,
+) -> None:
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        grant = await leased(ours)
+        await theirs.cancel(grant.job_id, actor="user:ana")
+        assert (await ours.heartbeat(grant)).cancel is not None
+
+    played(tmp_path, body)
+
+
+def test_signs_of_life_given_elsewhere_are_not_overwritten(tmp_path: Path) -> None:
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        grant = await leased(ours)
+        await theirs.heartbeat(grant, checkpoint={"step": 7})
+        assert (await ours.heartbeat(grant)).checkpoint == {"step": 7}
+
+    played(tmp_path, body)
+
+
+def test_a_newer_owner_is_not_refused_because_of_an_old_copy(tmp_path: Path) -> None:
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        old = await leased(ours)
+        await theirs.release(old)
+        [new] = await theirs.claim(["default"], owner="w-2")
+        assert (await ours.complete(new, Success())).state is State.SUCCEEDED
+        with pytest.raises(Fenced):
+            await ours.complete(old, Success())
+
+    played(tmp_path, body)
+
+
+def test_only_so_many_copies_are_kept_and_only_of_leased_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "HELD_MAX", 3)
+
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        await ours.enqueue_many([Request(spec=Spec())] * 5, actor="user:ana")
+        grants = await ours.claim(["default"], owner="w-1", limit=5)
+        copies = Held()
+        copies.keep([Copy(n, grant.job, 1) for n, grant in enumerate(grants)])
+        assert copies.all_of([grant.job_id for grant in grants]) is None
+        kept = copies.all_of([grant.job_id for grant in grants[2:]])
+        assert kept is not None
+        assert [copy.seq for copy in kept] == [2, 3, 4]
+        ended = await ours.complete(grants[4], Success())
+        copies.keep([Copy(4, ended, 2)])
+        assert copies.all_of([grants[4].job_id]) is None
+
+    played(tmp_path, body)
+
+
+def test_a_restore_in_mid_work_leaves_no_copy_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        from holdfast.testing.fakes import CountingIds, ManualClock
+
+        clock, ids = ManualClock(), CountingIds()
+        store = await postgres_store(tmp_path, clock, ids)
+        world = World(store, clock, ids)
+        await world.enqueue("job-1")
+        await world.claim()
+        assert store._place.held.all_of(["job-1"]) is not None
+        await store._open()
+        assert store._place.held.all_of(["job-1"]) is None
+        await store.close()
+
+    asyncio.run(main())
