@@ -37,11 +37,12 @@ coverage: .venv/dev/.ready  ## core and registry: every branch
 		tests/test_store_contract.py -m "not slow"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
-verify: .venv/dev/.ready  ## every proof in its long form, half an hour; saves verify/results/verify.md
+verify: .venv/dev/.ready  ## every proof in its long form, forty minutes; saves verify/results/verify.md
 	$(DEV) -m verify
 
-bench: .venv/dev/.ready  ## our verbs beside a bare script that writes the same rows
-	PYTHONPATH=src $(DEV) bench/run.py
+bench: .venv/dev/.ready  ## our verbs beside a bare script that writes the same rows, on each store
+	PYTHONPATH=src $(DEV) bench/run.py --store sqlite
+	PYTHONPATH=src $(DEV) bench/run.py --store postgres
 
 lock: .venv/dev/.ready  ## pin every dependency by hash, without naming a host
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \

@@ -29,9 +29,9 @@ class LockedStore(PostgresStore):
     """Makes every commit a transaction, as commits are made after a conflict."""
 
     async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool, guessing: bool = False
+        self, session: Session, works: Sequence[Work], *, locked: bool, hopeful: bool = False
     ) -> list[list[Decision]]:
-        return await super()._attempt(session, works, locked=True)
+        return await super()._attempt(session, works, locked=True, hopeful=hopeful)
 
 
 class Wire:

@@ -1,19 +1,16 @@
 """One commit: read what the batch needs, let it decide, write what came of it in one statement."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-
-from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change
-from holdfast.core.limits import PRIORITY_MAX
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Decision, Ready, Work
+from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.postgres.held import Copy
 from holdfast.stores.postgres.marks import BEGINNING
@@ -80,20 +77,13 @@ class Commit:
         return max(self._seqs.values(), default=0)
 
     async def run(self) -> list[list[Decision]]:
-        """Decide everything and write it."""
+        """Decide on the jobs that are named, and write what came of it."""
         batch = self._batch
         if batch.ones:
             await self._load_ones()
             batch.decide_ones()
             if self._guessing and not all(map(_changes, batch.answers)):
                 raise Misguessed
-            await self._write()
-        if batch.due_limit:
-            batch.decide_due(job.job_id for job in await self._due(batch.due_limit))
-            await self._write()
-        for lane in batch.lanes.values():
-            self._choosing = True
-            await self._claim(lane)
             await self._write()
         return batch.answers
 
@@ -163,99 +153,6 @@ class Commit:
 
     def _look(self, key: str) -> Resource:
         return self._resources[key]
-
-    async def _due(self, limit: int) -> list[Job]:
-        marks = self._place.due
-        [start] = marks.begin([None])
-        due = await self._load("lock_due", self._given_now(), limit, start)
-        first = due[0].due_at if due else None
-        marks.end({None: first or self._batch.now}, len(due))
-        return due
-
-    async def _claim(self, lane: list[tuple[int, Ready]]) -> None:
-        claimed: dict[str, list[str]] = {}
-        for op_id, job_id in await self._ask("select_claimed", [r.op_id for _, r in lane]):
-            claimed.setdefault(op_id, []).append(job_id)
-        fresh = []
-        for n, ready in self._batch.fresh(lane):
-            if known := claimed.get(ready.op_id):
-                await self._load("lock_jobs", known)
-                self._batch.repeat(n, ready.op_id, known)
-            else:
-                fresh.append((n, ready))
-        if fresh:
-            await self._share_out(fresh)
-            for n, ready in fresh:
-                self._claimed += [(ready.op_id, self._seqs[job_id]) for job_id in self._got(n)]
-        self._batch.decide_again(lane)
-
-    def _got(self, n: int) -> list[str]:
-        return [d.after.job_id for d in self._batch.answers[n] if isinstance(d, Change)]
-
-    async def _share_out(self, lane: list[tuple[int, Ready]]) -> None:
-        """Give the claims of a lane what is ready: queue after queue, priority after priority,
-        oldest first."""
-        ready, marks = lane[0][1], self._place.ready
-        rows = [(q, p) for q in ready.queues for p in range(PRIORITY_MAX + 1)]
-        starts = [(m, 0) for m in marks.begin((*row, ready.lane) for row in rows)]
-        first = True
-        while True:
-            hungry = [(n, replace(r, limit=left)) for n, r in lane if (left := self._left(n, r))]
-            wanted = sum(claim.limit for _, claim in hungry)
-            if not wanted:
-                return
-            found = await self._ready(ready, rows, starts, wanted)
-            if first:
-                marks.end(self._firsts(ready, rows, found, wanted), len(found))
-            first = False
-            self._batch.decide_ready(hungry, (job.job_id for job in found))
-            if len(found) < wanted:
-                return
-            # If that was not enough, some were refused: their lock was taken in this very batch.
-            # Written down, the next look passes over whatever else waits for it.
-            if any(self._left(n, claim) for n, claim in lane):
-                await self._write()
-            last = found[-1]
-            passed = rows.index((last.spec.queue, last.spec.priority))
-            rows, starts = rows[passed:], starts[passed:]
-            starts[0] = (last.ready_at, self._seqs[last.job_id])
-
-    def _firsts(
-        self, ready: Ready, rows: list[tuple[str, int]], found: list[Job], wanted: int
-    ) -> dict[Hashable, datetime]:
-        """The first ready moment in each row that a look went through: now, where there is none."""
-        firsts: dict[tuple[str, int], datetime] = {}
-        for job in found:
-            firsts.setdefault((job.spec.queue, job.spec.priority), job.ready_at)
-        if len(found) == wanted:
-            last = found[-1].spec
-            rows = rows[: rows.index((last.queue, last.priority)) + 1]
-        return {(*row, ready.lane): firsts.get(row, self._batch.now) for row in rows}
-
-    def _left(self, n: int, ready: Ready) -> int:
-        return ready.limit - len(self._got(n))
-
-    async def _ready(
-        self,
-        ready: Ready,
-        rows: list[tuple[str, int]],
-        starts: list[tuple[datetime, int]],
-        wanted: int,
-    ) -> list[Job]:
-        queues, priorities = zip(*rows, strict=True)
-        moments, seqs = zip(*starts, strict=True)
-        return await self._load(
-            "lock_ready",
-            self._given_now(),
-            queues,
-            priorities,
-            moments,
-            seqs,
-            ready.executor,
-            ready.region,
-            ready.kinds or None,
-            wanted,
-        )
 
     async def _write(self) -> None:
         batch = self._batch

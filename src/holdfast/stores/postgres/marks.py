@@ -18,6 +18,7 @@ MARGIN = timedelta(seconds=1)
 WHOLE_SECONDS_MIN = 1.0
 WHOLE_SECONDS_MAX = 10.0
 WHOLE_SHARE = 20
+QUIET_SECONDS = 0.25
 
 
 class Marks:
@@ -27,8 +28,9 @@ class Marks:
         self._clock = clock
         self._marks: dict[Hashable, datetime] = {}
         self._next_whole = 0.0
-        self._begun = 0.0
+        self._begun = float("-inf")
         self._whole = True
+        self._found = 0
 
     def begin(self, rows: Iterable[Hashable]) -> list[datetime]:
         """A look begins: where, in each row."""
@@ -36,9 +38,15 @@ class Marks:
         self._whole = not self._marks or self._begun >= self._next_whole
         return [BEGINNING if self._whole else self._marks.get(row, BEGINNING) for row in rows]
 
+    @property
+    def quiet(self) -> bool:
+        """Whether a look a moment ago found nothing."""
+        return not self._found and self._clock.monotonic() < self._begun + QUIET_SECONDS
+
     def end(self, firsts: dict[Hashable, datetime], jobs: int) -> None:
         """It has ended: where it found the first job of each row that it looked through."""
         seconds = self._clock.monotonic() - self._begun
+        self._found = jobs
         if self._whole and seconds < SLOW_SECONDS + jobs * SLOW_SECONDS_PER_JOB:
             self._marks.clear()
             return

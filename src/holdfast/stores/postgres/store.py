@@ -13,6 +13,7 @@ from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
+from holdfast.stores.postgres.choosing import Choice
 from holdfast.stores.postgres.committing import Commit, Misguessed
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
@@ -110,15 +111,16 @@ class PostgresStore:
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         choosing = any(not isinstance(work.selection, One) for work in works)
-        locked = choosing or self._sessions.pooled
+        first = True
 
         async def attempt(session: Session) -> list[list[Decision]]:
-            nonlocal locked
-            now, locked = locked, True  # a second try locks what it reads
+            nonlocal first
+            hopeful, first = first, False  # a second try locks what it reads, and guesses nothing
+            locked = choosing or self._sessions.pooled or not hopeful
             try:
-                return await self._attempt(session, works, locked=now, guessing=not now)
+                return await self._attempt(session, works, locked=locked, hopeful=hopeful)
             except Misguessed:
-                return await self._attempt(session, works, locked=now)
+                return await self._attempt(session, works, locked=locked)
 
         return await self._commit(attempt)
 
@@ -138,13 +140,15 @@ class PostgresStore:
         raise Unavailable("The jobs change too fast to be written; nothing was applied.")
 
     async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool, guessing: bool = False
+        self, session: Session, works: Sequence[Work], *, locked: bool, hopeful: bool = False
     ) -> list[list[Decision]]:
         """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
         channel = self._herald.channel()
-        commit = Commit(
+        guessing = hopeful and not locked
+        commit = Choice(
             session, self._place, works, locked=locked, guessing=guessing, channel=channel
         )
+        commit.careful = not hopeful
         if locked:
             async with session.transaction():
                 answers = await commit.run()

@@ -1,0 +1,140 @@
+"""Choosing: a commit whose jobs are found on the way, ready ones for claims and those that are due."""
+
+from collections.abc import Hashable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change
+from holdfast.core.limits import PRIORITY_MAX
+from holdfast.ports import Decision, Ready
+from holdfast.stores.postgres.committing import Commit
+
+
+class Choice(Commit):
+    """A batch that may hold claims and sweeps. They lock what they choose, so it runs in a transaction.
+
+    `careful` asks first which claims were made before.
+    """
+
+    careful = True
+
+    async def run(self) -> list[list[Decision]]:
+        """Decide everything and write it: what is named, what is due, what is ready."""
+        await super().run()
+        batch = self._batch
+        if batch.due_limit and not self._quiet:
+            batch.decide_due(job.job_id for job in await self._due(batch.due_limit))
+            await self._write()
+        for lane in batch.lanes.values():
+            self._choosing = True
+            await self._claim(lane)
+            await self._write()
+        return batch.answers
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether a claim need not look for due jobs, since one just did."""
+        return bool(self._batch.lanes) and self._place.clock is None and self._place.due.quiet
+
+    async def _due(self, limit: int) -> list[Job]:
+        marks = self._place.due
+        [start] = marks.begin([None])
+        due = await self._load("lock_due", self._given_now(), limit, start)
+        first = due[0].due_at if due else None
+        marks.end({None: first or self._batch.now}, len(due))
+        return due
+
+    async def _claim(self, lane: list[tuple[int, Ready]]) -> None:
+        """Share out what is ready. Whether a claim was made before is asked for one that got nothing;
+        one that got something cannot be written twice, and then everybody is asked first."""
+        fresh = self._batch.fresh(lane)
+        if self.careful:
+            fresh = await self._repeat(fresh)
+        if fresh:
+            await self._share_out(fresh)
+            for n, ready in fresh:
+                self._claimed += [(ready.op_id, self._seqs[job_id]) for job_id in self._got(n)]
+            await self._repeat([(n, ready) for n, ready in fresh if not self._got(n)])
+        self._batch.decide_again(lane)
+
+    async def _repeat(self, lane: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
+        """Meet the claims that were made before with what they got; answers the others."""
+        claimed: dict[str, list[str]] = {}
+        if lane:
+            for op_id, job_id in await self._ask("select_claimed", [r.op_id for _, r in lane]):
+                claimed.setdefault(op_id, []).append(job_id)
+        for n, ready in lane:
+            if known := claimed.get(ready.op_id):
+                await self._load("lock_jobs", known)
+                self._batch.repeat(n, ready.op_id, known)
+        return [(n, ready) for n, ready in lane if ready.op_id not in claimed]
+
+    def _got(self, n: int) -> list[str]:
+        return [d.after.job_id for d in self._batch.answers[n] if isinstance(d, Change)]
+
+    async def _share_out(self, lane: list[tuple[int, Ready]]) -> None:
+        """Give the claims of a lane what is ready: queue after queue, priority after priority,
+        oldest first."""
+        ready, marks = lane[0][1], self._place.ready
+        rows = [(q, p) for q in ready.queues for p in range(PRIORITY_MAX + 1)]
+        starts = [(m, 0) for m in marks.begin((*row, ready.lane) for row in rows)]
+        first = True
+        while True:
+            hungry = [(n, replace(r, limit=left)) for n, r in lane if (left := self._left(n, r))]
+            wanted = sum(claim.limit for _, claim in hungry)
+            if not wanted:
+                return
+            found = await self._ready(ready, rows, starts, wanted)
+            if first:
+                marks.end(self._firsts(ready, rows, found, wanted), len(found))
+            first = False
+            self._batch.decide_ready(hungry, (job.job_id for job in found))
+            if len(found) < wanted:
+                return
+            # If that was not enough, some were refused: their lock was taken in this very batch.
+            # Written down, the next look passes over whatever else waits for it.
+            if any(self._left(n, claim) for n, claim in lane):
+                await self._write()
+            last = found[-1]
+            passed = rows.index((last.spec.queue, last.spec.priority))
+            rows, starts = rows[passed:], starts[passed:]
+            starts[0] = (last.ready_at, self._seqs[last.job_id])
+
+    def _firsts(
+        self, ready: Ready, rows: list[tuple[str, int]], found: list[Job], wanted: int
+    ) -> dict[Hashable, datetime]:
+        """The first ready moment in each row that a look went through: now, where there is none."""
+        firsts: dict[tuple[str, int], datetime] = {}
+        for job in found:
+            firsts.setdefault((job.spec.queue, job.spec.priority), job.ready_at)
+        if len(found) == wanted:
+            last = found[-1].spec
+            rows = rows[: rows.index((last.queue, last.priority)) + 1]
+        return {(*row, ready.lane): firsts.get(row, self._batch.now) for row in rows}
+
+    def _left(self, n: int, ready: Ready) -> int:
+        return ready.limit - len(self._got(n))
+
+    async def _ready(
+        self,
+        ready: Ready,
+        rows: list[tuple[str, int]],
+        starts: list[tuple[datetime, int]],
+        wanted: int,
+    ) -> list[Job]:
+        queues, priorities = zip(*rows, strict=True)
+        moments, seqs = zip(*starts, strict=True)
+        return await self._load(
+            "lock_ready",
+            self._given_now(),
+            queues,
+            priorities,
+            moments,
+            seqs,
+            ready.executor,
+            ready.region,
+            ready.kinds or None,
+            wanted,
+        )
