@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from test_postgres_review import Place, ended, made, place, postgres, server
+from test_postgres_corners import Place, ended, made, place, postgres, server
 
 from holdfast.core.errors import Denied, Fenced
 from holdfast.core.lifecycle import Success
@@ -99,7 +99,7 @@ def test_an_enqueue_that_is_cancelled_leaves_the_transaction_usable(
 
 
 def test_a_base_backup_that_is_put_back_refuses_the_owners_of_after_it() -> None:
-    """FAILS: a recovered cluster keeps its system identifier; only its timeline is another."""
+    """A recovered cluster keeps its system identifier; only its timeline is another."""
 
     async def lose() -> Grant:
         registry = await open_registry(found.url())
