@@ -168,3 +168,10 @@ def test_text_of_any_language_is_taken_and_what_is_no_text_is_not() -> None:
     for value in ("\udcff", "x" * 21):
         with pytest.raises(Invalid, match="A name"):
             check_text(value, "A name", 20)
+
+
+def test_a_text_with_a_nul_is_refused() -> None:
+    assert check_text("a b", "name", 10) == "a b"
+    with pytest.raises(Invalid, match="NUL") as caught:
+        check_text("a\0b", "name", 10)
+    assert type(caught.value) is Invalid
