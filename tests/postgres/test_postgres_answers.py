@@ -24,6 +24,7 @@ from holdfast.core.job import Job
 from holdfast.failpoint import arm
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
+from holdfast.stores.postgres.errors import unsent
 from holdfast.stores.postgres.store import PostgresStore
 from postgres_world import fresh_url
 
@@ -197,3 +198,13 @@ def schema_of(url: str) -> str:
 
 async def fresh_url_without_schema(folder: Path) -> str:
     return (await fresh_url(folder)).partition("?")[0]
+
+
+def test_what_the_driver_did_not_send_was_not_done() -> None:
+    """It says so when the server's goodbye came just before a COMMIT."""
+    busy = asyncpg.InternalClientError(
+        "cannot switch to state 15; another operation (2) is in progress"
+    )
+    assert unsent(busy)
+    assert not unsent(asyncpg.InternalClientError("unexpected message"))
+    assert not unsent(ConnectionResetError())

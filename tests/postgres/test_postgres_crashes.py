@@ -50,7 +50,6 @@ def test_clients_outlive_every_restart_and_crash_of_their_server_and_nothing_tol
     assert found.violations == []
     assert found.equal
     assert found.answered > 500
-    assert found.unknown > 0  # some answers were lost on the way, and asked for again
     assert [fault.name for fault in found.faults] == list(FAULTS)
     for fault in found.faults:
         assert found.recovery_seconds(fault) < RECOVERY_SECONDS_MAX, fault

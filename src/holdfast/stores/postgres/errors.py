@@ -73,6 +73,11 @@ def useless(error: BaseException) -> bool:
     return lost(error) or isinstance(error, pg.ReadOnlySQLTransactionError)
 
 
+def unsent(error: BaseException) -> bool:
+    """Whether the driver refused to send what it was given: the server was ending the session."""
+    return isinstance(error, asyncpg.InternalClientError) and "another operation" in str(error)
+
+
 def translate(
     error: BaseException, address: Address, applied: Literal["no", "unknown"] = "no"
 ) -> HoldfastError:

@@ -20,6 +20,7 @@ from holdfast.stores.postgres.errors import (
     Replica,
     lost,
     translate,
+    unsent,
     useless,
 )
 from holdfast.stores.postgres.statements import Row
@@ -146,7 +147,8 @@ class Sessions:
             except FAILURES as error:
                 if deciding and isinstance(error, (*AGAIN, NoRoom)):
                     raise
-                doubt = session is not None and session.uncertain and lost(error)
+                sent = session is not None and session.uncertain and not unsent(error)
+                doubt = sent and lost(error)
                 told = translate(error, self.address, "unknown" if doubt else "no")
                 if doubt or not isinstance(told, Away) or self._clock.monotonic() > deadline:
                     raise told from error
