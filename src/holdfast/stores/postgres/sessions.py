@@ -123,6 +123,8 @@ class Sessions:
         self._closed = False
         self._timeline: str | None = None
         self._moved = False
+        self._renewal = asyncio.Lock()
+        self._renewer: asyncio.Task[object] | None = None
         self.renew: Callable[[], Awaitable[None]] | None = None
 
     async def use(
@@ -140,7 +142,7 @@ class Sessions:
             session = None
             try:
                 async with nullcontext() if deciding else self._asking, self._lent() as session:
-                    if not (self._moved and self.renew):
+                    if not self._moved or self._renewer is asyncio.current_task():
                         return await work(session)
                 await self._renew()
                 continue
@@ -157,9 +159,14 @@ class Sessions:
 
     async def _renew(self) -> None:
         """Another server has taken over, perhaps without the last commits: begin as when it was opened."""
-        renew, self._moved = self.renew, False
-        if renew:
-            await renew()
+        async with self._renewal:
+            self._renewer = asyncio.current_task()
+            try:
+                if self._moved and self.renew:
+                    await self.renew()
+                self._moved = False
+            finally:
+                self._renewer = None
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Session]:
