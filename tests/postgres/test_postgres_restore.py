@@ -13,7 +13,11 @@ from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, Request
+from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from holdfast.stores.owners import shut_out
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemIds
 from postgres_world import MAJOR, fresh_url, server
 from verify.postgres_server import PostgresServer, ensure
 
@@ -114,3 +118,30 @@ def test_who_meets_another_server_in_mid_work_begins_a_new_epoch() -> None:
 def owner_of(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_uid, found.st_gid
+
+
+def test_a_fleet_that_comes_back_shuts_out_the_old_owners_once_and_no_new_one(
+    tmp_path: Path,
+) -> None:
+    """Everybody who meets the restored store takes the same part: with one op_id, once per job."""
+
+    async def body() -> None:
+        url = await fresh_url(tmp_path)
+        await lived_in(url)
+        ids = SystemIds()
+        store = await PostgresStore.open(restored(url, "restored_fleet"), ids=ids)
+        registry = LocalRegistry(store, ids)
+        grants = await registry.claim(["default"], owner="w-2", limit=5)
+        [op_id] = {
+            event.op_id
+            for grant in grants
+            for event in await registry.history(grant.job_id)
+            if event.event_type == "job_restored" and event.op_id
+        }
+        taken = await asyncio.gather(*(shut_out(store, op_id) for _ in range(3)))
+        assert taken == [0, 0, 0]
+        for grant in grants:
+            assert (await registry.complete(grant, Success())).state is State.SUCCEEDED
+        await registry.close()
+
+    asyncio.run(body())

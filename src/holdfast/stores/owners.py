@@ -1,28 +1,55 @@
 """Owners of before a restore: every live job is taken from them, under a token they cannot have had."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
-from holdfast.core.lifecycle import Change, Restore, decide
+from holdfast.core.errors import Conflict
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change, Refusal, Restore, decide
 from holdfast.core.state import ENDED, State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Filter, One, Store, Work
+from holdfast.ports import Decision, Filter, One, Store, Work
 
 _PAGE = 500
 
 
 async def shut_out(store: Store, op_id: str) -> int:
-    """Take every live job from its owner; answers how many had one. Done twice, it only raises tokens."""
+    """Take every live job from its owner; answers how many had one. With one `op_id` each job is taken
+    once, however many do this at once: who has become its owner since keeps it."""
     live = Filter(states=tuple(state for state in State if state not in ENDED))
     cursor: str | None = None
     taken = 0
     while True:
         page = await store.list_jobs(live, after=cursor, limit=_PAGE)
-        command = partial(decide, Restore(op_id=op_id))
-        answers = await store.transact([Work(One(job.job_id), command) for job in page.jobs])
-        failpoint("restore.owners_shut_out")
-        for [decision] in answers:
-            before = decision.before if isinstance(decision, Change) else None
-            taken += before is not None and before.leased
+        left = [job.job_id for job in page.jobs]
+        while left:
+            decisions = await _take(store, left, op_id)
+            taken += sum(isinstance(d, Change) and _leased(d.before) for d in decisions)
+            left = [d.job.job_id for d in decisions if isinstance(d, Refusal) and d.job]
         cursor = page.next
         if cursor is None:
             return taken
+
+
+async def _take(store: Store, job_ids: Sequence[str], op_id: str) -> list[Decision]:
+    """Decide on each job at the version whose history was read, unless it was taken before."""
+    works = []
+    for job_id, history in zip(job_ids, await store.histories(job_ids), strict=True):
+        if not any(event.op_id == op_id for event in history):
+            works.append(Work(One(job_id), partial(_restore, Restore(op_id=op_id), len(history))))
+    answers = await store.transact(works) if works else []
+    failpoint("restore.owners_shut_out")
+    return [decision for [decision] in answers]
+
+
+def _restore(
+    command: Restore, version: int, job: Job | None, now: datetime, *rest: object
+) -> Decision:
+    if job is not None and job.version != version:
+        return Refusal(Conflict("The job has changed since its history was read."), job)
+    return decide(command, job, now, *rest)  # type: ignore[arg-type]
+
+
+def _leased(job: Job | None) -> bool:
+    return job is not None and job.leased
