@@ -14,7 +14,7 @@ import profiling
 import verbs
 from holdfast.sdk.open import open_registry
 from postgres_limit import Bare
-from together import play
+from together import Part, play
 
 
 async def bare_enqueue(url: str, jobs: int, batch: int) -> AsyncGenerator[Any, float]:
@@ -85,7 +85,7 @@ async def wake(url: str, jobs: int) -> AsyncGenerator[Any, float]:
     await registry.close()
 
 
-ROLES = {
+ROLES: dict[str, Part] = {
     "bare_enqueue": bare_enqueue,
     "bare_drain": bare_drain,
     "bare_retire": bare_retire,

@@ -1,7 +1,7 @@
 """Where a job's time goes in one process: the CPU of each step, exclusive of the steps inside it."""
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -10,7 +10,7 @@ from holdfast.sdk.open import open_registry
 from holdfast.stores.batch import Batch
 from holdfast.stores.postgres.committing import Commit
 
-STEPS = {
+STEPS: dict[str, list[tuple[type, str]]] = {
     "decide": [(Batch, "decide_ones"), (Batch, "decide_due"), (Batch, "decide_ready")],
     "rows into jobs": [(Commit, "_load")],
     "jobs and events into rows": [(Commit, "_write")],
@@ -24,7 +24,7 @@ class Profile:
     """Adds up thread CPU by step. One task works at a time, so that a step's CPU is its own."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self._stack: list[str] = ["verbs and line"]
         self._since = time.thread_time()
 

@@ -1,7 +1,9 @@
-"""What every test may ask for: a world on each store."""
+"""What every test may ask for: a world on each store. In CI, a test that is skipped has failed."""
 
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -35,6 +37,31 @@ STORES: dict[str, Opener] = {
 
 Body = Callable[[World], Coroutine[None, None, None]]
 Run = Callable[[Body], None]
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected = hasattr(report, "wasxfail")
+    return report if expected else unskipped(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return unskipped((yield))
+
+
+def unskipped(report: Report) -> Report:
+    """What a machine cannot show is no pass where everything is to be shown."""
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"SKIPPED IN CI, SO NOT SHOWN: {report.longreprtext}"
+    return report
 
 
 @pytest.fixture(params=list(STORES))

@@ -1,3 +1,91 @@
 """holdfast: the job registry that knows what really happened."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.errors import (
+        Conflict,
+        Corrupt,
+        Denied,
+        Exhausted,
+        Fenced,
+        HoldfastError,
+        Invalid,
+        NotFound,
+        Unavailable,
+    )
+    from holdfast.core.job import Job
+    from holdfast.core.retry import OnExhausted, Retry
+    from holdfast.core.state import State
+    from holdfast.sdk.app import App
+    from holdfast.sdk.async_client import AsyncClient
+    from holdfast.sdk.calls import Call
+    from holdfast.sdk.client import Client
+    from holdfast.sdk.context import Context
+    from holdfast.sdk.errors import (
+        Cancelled,
+        PermanentError,
+        Snooze,
+        TransientError,
+        ValidationError,
+    )
+    from holdfast.sdk.handle import Handle, JobFailed
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "App",
+    "AsyncClient",
+    "Call",
+    "Cancelled",
+    "Client",
+    "Conflict",
+    "Context",
+    "Corrupt",
+    "Denied",
+    "Exhausted",
+    "Fenced",
+    "Handle",
+    "HoldfastError",
+    "Invalid",
+    "Job",
+    "JobFailed",
+    "NotFound",
+    "OnExhausted",
+    "PermanentError",
+    "Retry",
+    "Snooze",
+    "State",
+    "TransientError",
+    "Unavailable",
+    "ValidationError",
+]
+
+_HOMES = {
+    "core.errors": "Conflict Corrupt Denied Exhausted Fenced HoldfastError Invalid NotFound Unavailable",
+    "core.job": "Job",
+    "core.retry": "OnExhausted Retry",
+    "core.state": "State",
+    "sdk.app": "App",
+    "sdk.async_client": "AsyncClient",
+    "sdk.calls": "Call",
+    "sdk.client": "Client",
+    "sdk.context": "Context",
+    "sdk.errors": "Cancelled PermanentError Snooze TransientError ValidationError",
+    "sdk.handle": "Handle JobFailed",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # so that a name that is not there is an error to the type checker
+
+    def __getattr__(name: str) -> object:
+        """Bring in what is asked for, when it is asked for: the command line needs little of it."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(f"holdfast.{_HOME[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -38,6 +38,7 @@ PROMISED: dict[str, object] = {
     "BATCH_ITEMS_MAX": 1000,
     "BATCH_BYTES_MAX": 16 * 1024 * 1024,
     "PAGE_ITEMS_MAX": 1000,
+    "FOLLOW_UPS_MAX": 100,
     "PRIORITY_MAX": 9,
     "ATTEMPTS_MAX": 100,
     "FACTOR_MAX": 1000,
@@ -117,6 +118,10 @@ def test_text_is_only_clipped_when_it_is_too_long() -> None:
 def test_what_is_not_text_is_replaced_and_what_is_text_is_kept() -> None:
     assert clip("naïve Größe 日本") == "naïve Größe 日本"
     assert clip("broken \udcff text") == "broken ? text"
+    assert clip("a \0 and \0") == "a ? and ?"
+    assert clip("naïve \0") == "naïve ?"
+    assert clip("\x1b[31mred\x1b[0m\n\t\x07") == "\x1b[31mred\x1b[0m\n\t\x07"
+    assert clip("\0" * 41, 40) == "?" * 25 + " … [shortened]"
     assert clip("x" * 4096) == "x" * 4096
     assert clip("x" * 4097).endswith("x … [shortened]")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
-from holdfast.core.errors import Conflict, Fenced
+from holdfast.core.errors import Conflict, Fenced, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
@@ -24,6 +24,7 @@ from holdfast.core.state import ENDED, State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from holdfast.system import SystemIds
 
 ACTOR = "user:load"
 LEASE = timedelta(seconds=2)
@@ -34,6 +35,7 @@ RETRY = Retry(
     backoff_max=timedelta(milliseconds=100),
 )
 ROUNDS_MAX = 100_000
+RESENDS_MAX = 20
 QUEUED_MAX = 100
 
 
@@ -151,7 +153,7 @@ async def work(task: Task) -> None:
     registry = await open_registry(task.url)
     for _ in range(ROUNDS_MAX):
         mark = registry.mark()
-        grants = await registry.claim(["default"], owner=task.name, limit=5, lease=LEASE)
+        grants = await claim(registry, task.name)
         for grant in grants:
             acknowledged.add("claimed", grant.job_id, grant.fencing_token)
         for grant in grants:
@@ -164,6 +166,17 @@ async def work(task: Task) -> None:
                 break
             await registry.changed(since=mark, timeout=0.1)
     await registry.close()
+
+
+async def claim(registry: LocalRegistry, owner: str) -> list[Grant]:
+    """Who is not told what it got asks again with the same op_id, and gets no other jobs on top."""
+    op_id = SystemIds().new()
+    for _ in range(RESENDS_MAX):
+        try:
+            return await registry.claim(["default"], owner=owner, limit=5, lease=LEASE, op_id=op_id)
+        except Unavailable:
+            await asyncio.sleep(0.05)
+    raise Unavailable(f"{owner} has asked {RESENDS_MAX} times.")
 
 
 async def attempt(

@@ -20,7 +20,11 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.execution import Commands
+from holdfast.worker.commands import Commands
+from holdfast.worker.functions import Functions
+from holdfast.worker.processes import Processes
+from holdfast.worker.recovery import recover
+from holdfast.worker.spool import FileSpool
 from holdfast.worker.worker import Settings, Worker
 
 PATIENCE_SECONDS = 30.0
@@ -102,7 +106,9 @@ async def commands(task: Task) -> None:
     registry = await open_registry(task.url)
     for name, script in (("quick", QUICK), ("slow", SLOW), ("late", QUICK)):
         await enqueue(registry, acknowledged, name, payload=shell(task, script))
-    await run(registry, acknowledged)
+    await enqueue(registry, acknowledged, "add", kind="add", payload=msgspec.Raw(b'{"a":1,"b":2}'))
+    await enqueue(registry, acknowledged, "shout", kind="shout", payload=msgspec.Raw(b"{}"))
+    await run(task, registry, acknowledged)
     await registry.close()
 
 
@@ -110,14 +116,30 @@ def shell(task: Task, script: str) -> msgspec.Raw:
     return encode_command(Command(argv=("sh", "-c", script), cwd=task.folder))
 
 
-async def run(registry: LocalRegistry, acknowledged: Acknowledged) -> None:
+async def run(task: Task, registry: LocalRegistry, acknowledged: Acknowledged) -> None:
     settings = Settings(owner="w", slots=2, lease=LEASE, drain=True)
     clock, ids = SystemClock(), SystemIds()
-    executor = Commands(clock, own=os.environ)
-    report = Reports(acknowledged)
-    worker = Worker(registry, settings, report, clock=clock, ids=ids, executor=executor)
+    root = Path(task.folder) / "spool"
+    spool = FileSpool(root, ids.new())
+    spool.label(task.url)
+    processes = Processes(clock, inherited=[spool.lock])
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    functions = Functions(processes, "scene_app:app", slots=2, pool=1, env=env, url=task.url)
+    await functions.load()
+    worker = Worker(
+        registry,
+        settings,
+        Reports(acknowledged),
+        clock=clock,
+        ids=ids,
+        executors=[Commands(processes, own=os.environ), functions],
+        spool=spool,
+    )
     async with asyncio.timeout(PATIENCE_SECONDS):
+        await recover(root, task.url, registry, clock=clock, ids=ids)
         await worker.run()
+    await processes.close()
+    spool.close()
 
 
 async def safekeeping(task: Task) -> None:
@@ -157,7 +179,7 @@ async def finish_commands(task: Task) -> None:
     acknowledged = Acknowledged(task)
     registry = await open_registry(task.url)
     await enqueue(registry, acknowledged, "heir", payload=shell(task, QUICK))
-    await run(registry, acknowledged)
+    await run(task, registry, acknowledged)
     await registry.close()
 
 

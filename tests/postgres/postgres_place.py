@@ -10,13 +10,13 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.core.catalogue import EventClass
+from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Claim, decide
 from holdfast.core.spec import Spec
 from holdfast.ports import Decision, One, Ready, Request, Work
-from holdfast.registry.enqueue import command_of
+from holdfast.registry.requests import command_of
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 from postgres_world import MAJOR, server
@@ -92,6 +92,18 @@ def fact(event_id: str, about: str | None) -> Event:
         received_at=now,
         given_id=event_id,
         job_id=about,
+    )
+
+
+def said(sequence: int, at: Event) -> Event:
+    """A line of output, as its worker would send it."""
+    return Event(
+        event_type=WorkerEventType.OUTPUT,
+        event_class=EventClass.WORKER,
+        occurred_at=at.occurred_at,
+        sequence=sequence,
+        stream="stdout",
+        data=b"hello\n",
     )
 
 

@@ -25,6 +25,8 @@ from holdfast.failpoint import arm
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres.errors import unsent
+from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.statements import statement
 from holdfast.stores.postgres.store import PostgresStore
 from postgres_world import fresh_url
 
@@ -148,6 +150,47 @@ def test_a_statement_that_is_cut_off_is_in_doubt_although_it_never_arrived(tmp_p
             job = await disturbed(wire.registry)
             assert isinstance(job, Job)
             assert len(await everything(wire.witness)) == len(before) + 2
+
+    asyncio.run(body())
+
+
+def test_only_a_claim_that_gets_nothing_is_looked_for_among_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    fetch = Session.fetch
+
+    async def noted(self: Session, sql: str, *parameters: object) -> object:
+        said.append(sql)
+        return await fetch(self, sql, *parameters)
+
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            call = await claim(wire, "some")
+            lookup = statement("select_claimed", schema_of(await fresh_url(tmp_path)))
+            monkeypatch.setattr(Session, "fetch", noted)
+
+            await call(wire.registry)
+            assert said.count(lookup) == 0
+            assert not await wire.registry.claim(["none"], owner="worker-7")
+            assert said.count(lookup) == 1
+
+    asyncio.run(body())
+
+
+def test_a_question_whose_answer_was_lost_behind_a_pooler_is_asked_again(tmp_path: Path) -> None:
+    """There every question is a transaction, and its COMMIT writes nothing that could be in doubt."""
+
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            made = await wire.make("job-1")
+            store = wire.registry._store
+            assert isinstance(store, PostgresStore)
+            store._sessions.pooled = True
+            wire.proxy.swallow_commit_answer()
+
+            assert await wire.registry.get("job-1") == made
+            assert wire.proxy.swallowed == 1
 
     asyncio.run(body())
 

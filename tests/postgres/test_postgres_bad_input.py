@@ -19,6 +19,7 @@ from postgres_place import (
     fresh_store_url,
     opened,
     run,
+    schema_of,
     wanted,
 )
 
@@ -28,6 +29,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Filter, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres import sessions
+from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION
 from holdfast.system import SystemIds
 from postgres_world import MAJOR, server
 from verify.postgres_server import free_port
@@ -231,15 +233,27 @@ def test_a_table_of_another_program_with_the_name_of_our_list() -> None:
     refused(server(MAJOR).url(schema=schema), HoldfastError, f"Schema {schema}")
 
 
-def test_a_user_set_to_read_only() -> None:
+def test_a_user_set_to_read_only_may_look_and_is_told_why_it_cannot_write() -> None:
     url = fresh_store_url()
-    run(made(url.partition("schema=")[2]))
+    schema = schema_of(url)
+    run(made(schema))
     server(MAJOR).sql(
+        f"SELECT setval('{schema}.job_seq', {JOBS_PER_PARTITION + 7});"  # the next one is to be made
         "DO $$ BEGIN CREATE ROLE reader LOGIN SUPERUSER; EXCEPTION WHEN others THEN END $$;"
         " ALTER ROLE reader SET default_transaction_read_only = on;"
     )
-    reader = url.replace("postgres@", "reader@")
-    refused(reader, Unavailable, "is read-only: .*Give the URL of the primary")
+
+    async def body() -> None:
+        async with opened(url.replace("postgres@", "reader@")) as store:
+            assert await store.counts() == {}
+            faults = [found for found in await store.examine() if found.level == "fault"]
+            assert [found.topic for found in faults] == ["store"]
+            assert "set to read only" in faults[0].words
+            with pytest.raises(Unavailable, match="is read-only: a replica, or set so") as told:
+                await store.transact([wanted("job")])
+            assert told.value.applied == "no"
+
+    run(body())
     refused(server(MAJOR).url(user="reader", schema=fresh_schema()), Unavailable, "is read-only")
 
 

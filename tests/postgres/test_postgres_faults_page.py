@@ -88,11 +88,21 @@ FLAWS: dict[str, Callable[[Results], dict[str, object]]] = {
 }
 
 
-def test_a_run_in_which_nothing_went_wrong_holds() -> None:
-    page, holds = section(results(), short=True)
+@pytest.mark.parametrize("short", [False, True])
+def test_a_run_in_which_nothing_went_wrong_holds(short: bool) -> None:
+    page, holds = section(results(), short=short)
 
     assert holds, page
     assert "**holds**" in page
+
+
+def test_a_short_run_may_lose_no_answer() -> None:
+    found = results()
+    fields = {name: getattr(found, name) for name in Results.__struct_fields__}
+    spared = Results(**{**fields, "outages": outages(unknown=False)})
+
+    assert section(spared, short=True)[1]
+    assert not section(spared, short=False)[1]
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
@@ -100,7 +110,7 @@ def test_a_run_with_a_flaw_does_not_hold(flaw: str) -> None:
     found = results()
     fields = {name: getattr(found, name) for name in Results.__struct_fields__}
 
-    page, holds = section(Results(**{**fields, **FLAWS[flaw](found)}), short=True)
+    page, holds = section(Results(**{**fields, **FLAWS[flaw](found)}), short=False)
 
     assert not holds
     assert "**DOES NOT HOLD**" in page

@@ -17,12 +17,12 @@ from postgres_place import (
     fresh_store_url,
     opened,
     run,
+    said,
     schema_of,
     seized,
     wanted,
 )
 
-from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.lifecycle import Cancel, Success, decide
 from holdfast.core.spec import Spec
@@ -37,17 +37,6 @@ HELD_SECONDS = 1.5
 LATE = Spec(queue="late")
 
 
-def line(sequence: int, event: Event) -> Event:
-    return Event(
-        event_type=WorkerEventType.OUTPUT,
-        event_class=EventClass.WORKER,
-        occurred_at=event.occurred_at,
-        sequence=sequence,
-        stream="stdout",
-        data=b"x\n",
-    )
-
-
 async def write(url: str, n: int) -> None:
     """Every kind of event, on a store of this writer's own."""
     async with opened(url) as store:
@@ -57,7 +46,7 @@ async def write(url: str, n: int) -> None:
             await registry.enqueue(Request(spec=Spec(), job_id=job_id), actor=ACTOR)
             for grant in await registry.claim(["default"], owner=f"w-{n}"):
                 [first, *_] = await registry.history(grant.job_id)
-                await registry.publish(grant, [line(1, first), line(2, first)])
+                await registry.publish(grant, [said(1, first), said(2, first)])
                 await registry.record([fact(f"about-{n}-{k}", grant.job_id)])
                 await registry.complete(grant, Success())
             await registry.record([fact(f"alone-{n}-{k}", None)])
@@ -292,7 +281,7 @@ def test_who_tails_the_log_of_a_job_misses_nothing_of_it() -> None:
             for _ in range(rounds // 4):
                 grant = await registry.acquire("job", owner="w")
                 [first, *_] = await registry.history("job")
-                await registry.publish(grant, [line(k, first) for k in (1, 2, 3)])
+                await registry.publish(grant, [said(k, first) for k in (1, 2, 3)])
                 await registry.release(grant)
 
     async def body() -> None:

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.lifecycle import Success
+from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import Grant, Request
 from holdfast.sdk.open import open_registry
 from holdfast.stores.postgres import marks
-from holdfast.stores.postgres.marks import BEGINNING, MARGIN, Marks
+from holdfast.stores.postgres.marks import BEGINNING, MARGIN, QUIET_SECONDS, Marks
+from holdfast.stores.postgres.sessions import Session
 from holdfast.testing.fakes import EPOCH, ManualClock
-from postgres_world import fresh_url
+from holdfast.testing.world import World, play
+from postgres_world import fresh_url, postgres_store
 
 
 def looked(found: Marks, clock: ManualClock, seconds: float, first: timedelta) -> bool:
@@ -53,6 +56,56 @@ def test_marks_that_are_forgotten_are_begun_anew() -> None:
     looked(found, clock, 0.3, timedelta(seconds=50))
     found.forget()
     assert looked(found, clock, 0.3, timedelta(seconds=50))
+
+
+def test_a_look_that_found_nothing_leaves_a_quiet_moment_behind_it() -> None:
+    clock = ManualClock()
+    found = Marks(clock)
+    quiet = [found.quiet]  # nobody has looked
+    found.begin([None])
+    found.end({None: EPOCH}, 0)
+    for seconds in (0, QUIET_SECONDS - 0.01, 0.01):
+        clock.advance(seconds)
+        quiet.append(found.quiet)
+    found.begin([None])
+    found.end({None: EPOCH}, 1)
+    quiet.append(found.quiet)  # where one was due, another may be
+    assert quiet == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize("sweeping", [False, True])
+def test_claims_that_follow_close_share_a_look_for_lapsed_leases_and_a_sweep_looks_by_itself(
+    sweeping: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    fetch = Session.fetch
+    step, lease = 0.01, timedelta(seconds=1.1)
+    at_once = Spec(retry=Retry(backoff=timedelta(0)))
+
+    async def noted(self: Session, sql: str, *parameters: object) -> object:
+        looks.extend([sql] * ("due_at <=" in sql))
+        return await fetch(self, sql, *parameters)
+
+    async def body(world: World) -> None:
+        await world.enqueue("job-1", spec=at_once)
+        grant = await world.claim("w-1", lease=lease)
+        monkeypatch.setattr(Session, "fetch", noted)
+        assert grant.job.lease is not None
+        lapses = grant.job.lease.expires_at
+        claims = 0
+        grants: list[Grant] = []
+        while not grants and claims < 200:
+            world.clock.advance(step)
+            if sweeping:
+                await world.registry.expire()
+            grants = await world.registry.claim(["default"], owner="w-2")
+            claims += 1
+        late = (world.clock.now() - lapses).total_seconds()
+        assert 0 <= late <= step if sweeping else step < late <= 0.25
+        assert claims >= 100
+        assert len(looks) >= claims if sweeping else len(looks) <= 6
+
+    play(postgres_store, tmp_path, body)
 
 
 def test_what_goes_back_to_an_old_place_is_claimed_again_although_claims_start_at_a_mark(

@@ -14,11 +14,11 @@ from postgres_place import (
     fresh_store_url,
     opened,
     run,
+    said,
     schema_of,
     wanted,
 )
 
-from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
@@ -123,17 +123,6 @@ def test_many_stores_that_need_room_at_once_all_get_it() -> None:
             assert (await LocalRegistry(opener, SystemIds()).verify()).equal
 
     run(body(), 120)
-
-
-def said(sequence: int, at: Event) -> Event:
-    return Event(
-        event_type=WorkerEventType.OUTPUT,
-        event_class=EventClass.WORKER,
-        occurred_at=at.occurred_at,
-        sequence=sequence,
-        stream="stdout",
-        data=b"hello\n",
-    )
 
 
 async def talk(registry: LocalRegistry, grant: Grant) -> None:

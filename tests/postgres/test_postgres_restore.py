@@ -115,6 +115,35 @@ def test_who_meets_another_server_in_mid_work_begins_a_new_epoch() -> None:
         asyncio.run(body(server))
 
 
+def test_a_server_that_takes_over_during_a_renewal_calls_for_another_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        store = await PostgresStore.open(await fresh_url(tmp_path), ids=SystemIds())
+        sessions, renewals = store._sessions, 0
+
+        async def meet_another() -> None:
+            sessions._timeline = "another"
+            sessions.drop(await sessions.connect())
+
+        async def renew() -> None:
+            nonlocal renewals
+            renewals += 1
+            if renewals == 1:
+                await meet_another()
+            await store._open()
+
+        sessions.renew = renew
+        await store.counts()
+        assert renewals == 0
+        await meet_another()
+        await store.counts()
+        assert renewals == 2
+        await store.counts()
+        assert renewals == 2
+        await store.close()
+
+    asyncio.run(body())
+
+
 def owner_of(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_uid, found.st_gid

@@ -14,11 +14,12 @@ from postgres_place import (
     fresh_store_url,
     opened,
     run,
+    said,
     schema_of,
     wanted,
 )
 
-from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Outcome, Success
@@ -58,17 +59,6 @@ def test_the_log_has_the_columns_that_were_asked_for() -> None:
             assert dict(map(tuple, rows)) == COLUMNS
 
     run(body())
-
-
-def said(sequence: int, at: Event) -> Event:
-    return Event(
-        event_type=WorkerEventType.OUTPUT,
-        event_class=EventClass.WORKER,
-        occurred_at=at.occurred_at,
-        sequence=sequence,
-        stream="stdout",
-        data=b"hello\n",
-    )
 
 
 def test_a_row_of_the_log_says_what_the_event_says() -> None:

@@ -20,7 +20,9 @@ from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.execution import Commands
+from holdfast.worker.commands import Commands
+from holdfast.worker.processes import Processes
+from holdfast.worker.spool import MemorySpool
 from holdfast.worker.worker import Settings, Worker
 
 T = TypeVar("T")
@@ -84,10 +86,19 @@ class Shop:
         async def work(registry: LocalRegistry) -> None:
             chosen = Settings(owner="w-1", drain=True, **settings)  # type: ignore[arg-type]
             clock, ids = SystemClock(), SystemIds()
-            commands = Commands(clock, own=own, passed=passed)
-            worker = Worker(registry, chosen, self.report, clock=clock, ids=ids, executor=commands)
+            processes = Processes(clock)
+            worker = Worker(
+                registry,
+                chosen,
+                self.report,
+                clock=clock,
+                ids=ids,
+                executors=[Commands(processes, own=own, passed=passed)],
+                spool=MemorySpool(),
+            )
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await worker.run()
+            await processes.close()
 
         self.use(work)
         assert self.report.troubles == []
@@ -122,6 +133,7 @@ class Shop:
     def worker(self, name: str, *options: str) -> "subprocess.Popen[bytes]":
         """A worker process of its own, with a lease of two seconds."""
         command = [sys.executable, "-m", "holdfast", "worker", "--store", self.url, "--name", name]
+        command += ["--spool", str(self.folder / "spool")]
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen([*command, "--lease", "2s", "-c", "1", *options], stderr=log)
 

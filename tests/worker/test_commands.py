@@ -1,14 +1,19 @@
 """A worker runs commands: their output, their ending, their environment."""
 
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 from shop import Shop, gone
 
+from holdfast.cli.sizes import Size
 from holdfast.core.catalogue import ReasonCode, WorkerEventType
-from holdfast.core.retry import Retry
+from holdfast.core.command import Command, decode_command, encode_command
+from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Request
@@ -213,3 +218,111 @@ def test_a_worker_that_drains_leaves_what_it_cannot_run(shop: Shop) -> None:
     shop.drain(region="eu")
 
     assert shop.job(mine).state is State.SUCCEEDED
+
+
+def submit(shop: Shop, command: Command, retry: Retry = COMMAND_RETRY) -> str:
+    async def enqueue(registry: LocalRegistry) -> str:
+        spec = Spec(payload=encode_command(command), retry=retry)
+        return (await registry.enqueue(Request(spec=spec), actor="user:ana")).job_id
+
+    return shop.use(enqueue)
+
+
+LOOK_AT_TERMINAL = """
+import os, sys
+assert all(os.isatty(n) for n in range(3))
+print("%d rows, %d columns" % os.get_terminal_size()[::-1], os.environ["TERM"])
+print("error", file=sys.stderr)
+"""
+
+
+def test_a_command_may_have_a_terminal_of_its_own(shop: Shop) -> None:
+    program = (sys.executable, "-c", LOOK_AT_TERMINAL)
+    default = submit(shop, Command(argv=program, pty=True))
+    large = submit(
+        shop, Command(argv=program, pty=True, rows=50, columns=200, env={"TERM": "vt100"})
+    )
+
+    shop.drain(own={"PATH": os.environ["PATH"], "TERM": "dumb"})
+
+    for job_id, words, rows, columns in (
+        (default, b"24 rows, 80 columns xterm-256color\r\nerror\r\n", 24, 80),
+        (large, b"50 rows, 200 columns vt100\r\nerror\r\n", 50, 200),
+    ):
+        assert shop.job(job_id).state is State.SUCCEEDED
+        assert shop.output(job_id, "terminal") == words
+        log = [event for event in shop.log(job_id) if event.sequence is not None]
+        assert [event.event_type for event in log[:2]] == ["process_start", "terminal_resize"]
+        assert log[1].attributes == {"rows": rows, "columns": columns}
+        assert not any(event.event_type == "process_error" for event in log)
+
+
+def test_megabytes_on_a_terminal_arrive_whole(shop: Shop) -> None:
+    script = "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done"
+    job_id = submit(shop, Command(argv=("sh", "-c", script), pty=True))
+
+    shop.drain()
+
+    lines = shop.output(job_id, "terminal").decode().split("\r\n")
+    assert lines == [*(f"line {n}" for n in range(40_000)), ""]
+
+
+def test_secrets_are_masked_on_a_terminal_too_whatever_lines_they_have(shop: Shop) -> None:
+    secret = "first-line\nsecond-line"
+    command = Command(argv=("sh", "-c", 'echo "it is $TOKEN."'), secrets=("TOKEN",), pty=True)
+    job_id = submit(shop, command)
+
+    shop.drain(own={**os.environ, "TOKEN": secret})
+
+    assert shop.output(job_id, "terminal") == b"it is ***.\r\n"
+
+
+def test_a_command_that_uses_more_memory_than_it_may_is_killed_and_says_so(shop: Shop) -> None:
+    script = "held = b'x' * 100_000_000; import time; time.sleep(30)"
+    argv = (sys.executable, "-S", "-c", script)
+    once = Retry(max_failures=1, max_crashes=1)
+    much = submit(shop, Command(argv=argv, memory_bytes=64_000_000), once)
+    little = submit(shop, Command(argv=("true",), memory_bytes=64_000_000), once)
+
+    shop.drain()
+
+    error = shop.job(much).error
+    assert error is not None
+    assert (error.crash, error.exit_code) == (True, 137)
+    assert error.message == "It used more than its limit of 64 MB."
+    assert shop.job(little).state is State.SUCCEEDED
+
+
+def test_a_terminal_and_a_limit_can_be_asked_for_on_the_command_line(shop: Shop) -> None:
+    holdfast = (sys.executable, "-m", "holdfast")
+    store = ("--store", shop.url)
+    asked = subprocess.run(
+        [*holdfast, "submit", *store, "--pty", "--memory", "1.5GB", "--", "true"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ran = subprocess.run(
+        [*holdfast, "run", *store, "--pty", "--memory", "512MiB", "--", "tty"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LINES": "30", "COLUMNS": "90"},
+    )
+
+    command = decode_command(shop.job(asked.stdout.strip()).spec.payload)
+    assert command == Command(argv=("true",), cwd=command.cwd, pty=True, memory_bytes=1_500_000_000)
+    assert ran.stdout.startswith(b"/dev/pts/")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("100000", 100_000), ("512MB", 512_000_000), ("1.5 gb", 1_500_000_000), ("2GiB", 2 << 30)],
+)
+def test_sizes_are_written_as_people_write_them(text: str, size: int) -> None:
+    assert Size().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1.5.2GB", "12 bytes", "9" * 40])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a size"):
+        Size().convert(text, None, None)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from holdfast.worker.redaction import Redactor
 
 
-def masked(secrets: list[str], chunks: list[bytes]) -> bytes:
-    redactor = Redactor(secrets)
+def masked(secrets: list[str], chunks: list[bytes], *, terminal: bool = False) -> bytes:
+    redactor = Redactor(secrets, terminal=terminal).again()
     return b"".join(map(redactor.feed, chunks)) + redactor.flush()
 
 
@@ -25,6 +25,13 @@ def test_short_secrets_do_not_blot_out_ordinary_text() -> None:
 
 def test_a_secret_that_is_no_text_is_masked_all_the_same() -> None:
     assert masked(["pass\udcffword"], [b"<pass\xff", b"word>"]) == b"<***>"
+
+
+def test_a_secret_of_two_lines_is_masked_as_a_terminal_writes_it() -> None:
+    chunks = [b"<first\r", b"\nsecond> <first\nsecond>"]
+
+    assert masked(["first\nsecond"], chunks, terminal=True) == b"<***> <***>"
+    assert masked(["first\nsecond"], chunks) == b"<first\r\nsecond> <***>"
 
 
 @given(

@@ -1,8 +1,6 @@
 """A worker and its lease: killed, frozen, cancelled, told to leave."""
 
-import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,8 +9,6 @@ from shop import SHORT, Shop, gone, stop
 
 from holdfast.core.state import State
 from holdfast.registry.local import LocalRegistry
-from holdfast.system import SystemClock
-from holdfast.worker.groups import Groups
 
 
 @pytest.fixture
@@ -135,63 +131,3 @@ def test_a_worker_told_to_leave_gives_its_job_back_at_no_cost(shop: Shop, tmp_pa
     assert (job.state, job.attempt, job.crashes, job.failures) == (State.QUEUED, 2, 0, 0)
     assert job.reason == "the worker is shutting down"
     assert gone(pid)
-
-
-def test_a_dead_warden_is_replaced_and_told_everything(tmp_path: Path) -> None:
-    groups = Groups(SystemClock())
-    victim = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ, setpgroup=0)
-    try:
-        groups.hold(victim, 60)
-        groups._process.kill()
-        groups._process.wait()
-        groups.hold(999_999_999, 60)
-    finally:
-        groups.close()
-
-    assert os.waitpid(victim, 0)[1] == signal.SIGKILL
-
-
-def test_a_child_that_never_becomes_the_command_leaves_its_number_to_be_dropped() -> None:
-    groups = Groups(SystemClock())
-    birth = groups.birth(60)
-    try:
-        with pytest.raises(FileNotFoundError):
-            subprocess.Popen(["/no/such/program"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
-        group = birth.miscarried()
-        assert group is not None
-        assert gone(group)
-    finally:
-        birth.close()
-        groups.close()
-
-
-def test_a_start_that_failed_before_there_was_a_child_leaves_nothing() -> None:
-    groups = Groups(SystemClock())
-    birth = groups.birth(60)
-    assert birth.miscarried() is None
-    birth.close()
-    groups.close()
-
-
-def test_a_child_is_under_the_warden_before_its_worker_knows_its_number() -> None:
-    groups = Groups(SystemClock())
-    birth = groups.birth(60)
-    child = subprocess.Popen(["sleep", "60"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
-    birth.close()
-
-    groups.close()  # as when the worker dies
-
-    assert child.wait(timeout=10) == -signal.SIGKILL
-
-
-def test_a_child_born_beside_a_dead_warden_lives() -> None:
-    groups = Groups(SystemClock())
-    birth = groups.birth(60)
-    os.kill(groups._process.pid, signal.SIGKILL)
-    groups._process.wait()
-
-    child = subprocess.Popen(["true"], preexec_fn=birth.tell, start_new_session=True)  # noqa: PLW1509
-
-    assert child.wait(timeout=10) == 0
-    birth.close()
-    groups.close()

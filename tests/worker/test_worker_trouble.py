@@ -5,24 +5,28 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from shop import Shop, Silent, gone, stop
+from shop import Shop, Silent, stop
 
-from holdfast.core.errors import Unavailable
+from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Outcome
 from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.execution import Commands
-from holdfast.worker.groups import Groups
+from holdfast.worker.commands import Commands
+from holdfast.worker.endings import Endings
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
+from holdfast.worker.processes import Processes
+from holdfast.worker.spool import MemorySpool
+from holdfast.worker.tasks import stop as end
 from holdfast.worker.worker import Settings, Worker
 
 
@@ -31,11 +35,22 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def worker_of(registry: LocalRegistry, report: Silent, **settings: object) -> Worker:
+@asynccontextmanager
+async def worker_of(
+    registry: LocalRegistry, report: Silent, **settings: object
+) -> AsyncIterator[Worker]:
     chosen = Settings(owner="w-1", **settings)  # type: ignore[arg-type]
-    clock, ids = SystemClock(), SystemIds()
-    commands = Commands(clock, own=os.environ)
-    return Worker(registry, chosen, report, clock=clock, ids=ids, executor=commands)
+    processes = Processes(SystemClock())
+    yield Worker(
+        registry,
+        chosen,
+        report,
+        clock=SystemClock(),
+        ids=SystemIds(),
+        executors=[Commands(processes, own=os.environ)],
+        spool=MemorySpool(),
+    )
+    await processes.close()
 
 
 def test_a_command_is_not_started_under_a_lease_that_is_over(shop: Shop, tmp_path: Path) -> None:
@@ -44,8 +59,8 @@ def test_a_command_is_not_started_under_a_lease_that_is_over(shop: Shop, tmp_pat
 
     async def work(registry: LocalRegistry) -> None:
         grant = await registry.acquire(job_id, owner="w-1")
-        worker = worker_of(registry, shop.report)
-        assert await worker.run_one(grant, SystemClock().monotonic() - 1) is None
+        async with worker_of(registry, shop.report) as worker:
+            assert not await worker.run_one(grant, SystemClock().monotonic() - 1)
 
     shop.use(work)
 
@@ -60,9 +75,8 @@ def test_a_worker_whose_store_does_not_answer_leaves_when_told(shop: Shop) -> No
 
     async def work(registry: LocalRegistry) -> None:
         deaf = Deaf(registry._store, SystemIds())
-        worker = worker_of(deaf, shop.report)
-        asyncio.get_running_loop().call_later(0.2, worker.leave)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5), worker_of(deaf, shop.report) as worker:
+            asyncio.get_running_loop().call_later(0.2, worker.leave)
             await worker.run()
 
     shop.use(work)
@@ -86,8 +100,8 @@ def test_a_lease_counts_from_the_asking_that_was_answered(shop: Shop) -> None:
 
     async def work(registry: LocalRegistry) -> None:
         slow = Slow(registry._store, SystemIds())
-        async with asyncio.timeout(20):
-            await worker_of(slow, shop.report, drain=True).run()
+        async with asyncio.timeout(20), worker_of(slow, shop.report, drain=True) as worker:
+            await worker.run()
 
     shop.use(work)
 
@@ -102,13 +116,11 @@ def test_renewals_follow_the_lease_as_it_is_now(shop: Shop) -> None:
     async def work(registry: LocalRegistry) -> int:
         grant = replace(await registry.acquire(job_id, owner="w-1"), lease_seconds=0.3)
         clock = SystemClock()
-        groups = Groups(clock)
-        keeper = Keeper(registry, clock, groups)
-        keeping = asyncio.create_task(keeper.keep(Hold(grant, clock.monotonic() + 1.5)))
+        keeper = Keeper(registry, clock, lambda hold: None)
+        keeper.add([Hold(grant, clock.monotonic() + 1.5)])
+        keeping = asyncio.create_task(keeper.keep())
         await clock.sleep(1.5)
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-        groups.close()
+        await end(keeping)
         return (await registry.get(job_id)).heartbeats
 
     assert shop.use(work) == 1
@@ -155,40 +167,16 @@ def shop_until_there(shop: Shop) -> None:
     raise AssertionError("the job did not start")
 
 
-def test_a_process_that_cannot_be_guarded_is_killed(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job_id = shop.submit("sleep", "60")
-    started: list[int] = []
-
-    def govern(keeper: Keeper, hold: Hold, group: int) -> None:
-        started.append(group)
-        raise RuntimeError("no warden")
-
-    monkeypatch.setattr(Keeper, "govern", govern)
-
-    async def work(registry: LocalRegistry) -> None:
-        grant = await registry.acquire(job_id, owner="w-1")
-        deadline = SystemClock().monotonic() + grant.lease_seconds
-        with pytest.raises(RuntimeError, match="no warden"):
-            await worker_of(registry, shop.report).run_one(grant, deadline)
-
-    shop.use(work)
-
-    assert gone(started[0], seconds=2)
-
-
 def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending = Worker._end
+    telling = Endings._tell
 
-    async def end(self: Worker, hold: Hold, outcome: Outcome, *, stopped: bool) -> Job | None:
-        job = await ending(self, hold, outcome, stopped=stopped)
+    def tell(self: Endings, hold: Hold, answer: Job | HoldfastError) -> None:
         hold.lose("the job is succeeded")  # as the keeper hears it, a moment before it is let go
-        return job
+        telling(self, hold, answer)
 
-    monkeypatch.setattr(Worker, "_end", end)
+    monkeypatch.setattr(Endings, "_tell", tell)
     shop.submit("true")
 
     shop.drain()

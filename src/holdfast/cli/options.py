@@ -1,6 +1,5 @@
 """What many commands take: the store, the id of a job, and pairs such as K=V."""
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,11 +27,16 @@ def store_option(command: F) -> F:
 
 def chosen_store() -> str:
     """The URL by --store, else by HOLDFAST_STORE, else the default."""
-    from holdfast.sdk.open import DEFAULT_STORE
+    from holdfast.sdk.caller import chosen_url
 
+    return chosen_url(given_store())
+
+
+def given_store() -> str | None:
+    """The URL by --store, if it was given."""
     context = click.get_current_context(silent=True)
-    given = context.meta.get(_STORE) if context else None
-    return given or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+    given: str | None = context.meta.get(_STORE) if context else None
+    return given
 
 
 def _remember_store(ctx: click.Context, option: click.Parameter, value: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from datetime import timedelta
@@ -16,6 +17,7 @@ from holdfast.cli.output import Output, follow_output
 from holdfast.cli.safe import plain
 from holdfast.cli.session import absolute, explain_error
 from holdfast.cli.session import run as in_session
+from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import hint
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import HoldfastError
@@ -25,7 +27,9 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.execution import Commands
+from holdfast.worker.commands import Commands
+from holdfast.worker.processes import Processes
+from holdfast.worker.spool import MemorySpool
 from holdfast.worker.worker import Settings, Worker
 
 
@@ -36,6 +40,8 @@ from holdfast.worker.worker import Settings, Worker
 @click.option("--cwd", metavar="DIR", help="Folder to run in.  [default: this one]")
 @click.option("--env", type=Pair(), multiple=True, metavar="K=V", help="Environment variable.")
 @click.option("--timeout", type=Duration(), help="Kill it when it runs longer.")
+@click.option("--memory", type=Size(), help="Kill it when it uses more, with all it started.")
+@click.option("--pty", is_flag=True, help="Give it a terminal as large as this one.")
 @click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
 @click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
 @store_option
@@ -47,6 +53,8 @@ def run(
     cwd: str | None,
     env: tuple[tuple[str, str], ...],
     timeout: timedelta | None,
+    memory: int | None,
+    pty: bool,
     lock: str | None,
     job_id: str | None,
 ) -> None:
@@ -57,7 +65,16 @@ def run(
     errors exit with 125.
     """
     try:
-        command = Command(argv=argv, env=dict(env), cwd=absolute(cwd))
+        columns, rows = shutil.get_terminal_size((80, 24))
+        command = Command(
+            argv=argv,
+            env=dict(env),
+            cwd=absolute(cwd),
+            pty=pty,
+            rows=rows if pty else 24,
+            columns=columns if pty else 80,
+            memory_bytes=memory,
+        )
         spec = Spec(
             queue=queue,
             name=name,
@@ -81,22 +98,29 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     grant = await registry.acquire(
         made, owner=owner, create=Request(spec=spec, job_id=made), lease=LEASE_DEFAULT
     )
-    commands = Commands(clock, own=os.environ, passed=("*",))
+    processes = Processes(clock)
     worker = Worker(
-        registry, Settings(owner=owner), _Quiet(), clock=clock, ids=ids, executor=commands
+        registry,
+        Settings(owner=owner),
+        _Quiet(),
+        clock=clock,
+        ids=ids,
+        executors=[Commands(processes, own=os.environ, passed=("*",))],
+        spool=MemorySpool(),
     )
     asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))
-    job = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    ours = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    await processes.close()
     interrupted = asking.done()
     asking.cancel()
-    if job is None:
+    if not ours:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         hint(f"The lease of {made} was lost. Look: holdfast why {made}")
         return Exit.RUN_FAILED
     await following
-    code = _tell(job)
+    code = _tell(await registry.get(made))
     return Exit.INTERRUPTED if interrupted and code else code
 
 

@@ -10,6 +10,7 @@ from holdfast.cli.exits import outcome_exit
 from holdfast.cli.options import Pair, chosen_store, store_option
 from holdfast.cli.output import Output, follow_output
 from holdfast.cli.session import absolute, actor, run
+from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import clock, hint, on_terminal
 from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Job
@@ -33,6 +34,8 @@ from holdfast.ports import Registry, Request
     help="Variable to take from the worker's environment; its value is never stored.",
 )
 @click.option("--timeout", type=Duration(), help="Kill an attempt that runs longer.")
+@click.option("--memory", type=Size(), help="Kill an attempt that uses more, with all it started.")
+@click.option("--pty", is_flag=True, help="Give it a terminal (24 rows, 80 columns).")
 @click.option("--max-failures", type=int, help="Failed attempts before it is over.  [default: 1]")
 @click.option("--max-crashes", type=int, help="Lost workers before it is over.  [default: 5]")
 @click.option(
@@ -70,6 +73,8 @@ def submit(
     env: tuple[tuple[str, str], ...],
     secrets: tuple[str, ...],
     timeout: timedelta | None,
+    memory: int | None,
+    pty: bool,
     max_failures: int | None,
     max_crashes: int | None,
     on_exhausted: str | None,
@@ -89,7 +94,7 @@ def submit(
     """Queue a command and print the id of its job.
 
     The command is run as it is, without a shell; for a pipe write: -- sh -c 'a | b'.
-    Durations are written like 30s, 5m, 1.5h or 2d.
+    Durations are written like 30s, 5m, 1.5h or 2d, sizes like 512MB or 2GiB.
 
     \b
       holdfast submit -- python train.py --seed 7
@@ -100,7 +105,14 @@ def submit(
         raise click.UsageError("There is no command to run; try: holdfast submit -- echo hello")
     if chosen_store().startswith("memory:"):
         raise click.UsageError("A memory store ends with this command; nobody could run the job.")
-    command = Command(argv=argv, env=dict(env), cwd=absolute(cwd), secrets=secrets)
+    command = Command(
+        argv=argv,
+        env=dict(env),
+        cwd=absolute(cwd),
+        secrets=secrets,
+        pty=pty,
+        memory_bytes=memory,
+    )
     spec = Spec(
         payload=encode_command(command),
         queue=queue,

@@ -1,141 +1,255 @@
-"""`holdfast worker`: run queued commands on this machine."""
+"""`holdfast worker`: run the jobs of an app, or queued commands, on this machine."""
 
 import asyncio
 import os
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.options import store_option
-from holdfast.cli.safe import plain
-from holdfast.cli.session import run
-from holdfast.cli.terminal import count
-from holdfast.core.explain import span
-from holdfast.core.job import Job
-from holdfast.core.state import State
-from holdfast.ports import Grant, Registry
+from holdfast.cli.options import chosen_store, given_store, store_option
+from holdfast.cli.terminal import on_terminal
+from holdfast.cli.worker_lines import Lines
+from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
+from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder_bytes
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry, shown_url, store_name
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.execution import Commands
+from holdfast.worker.commands import Commands
+from holdfast.worker.executor import Executor
+from holdfast.worker.functions import Functions
+from holdfast.worker.processes import Processes
+from holdfast.worker.recovery import recover
+from holdfast.worker.spool import FileSpool
 from holdfast.worker.worker import Settings, Worker
+
+SLOTS_FOR_APP = 32
+POOL_PER_CORE = 4
+RECOVER_SECONDS = 5.0
 
 
 @click.command()
+@click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option(
     "--queue", "-q", "queues", multiple=True, default=("default",), show_default=True,
     help="Queue to work on; give several, the first goes first.",
 )  # fmt: skip
 @click.option(
-    "--concurrency", "-c", "slots", type=click.IntRange(1, 1000), default=os.cpu_count() or 1,
-    help="Jobs to run at the same time.  [default: one per core]",
+    "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
+    help="Jobs to run at the same time.  [default: 32 for an app, one per core for commands]",
 )  # fmt: skip
+@click.option("--commands", is_flag=True, help="With an app: run queued commands as well.")
 @click.option("--name", help="Name of this worker.  [default: host and process id]")
 @click.option("--region", help="Region of this worker; jobs of another are left alone.")
 @click.option("--lease", type=Duration(), help="Lease to ask for.  [default: the job's own, 60s]")
 @click.option(
     "--pass-env", "passed", multiple=True, metavar="NAME",
-    help="Variable of this environment that every job may see; * and ? match.",
+    help="Variable of this environment that every command may see; * and ? match.",
 )  # fmt: skip
 @click.option("--drain", is_flag=True, help="Leave when the queues are empty.")
 @click.option(
     "--leave", "leave", type=Duration(), default=timedelta(seconds=10),
     help="Time running jobs have after a SIGTERM before they are given back.  [default: 10s]",
 )  # fmt: skip
+@click.option(
+    "--spool", metavar="DIR", type=click.Path(file_okay=False),
+    help="Where output waits while the store is away.  [default: ~/.local/state/holdfast/spool]",
+)  # fmt: skip
+@click.option(
+    "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="What it says on stderr: calm lines for people, or every job as JSON.",
+)  # fmt: skip
+@click.option(
+    "--metrics", type=Address(), metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus; without HOST to this machine only.",
+)  # fmt: skip
 @store_option
 def worker(
     *,
+    app: str | None,
     queues: tuple[str, ...],
-    slots: int,
+    slots: int | None,
+    commands: bool,
     name: str | None,
     region: str | None,
     lease: timedelta | None,
     passed: tuple[str, ...],
     drain: bool,
     leave: timedelta,
+    spool: str | None,
+    style: str,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Claim jobs and run them until told to leave (Ctrl-C or SIGTERM).
 
-    A job gets PATH, HOME, the locale and little else of this environment; its own variables and
-    secrets come by name. Whatever it starts is killed with it.
+    With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has.
+    Without, it runs commands: each gets PATH, HOME, the locale and little else of this environment;
+    its own variables and secrets come by name. Whatever a job starts is killed with it.
     """
     settings = Settings(
         owner=name or f"{socket.gethostname()}-{os.getpid()}",
         queues=queues,
-        slots=slots,
+        slots=slots or (SLOTS_FOR_APP if app else os.cpu_count() or 1),
         region=region,
         lease=lease,
         drain=drain,
         leave_seconds=leave.total_seconds(),
     )
-    run(lambda registry: work(registry, settings, passed), create=True)
+    out, log = _voice(settings.owner, style)
+    try:
+        asyncio.run(
+            work(
+                settings,
+                log,
+                app=app,
+                commands=commands or app is None,
+                passed=passed,
+                spool_root=_spool_root(spool),
+                metrics=metrics,
+            )
+        )
+    finally:
+        out.close()
 
 
-async def work(registry: Registry, settings: Settings, passed: tuple[str, ...] = ()) -> None:
+def _voice(owner: str, style: str) -> tuple[Stderr, Log]:
+    clock, out = SystemClock(), Stderr()
+    if style == "json":
+        return out, JsonLog(owner, clock, out)
+    bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return out, Lines(owner, clock, out, colours=on_terminal(err=True) and not bare)
+
+
+async def work(
+    settings: Settings,
+    log: Log,
+    *,
+    app: str | None,
+    commands: bool,
+    passed: tuple[str, ...],
+    spool_root: Path,
+    metrics: tuple[str, int] | None = None,
+) -> None:
     """Run one worker with its signals wired, telling people what it does."""
-    lines = Lines()
-    ids, clock = SystemIds(), SystemClock()
-    commands = Commands(clock, own=os.environ, passed=passed)
-    worker = Worker(registry, settings, lines, clock=clock, ids=ids, executor=commands)
-    loop = asyncio.get_running_loop()
+    clock, ids = SystemClock(), SystemIds()
+    spool = FileSpool(spool_root, f"{settings.owner}-{ids.new()}")
+    processes = Processes(clock, inherited=[spool.lock])
+    counted = Metrics(log)
+    try:
+        executors: list[Executor] = []
+        url = chosen_store()
+        if app is not None:
+            functions = _functions(processes, app, settings.slots)
+            executors.append(functions)
+            url = (await functions.load()).url
+        if commands:
+            executors.append(Commands(processes, own=os.environ, passed=passed))
+        registry = await open_registry(url)
+        try:
+            where = store_name(url)
+            spool.label(where)
+            worker = Worker(
+                registry,
+                settings,
+                counted if metrics else log,
+                clock=clock,
+                ids=ids,
+                executors=executors,
+                spool=spool,
+            )
+            leaving = _wire(worker, settings, log)
+            source = _source(registry, settings, worker, spool, leaving)
+            with _served(counted, source, metrics) as address:
+                log.opened(_opening(settings, app, url, address))
+                if recovered := await recover(spool_root, where, registry, clock=clock, ids=ids):
+                    log.recovered(recovered)
+                await worker.run()
+        finally:
+            await registry.close()
+    finally:
+        await processes.close()
+        spool.close()
+    log.left()
+
+
+def _functions(processes: Processes, app: str, slots: int) -> Functions:
+    return Functions(
+        processes,
+        app,
+        slots=slots,
+        pool=min(slots, POOL_PER_CORE * (os.cpu_count() or 1)),
+        env=os.environ,
+        url=given_store(),
+    )
+
+
+def _wire(worker: Worker, settings: Settings, log: Log) -> asyncio.Event:
+    """Signals make the worker leave; answers what is set from then on."""
+    leaving = asyncio.Event()
 
     def leave() -> None:
-        if not lines.leaving:
-            lines.leaving = True
-            lines.say(
-                f"Leaving: running jobs have {settings.leave_seconds:g} s to end, then they are given"
-                " back. Once more stops them now."
-            )
+        if not leaving.is_set():
+            leaving.set()
+            log.leaving(settings.leave_seconds)
         worker.leave()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, leave)
-    queues = ", ".join(settings.queues)
-    lines.say(f"{settings.owner} works on {queues}, {settings.slots} at a time. Ctrl-C to leave.")
-    await worker.run()
-    lines.say(f"{settings.owner} left; {count(lines.done, 'job')} done.")
+        asyncio.get_running_loop().add_signal_handler(number, leave)
+    return leaving
 
 
-def coloured(text: str, colour: str) -> str:
-    """Coloured on a terminal (click takes the colour out elsewhere), unless NO_COLOR says not to."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour)
+def _opening(settings: Settings, app: str | None, url: str, address: str | None) -> Opening:
+    return Opening(
+        worker=settings.owner,
+        app=app,
+        store=shown_url(url),
+        queues=settings.queues,
+        slots=settings.slots,
+        metrics=address,
+    )
 
 
-_MARKS = {State.SUCCEEDED: ("✔", "green"), State.QUEUED: ("↻", "yellow")}
+def _source(
+    registry: LocalRegistry,
+    settings: Settings,
+    worker: Worker,
+    spool: FileSpool,
+    leaving: asyncio.Event,
+) -> Source:
+    return Source(
+        registry=registry,
+        tally=registry.tally,
+        queues=settings.queues,
+        slots=settings.slots,
+        running=lambda: len(worker._running),
+        waiting=lambda: len(worker._waiting),
+        leaving=leaving.is_set,
+        spool_bytes=lambda: folder_bytes(spool.folder),
+    )
 
 
-class Lines:
-    """What a worker tells people, one calm line at a time, on stderr."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.leaving = False
-        self._trouble = ""
-
-    def say(self, text: str) -> None:
-        click.echo(plain(text), err=True)
-
-    def started(self, grant: Grant) -> None:
-        again = f" (attempt {grant.attempt})" if grant.attempt > 1 else ""
-        click.echo(f"{coloured('▶', 'cyan')} {_title(grant.job)}{again}", err=True)
-
-    def ended(self, job: Job, seconds: float) -> None:
-        self.done += job.ended
-        mark, colour = _MARKS.get(job.state, ("✘", "red"))
-        why = "" if job.state is State.SUCCEEDED else f": {plain(job.reason or '')}"
-        took = span(timedelta(seconds=seconds))
-        click.echo(f"{coloured(mark, colour)} {_title(job)} {job.state} in {took}{why}", err=True)
-
-    def lost(self, grant: Grant, why: str) -> None:
-        mark = coloured("⚠", "yellow")
-        click.echo(f"{mark} {_title(grant.job)} is no longer ours: {plain(why)}", err=True)
-
-    def trouble(self, why: str) -> None:
-        if why != self._trouble:  # an outage is one line, not one every half second
-            self._trouble = why
-            click.echo(f"{coloured('⚠', 'yellow')} {plain(why)}", err=True)
+@contextmanager
+def _served(
+    counted: Metrics, source: Source, address: tuple[str, int] | None
+) -> Iterator[str | None]:
+    """Serve the metrics, if anybody wants them; answers where."""
+    if address is None:
+        yield None
+        return
+    server = Server(counted, source)
+    try:
+        yield server.open(*address)
+    finally:
+        server.close()
 
 
-def _title(job: Job) -> str:
-    return f"{job.job_id} {plain(job.spec.name or '')}".rstrip()
+def _spool_root(given: str | None) -> Path:
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "holdfast" / "spool"

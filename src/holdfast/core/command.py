@@ -10,16 +10,25 @@ from holdfast.core.limits import check_bytes
 
 COMMAND_KIND = "command"
 ARGUMENT_BYTES_MAX = 128 * 1024
+TERMINAL_SIDE_MAX = 65_535
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Command(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`argv` is run as it is, without a shell. `secrets` are names in the worker's environment."""
+    """`argv` is run as it is, without a shell. `secrets` are names in the worker's environment.
+
+    `pty`: it runs on a terminal of its own, of `rows` and `columns`, at which nobody types.
+    `memory_bytes`: what it and all it starts may use together.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     cwd: str | None = None
     secrets: tuple[str, ...] = ()
+    pty: bool = False
+    rows: int = 24
+    columns: int = 80
+    memory_bytes: int | None = None
 
 
 def check_command(command: Command) -> Command:
@@ -42,6 +51,10 @@ def check_command(command: Command) -> Command:
             raise Invalid(f"{name!r} is not a name for an environment variable.")
     if both := set(command.env) & set(command.secrets):
         raise Invalid(f"{sorted(both)[0]} is both a secret and a plain variable: give it once.")
+    if not all(1 <= side <= TERMINAL_SIDE_MAX for side in (command.rows, command.columns)):
+        raise Invalid(f"A terminal has 1 to {TERMINAL_SIDE_MAX:,} rows and columns.")
+    if command.memory_bytes is not None and command.memory_bytes < 1:
+        raise Invalid("A limit on memory must be at least one byte.")
     return command
 
 

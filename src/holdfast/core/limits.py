@@ -20,6 +20,7 @@ LABEL_CHARACTERS_MAX = 256
 BATCH_ITEMS_MAX = 1_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 PAGE_ITEMS_MAX = 1_000
+FOLLOW_UPS_MAX = 100
 PRIORITY_MAX = 9
 ATTEMPTS_MAX = 100
 FACTOR_MAX = 1_000
@@ -88,10 +89,13 @@ def check_lease(value: timedelta) -> timedelta:
 
 
 def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
-    """Free text from outside as it can be kept: what is not text replaced, what is long shortened."""
+    """Free text from outside as it can be kept: what is long shortened, and what no database keeps as
+    text (lone surrogates, NUL) replaced. The rest stays, terminal escapes too."""
+    if len(text) > most:
+        text = text[: most - 15] + " … [shortened]"
     if not text.isascii():
         text = text.encode(errors="replace").decode()
-    return text if len(text) <= most else text[: most - 15] + " … [shortened]"
+    return text.replace("\0", "?")
 
 
 def check_delay(value: timedelta, what: str = "A delay") -> timedelta:

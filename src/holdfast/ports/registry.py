@@ -41,12 +41,20 @@ class Grant(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Completion(Struct, frozen=True, gc=False):
-    """How one attempt ended: what `complete` is told."""
+    """How one attempt ended: what `complete` is told.
+
+    `follow_ups` are jobs to make with it. They exist if and only if it was accepted as a success: made
+    in the same commit, or, where a store writes one document at a time, from what that one says. They
+    have no request_id and no job_id: their ids follow from the job's id, its token and their place.
+    They are tied to the job (`correlation_id`, `trace_id`) unless they say otherwise, the worker
+    submits them, and the job's last event lists them. With any other outcome they are passed over.
+    """
 
     grant: Grant
     outcome: Outcome
     op_id: str | None = None
     compensated: bool | None = None
+    follow_ups: tuple[Request, ...] = ()
 
 
 class Mismatch(Struct, frozen=True):
@@ -143,7 +151,11 @@ class Registry(Protocol):
         *,
         op_id: str | None = None,
         compensated: bool | None = None,
-    ) -> Job: ...
+        follow_ups: Sequence[Request] = (),
+    ) -> Job:
+        """End the attempt, as a `Completion` says. `Invalid` names the first follow-up that is wrong,
+        and then nothing is written."""
+        ...
 
     async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
         """End many attempts at once: for each, in order, what `complete` would have given.

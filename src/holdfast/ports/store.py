@@ -131,7 +131,11 @@ class Store(Protocol):
         """Decide and commit each work; answer one decision per selected job, in selection order.
 
         Atomic per job: a change's record, events, published events, facts and resource land together
-        or not at all. Works of one call are applied as if one after the other, in some order.
+        or not at all. Works of one call are applied as if one after the other, in some order: none may
+        depend on what another decides, and not all stores commit them together. What has to land with
+        a change belongs into it: the jobs it has `made` exist if and only if it has landed. A store of
+        single documents keeps them in the changed one until whoever comes next has made them. A call
+        also names their ids (`One`), so that the store sees which are taken.
         `decide` is called with the job as it is (None when absent), the store's time and the job's
         resource lock; it may be called again after a conflict, and only its last answer counts.
         """

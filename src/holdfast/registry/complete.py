@@ -2,20 +2,21 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle import Complete, Outcome
+from holdfast.core.lifecycle import Complete, Success
 from holdfast.core.spec import check_struct
-from holdfast.ports import Completion, Grant
+from holdfast.ports import Completion
 from holdfast.registry.line import Asked, Line
+from holdfast.registry.requests import follow_ups_of
 
 
-async def complete(
-    line: Line, grant: Grant, outcome: Outcome, *, op_id: str | None, compensated: bool | None
-) -> Job:
+async def complete(line: Line, completion: Completion) -> Job:
     """End the attempt. Only the newest owner can: anybody else is `Fenced`."""
-    command = _command(grant, outcome, line.op(op_id), compensated)
-    return await line.settle(grant.job_id, command)
+    command = _command(completion, line.op(completion.op_id))
+    return await line.settle(completion.grant.job_id, command)
 
 
 async def complete_many(line: Line, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
@@ -27,19 +28,23 @@ async def complete_many(line: Line, completions: Sequence[Completion]) -> list[J
         try:
             # A number behind one id names an op as well as an id of its own: 0.1 us, not 0.9.
             op_id = f"{call}.{n}" if done.op_id is None else line.op(done.op_id)
-            command = _command(done.grant, done.outcome, op_id, done.compensated)
-            asked.append((done.grant.job_id, command))
+            asked.append((done.grant.job_id, _command(done, op_id)))
         except Invalid as error:
             refused[n] = error
     answers = iter(await line.settle_many(asked))
     return [refused[n] if n in refused else next(answers) for n in range(len(completions))]
 
 
-def _command(grant: Grant, outcome: Outcome, op_id: str, compensated: bool | None) -> Complete:
-    return Complete(
+def _command(done: Completion, op_id: str) -> Complete:
+    grant, outcome = done.grant, done.outcome
+    command = Complete(
         op_id=op_id,
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",
         outcome=check_struct(outcome) if isinstance(outcome, Failure) else outcome,
-        compensated=compensated,
+        compensated=done.compensated,
     )
+    if done.follow_ups and isinstance(outcome, Success):
+        follow_ups = follow_ups_of(done.follow_ups, grant, actor=command.actor)
+        return replace(command, follow_ups=follow_ups)
+    return command

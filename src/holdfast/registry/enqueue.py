@@ -5,19 +5,11 @@ from functools import partial
 
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
-from holdfast.core.limits import (
-    BATCH_BYTES_MAX,
-    BATCH_ITEMS_MAX,
-    ID_CHARACTERS_MAX,
-    check_actor,
-    check_id,
-    check_text,
-)
-from holdfast.core.naming import derived_id
-from holdfast.core.spec import check_spec
-from holdfast.ports import Decision, Ids, Joinable, One, Request, Store, Work
+from holdfast.core.lifecycle import Change, Refusal, decide
+from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_actor
+from holdfast.ports import Decision, Joinable, One, Request, Store, Work
 from holdfast.registry.line import Line
+from holdfast.registry.requests import command_of
 
 
 async def enqueue(
@@ -77,37 +69,3 @@ def _jobs(answers: list[list[Decision]]) -> list[Job]:
         error.message = f"{error.message} The {len(jobs)} others were made."
         error.args = (error.message,)
     raise error
-
-
-def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
-    """The command behind a request.
-
-    The id of a job with a `request_id` is a function of queue and `request_id`, so that "make it
-    once" is "create it if absent" in every store.
-    """
-    if request.request_id is not None and request.job_id is not None:
-        raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
-    spec = check_spec(request.spec)
-    if request.job_id is not None:
-        job_id = op_id = check_id(request.job_id, "job_id")
-    elif request.request_id is not None:
-        op_id = check_id(request.request_id, "request_id")
-        job_id = derived_id(spec.queue, op_id)
-    else:
-        job_id = op_id = ids.new()
-    if request.correlation_id is not None:
-        check_id(request.correlation_id, "correlation_id")
-    if request.trace_id is not None:
-        check_id(request.trace_id, "trace_id")
-    if request.submitted_by is not None:
-        check_text(request.submitted_by, "submitted_by", ID_CHARACTERS_MAX)
-    return Enqueue(
-        op_id=op_id,
-        job_id=job_id,
-        spec=spec,
-        actor=actor,
-        register=request.register,
-        submitted_by=request.submitted_by or actor,
-        correlation_id=request.correlation_id,
-        trace_id=request.trace_id,
-    )

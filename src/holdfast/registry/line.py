@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import TypeAlias, TypeGuard
@@ -10,8 +10,8 @@ from typing import TypeAlias, TypeGuard
 from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Command, Expire, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, decide
+from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_id
 from holdfast.core.state import LEASED
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
@@ -20,11 +20,11 @@ from holdfast.registry.repeats import as_of, is_of
 SWEEP_ITEMS = 100
 EXPIRER = Expire().actor
 
-Asked: TypeAlias = tuple[str, Command]
-"""A job, and what somebody asks of it."""
+Asked: TypeAlias = tuple[str, Complete]
+"""A job, and how its owner says that the attempt ended."""
 
 Told: TypeAlias = tuple[str, Command, Decision]
-"""The same, with what was decided."""
+"""A job, what was asked of it, and what was decided."""
 
 
 class Line:
@@ -56,23 +56,25 @@ class Line:
 
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
-        [[decision]] = await self.submit(Work(One(job_id, lock), partial(decide, command)))
+        work = Work(One(job_id, lock), partial(decide, command))
+        [[decision], *_] = await self.submit(work, *_looks(command))
         if _changed(decision):
             return decision.after
         return await self.answer(job_id, command, decision)
 
     async def settle_many(self, asked: Sequence[Asked]) -> list[Job | HoldfastError]:
-        """Decide each command on its job, many in one commit. Each is answered as `settle` would,
+        """Decide each completion on its job, many in one commit. Each is answered as `settle` would,
         in order, with the error it would raise as a value."""
         answers: list[Job | HoldfastError] = []
-        for start in range(0, len(asked), BATCH_ITEMS_MAX):
-            answers += await self._settle_some(asked[start : start + BATCH_ITEMS_MAX])
+        for start, end in _chunks(asked):
+            answers += await self._settle_some(asked[start:end])
         return answers
 
     async def _settle_some(self, asked: Sequence[Asked]) -> list[Job | HoldfastError]:
         works = [Work(One(job_id), partial(decide, command)) for job_id, command in asked]
+        works += [look for _, c in asked if c.follow_ups for look in _looks(c)]
         try:
-            decisions = [decision for [decision] in await self.submit(*works)]
+            decisions = [d for [d] in (await self.submit(*works))[: len(asked)]]
         except HoldfastError as error:
             return [_own(error) for _ in asked]
         told = [(*one, d) for one, d in zip(asked, decisions, strict=True) if not _changed(d)]
@@ -188,6 +190,8 @@ class Line:
                     for event in decision.events:
                         types.append(event.event_type)
                         lapsed += event.actor == EXPIRER and event.from_state in LEASED
+                    for made in decision.made:
+                        types += [event.event_type for event in made.events]
         self.tally.update(types)
         self.tally["lease_expiries"] += lapsed
 
@@ -206,6 +210,34 @@ class _Entry:
         for work in works:
             if not isinstance(work.selection, One):
                 self.size += work.selection.limit - 1
+
+
+def _chunks(asked: Sequence[Asked]) -> Iterator[tuple[int, int]]:
+    """Where each commit begins and ends: none has too many jobs, or too many bytes of new ones."""
+    if not any(command.follow_ups for _, command in asked):  # 0.03 us each, not 0.15
+        for start in range(0, len(asked), BATCH_ITEMS_MAX):
+            yield start, start + BATCH_ITEMS_MAX
+        return
+    start = jobs = size = 0
+    for n, (_, command) in enumerate(asked):
+        made = 1 + len(command.follow_ups)
+        more = sum(memoryview(follow_up.spec.payload).nbytes for follow_up in command.follow_ups)
+        jobs, size = jobs + made, size + more
+        if n > start and (jobs > BATCH_ITEMS_MAX or size > BATCH_BYTES_MAX):
+            yield start, n
+            start, jobs, size = n, made, more
+    yield start, len(asked)
+
+
+def _looks(command: Command) -> list[Work]:
+    """Works that change nothing: a store that reads these ids sees which of them are taken."""
+    if type(command) is not Complete or not command.follow_ups:
+        return []
+    return [Work(One(made.job_id, made.spec.lock), _look) for made in command.follow_ups]
+
+
+def _look(job: Job | None, *_: object) -> Decision:
+    return Refusal(NotFound("There is no such job.")) if job is None else Change(job, job)
 
 
 def _changed(decision: Decision) -> TypeGuard[Change]:

@@ -42,6 +42,7 @@ from holdfast.registry import (
     watch,
 )
 from holdfast.registry.line import Line
+from holdfast.registry.requests import command_of
 
 
 class LocalRegistry:
@@ -125,7 +126,7 @@ class LocalRegistry:
     ) -> Grant:
         made = None
         if create is not None:
-            made = enqueue.command_of(create, self._line.ids, actor=f"worker:{owner}")
+            made = command_of(create, self._line.ids, actor=f"worker:{owner}")
             if made.job_id != job_id:
                 raise Invalid("The job to create must name the job_id that is acquired.")
         return await claim.acquire(
@@ -165,10 +166,10 @@ class LocalRegistry:
         *,
         op_id: str | None = None,
         compensated: bool | None = None,
+        follow_ups: Sequence[Request] = (),
     ) -> Job:
-        return await complete.complete(
-            self._line, grant, outcome, op_id=op_id, compensated=compensated
-        )
+        done = Completion(grant, outcome, op_id, compensated, tuple(follow_ups))
+        return await complete.complete(self._line, done)
 
     async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
         return await complete.complete_many(self._line, completions)

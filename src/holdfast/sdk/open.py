@@ -52,6 +52,13 @@ def shown_url(url: str) -> str:
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
+def store_name(url: str) -> str:
+    """The URL as it names one store from anywhere on this machine: without password, with whole path."""
+    if url.startswith("sqlite:"):
+        return f"sqlite:///{sqlite_path(url).resolve()}"
+    return shown_url(url)
+
+
 def sqlite_path(url: str) -> Path:
     """The file of a sqlite URL: three slashes for a relative path, four for an absolute one."""
     if url.partition("://")[0] in _POSTGRES:

@@ -3,6 +3,7 @@
 Stores that commit many jobs at once share this; the rest of each is how it reads and writes rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Refusal
+from holdfast.core.state import State
 from holdfast.ports import Decision, Due, One, Ready, Work
 
 
@@ -133,6 +135,15 @@ class Batch:
                 if not wanted:
                     break
 
+    def moves(self) -> list[tuple[str, State, int]]:
+        """By how many jobs each queue and state will have grown, or shrunk, when this is written: kept
+        with the commit, nobody has to count the jobs."""
+        stored, updated = self.stored, self.updated.values()
+        moved = Counter([(job.spec.queue, job.state) for job in self.created.values()])
+        moved.update([(job.spec.queue, job.state) for job in updated])
+        moved.subtract(Counter([(job.spec.queue, stored[job.job_id].state) for job in updated]))
+        return [(queue, state, jobs) for (queue, state), jobs in moved.items() if jobs]
+
     def written(self) -> None:
         """Everything kept so far is in the store now."""
         self.stored.update(self.created)
@@ -159,3 +170,6 @@ class Batch:
             self.facts.extend(change.facts)
         if change.published:
             self.published.append(change.published)
+        for made in change.made:
+            if self.jobs.get(made.after.job_id) is None:
+                self._keep(made.after.job_id, made)

@@ -4,6 +4,11 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.ports import Filter
 
+SLICE_BYTES = 4 * 1024 * 1024
+"""How much of a log a store reads into memory at once."""
+
+_BEYOND = 2**62
+
 
 def matches(job: Job, which: Filter) -> bool:
     return (
@@ -20,3 +25,10 @@ def position(cursor: str) -> int:
     if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
         raise Invalid(f"{cursor[:40]!r} is not a cursor of this store; start without one.")
     return int(cursor)
+
+
+def beginning(cursor: str | None, *, newest: bool) -> int:
+    """Where a page begins: at its cursor, else with the newest job or with the oldest."""
+    if cursor:
+        return position(cursor)
+    return _BEYOND if newest else 0

@@ -157,9 +157,10 @@ def job_from(columns: JobColumns) -> Job:
 
 def event_text(event: Event) -> str | None:
     """The body of a registry event. Most have nothing beyond their columns."""
-    if event.reason is None and not event.attributes:
+    if event.reason is None and not event.attributes and event.cause is None:
         return None
-    return _encoder.encode(Body(reason=event.reason, attributes=event.attributes)).decode()
+    body = Body(reason=event.reason, cause=event.cause, attributes=event.attributes)
+    return _encoder.encode(body).decode()
 
 
 def fact_text(event: Event) -> str:

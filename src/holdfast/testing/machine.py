@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -39,6 +40,7 @@ from holdfast.core.lifecycle import (
     Stopped,
     Success,
 )
+from holdfast.core.naming import follow_up_id
 from holdfast.core.projection import differences, fold
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
@@ -181,20 +183,48 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self._act(grant.job_id, command, self.world.registry.publish(grant, [event]))
 
-    @rule(grant=consumes(grants), outcome=OUTCOMES, repeat=st.booleans())
-    def complete(self, grant: Grant, outcome: Outcome, repeat: bool) -> None:
-        op_id = self._op()
+    @rule(
+        target=jobs,
+        grant=consumes(grants),
+        outcome=OUTCOMES,
+        compensated=st.sampled_from([None, None, True, False]),
+        specs=st.lists(SPECS, max_size=2),
+        repeat=st.booleans(),
+    )
+    def complete(
+        self,
+        grant: Grant,
+        outcome: Outcome,
+        compensated: bool | None,
+        specs: list[Spec],
+        repeat: bool,
+    ) -> MultipleResults[str]:
+        op_id, actor = self._op(), f"worker:{grant.job.owner}"
+        ids = [follow_up_id(grant.job_id, grant.fencing_token, n) for n in range(len(specs))]
         command = Complete(
             op_id=op_id,
             token=grant.fencing_token,
-            actor=f"worker:{grant.job.owner}",
+            actor=actor,
             outcome=outcome,
+            compensated=compensated,
+            follow_ups=tuple(
+                Enqueue(op_id=name, job_id=name, spec=spec, actor=actor, submitted_by=actor)
+                for name, spec in zip(ids, specs, strict=True)
+            ),
         )
-        complete = self.world.registry.complete
-        self._act(grant.job_id, command, complete(grant, outcome, op_id=op_id))
+        complete = partial(
+            self.world.registry.complete,
+            grant,
+            outcome,
+            op_id=op_id,
+            compensated=compensated,
+            follow_ups=[Request(spec=spec) for spec in specs],
+        )
+        self._act(grant.job_id, command, complete())
         if repeat and (mine := self._mine(grant.job_id, op_id)):
-            again = self.runner.run(complete(grant, outcome, op_id=op_id))
+            again = self.runner.run(complete())
             assert (again.version, again.state) == (mine[-1].offset, mine[-1].to_state)
+        return multiple(*(name for name in ids if name in self.model.jobs))
 
     def _mine(self, job_id: str, op_id: str) -> list[Event]:
         return [event for event in self.model.events[job_id] if event.op_id == op_id]
@@ -234,6 +264,8 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         ids = list(self.model.jobs)
+        page = self.runner.run(self.world.registry.list_jobs(limit=1000))
+        assert [job.job_id for job in page.jobs] == ids
         jobs = self.runner.run(self.world.store.get(ids))
         histories = self.runner.run(self.world.store.histories(ids))
         for job_id, job, history in zip(ids, jobs, histories, strict=True):

@@ -30,6 +30,9 @@ class Model:
             self.events.setdefault(job_id, []).extend(decision.events)
             if decision.resource is not None:
                 self.resources[decision.resource.key] = decision.resource
+            for made in decision.made:
+                self.jobs[made.after.job_id] = made.after
+                self.events[made.after.job_id] = list(made.events)
         return decision
 
     def expire(self, now: datetime) -> int:

@@ -103,9 +103,12 @@ class Recorder:
         *,
         op_id: str | None = None,
         compensated: bool | None = None,
+        follow_ups: Sequence[Request] = (),
     ) -> Job:
         op_id = op_id or self._ids.new()
-        call = self._registry.complete(grant, outcome, op_id=op_id, compensated=compensated)
+        call = self._registry.complete(
+            grant, outcome, op_id=op_id, compensated=compensated, follow_ups=follow_ups
+        )
         return await self._owned("complete", call, grant, op_id)
 
     async def release(

@@ -20,13 +20,14 @@ INHERITED = (
     "TMPDIR",
     "VIRTUAL_ENV",
 )
+TERMINAL_TYPE = "xterm-256color"
 
 
 def environment(
     own: Mapping[str, str], grant: Grant, command: Command, passed: Iterable[str] = ()
 ) -> dict[str, str]:
     """The worker's variables that every job gets (and those it was told to pass on), the job's own,
-    its secrets, and who it is. A secret the worker does not have is `Invalid`."""
+    its secrets, who it is and, on a terminal, which kind. A secret the worker does not have is `Invalid`."""
     patterns = (*INHERITED, *passed)
     env = {
         name: value
@@ -41,6 +42,8 @@ def environment(
         "HOLDFAST_FENCING_TOKEN": str(grant.fencing_token),
         "HOLDFAST_QUEUE": grant.job.spec.queue,
     }
+    if command.pty:
+        env.setdefault("TERM", TERMINAL_TYPE)
     return env
 
 

@@ -1,39 +1,70 @@
 """A hold: one grant in this worker's hands, with what is known about it."""
 
-import asyncio
+from collections.abc import Callable
 
-from holdfast.core.job import Job
+from holdfast.core.job import Job, Progress
 from holdfast.ports import Grant
 
 
 class Hold:
     """`deadline` is on the worker's own monotonic clock, counted from before the lease was asked for.
 
-    `lost` and `cancelled` only ever go from no to yes; `stirred` is set whenever one does.
+    `lost`, `cancelled`, `released` and `timed_out` only ever go from no to yes; whoever runs the job
+    listens, and is called whenever one does.
     """
+
+    __slots__ = (
+        "begun_at",
+        "cancelled",
+        "deadline",
+        "grant",
+        "listener",
+        "lost",
+        "progress",
+        "released",
+        "renew_at",
+        "silent",
+        "timed_out",
+    )
 
     def __init__(self, grant: Grant, deadline: float) -> None:
         self.grant = grant
         self.deadline = deadline
-        self.group: int | None = None
+        self.begun_at: float | None = None
+        self.renew_at = 0.0
+        self.progress: Progress | None = None
         self.lost: str | None = None
         self.cancelled = False
         self.released: str | None = None
-        self.stirred = asyncio.Event()
+        self.timed_out = False
+        self.silent = False
+        self.listener: Callable[[], None] | None = None
 
     @property
     def job_id(self) -> str:
-        return self.grant.job_id
+        return self.grant.job.job_id
 
     def lose(self, why: str) -> None:
         """Somebody else may own the job from now on: stop, and keep the result to yourself."""
-        self.lost = self.lost or why
-        self.stirred.set()
+        if self.lost is None:
+            self.lost = why
+            self._stir()
 
     def give_back(self, why: str) -> None:
-        """This worker is leaving: stop the work and release the job."""
-        self.released = self.released or why
-        self.stirred.set()
+        """This worker cannot go on with it: stop the work and release the job."""
+        if self.released is None:
+            self.released = why
+            self._stir()
+
+    def time_out(self) -> None:
+        """The attempt has had its time: stop the work, it has failed."""
+        if not self.timed_out:
+            self.timed_out = True
+            self._stir()
+
+    def abandon(self) -> None:
+        """The work does not heed a cancel: let the lease run out, and the job end with it."""
+        self.silent = True
 
     def heard(self, job: Job) -> None:
         """Take in what an answer says about the job."""
@@ -42,4 +73,13 @@ class Hold:
             self.lose(f"the job is {job.state}, attempt {job.attempt}")
         elif job.cancel is not None and not self.cancelled:
             self.cancelled = True
-            self.stirred.set()
+            self._stir()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the work has to end, for whatever reason."""
+        return bool(self.lost or self.cancelled or self.released or self.timed_out)
+
+    def _stir(self) -> None:
+        if self.listener is not None:
+            self.listener()

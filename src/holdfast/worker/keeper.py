@@ -1,97 +1,151 @@
 """The keeper: renews every lease of this worker, and hears first when one is lost or cancelled.
 
-It runs in the worker's own loop, apart from the jobs, which are processes: a busy job cannot starve it.
+It lives in the worker's process, where no handler runs: whatever a job does, it cannot starve it.
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 from holdfast.core.errors import Fenced, HoldfastError, NotFound, Unavailable
+from holdfast.core.job import Job, Progress
+from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
 from holdfast.worker.hold import Hold
+from holdfast.worker.tasks import stop
 
+TICK_SECONDS = 0.1
+START_SECONDS = 0.2
+LAST_SECONDS = 10.0
 RENEWALS_PER_LEASE = 3
 RENEWAL_SECONDS_MIN = 0.1
+PROGRESS_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 MARGIN_SECONDS = 0.5
+EARLIER_SECONDS = 0.25
 UNREACHED = "the store could not be reached before the lease ended"
-
-
-class Guard(Protocol):
-    """Ends what outlives its lease, even when the worker itself is stuck."""
-
-    def hold(self, group: int, seconds: float) -> None: ...
-
-    def drop(self, group: int) -> None: ...
-
-    def close(self) -> None: ...
+UNHEEDED = "it was told to stop, and did not"
 
 
 class Keeper:
     """Owns the holds of a worker from claim to end."""
 
-    def __init__(self, registry: Registry, clock: Clock, guard: Guard) -> None:
+    def __init__(self, registry: Registry, clock: Clock, renewed: Callable[[Hold], None]) -> None:
         self._registry = registry
         self._clock = clock
-        self.guard = guard
+        self._renewed = renewed
+        self._some = asyncio.Event()
+        self._renewing: dict[Hold, asyncio.Task[None]] = {}
         self.holds: dict[str, Hold] = {}
+        self.renewals = 0
 
-    def add(self, hold: Hold) -> None:
-        self.holds[hold.job_id] = hold
+    def add(self, holds: Iterable[Hold]) -> None:
+        """Keep these leases from now on."""
+        now = self._clock.monotonic()
+        for hold in holds:
+            hold.renew_at = now + (hold.deadline - now) / RENEWALS_PER_LEASE
+            self.holds[hold.job_id] = hold
+        self._some.set()
+
+    def begin(self, hold: Hold, now: float) -> None:
+        """The work begins: what is not over in a moment is shown as running."""
+        hold.begun_at = now
+        hold.renew_at = min(hold.renew_at, now + START_SECONDS)
+
+    def end(self, hold: Hold) -> None:
+        """The work is over, and about to be told: renew its lease only if that takes long."""
+        hold.renew_at = max(hold.renew_at, hold.deadline - LAST_SECONDS)
 
     def remove(self, hold: Hold) -> None:
         self.holds.pop(hold.job_id, None)
-        self.release(hold)
+        if self._renewing and (renewing := self._renewing.pop(hold, None)) is not None:
+            renewing.cancel()
 
-    def release(self, hold: Hold) -> None:
-        """The group is gone: its number may be somebody else's from now on."""
-        if hold.group is not None:
-            group, hold.group = hold.group, None
-            self.guard.drop(group)
+    def progress(self, hold: Hold, progress: Progress) -> None:
+        """Store this soon, with the next sign of life."""
+        hold.progress = progress
+        hold.renew_at = min(hold.renew_at, self._clock.monotonic() + PROGRESS_SECONDS)
 
-    def govern(self, hold: Hold, group: int) -> None:
-        """Put the job's process group under the warden, for as long as the lease is known to last."""
-        hold.group = group
-        self.guard.hold(group, hold.deadline - self._clock.monotonic())
-
-    async def keep(self, hold: Hold) -> None:
-        """Renew this lease until it is lost. Cancel me when the job is done."""
-        while not hold.lost:
-            left = hold.deadline - self._clock.monotonic()
-            await self._clock.sleep(max(left / RENEWALS_PER_LEASE, RENEWAL_SECONDS_MIN))
-            await self._renew(hold)
-
-    async def _renew(self, hold: Hold) -> None:
+    async def checkpoint(self, hold: Hold, value: Json) -> None:
+        """Store this now, or as soon as the store is back; raises what `heartbeat` raises."""
         while True:
             asked_at = self._clock.monotonic()
-            left = hold.deadline - asked_at - MARGIN_SECONDS
-            if left <= 0:
-                hold.lose(UNREACHED)
-                return
             try:
-                async with asyncio.timeout(left):
-                    job = await self._registry.heartbeat(hold.grant)
-            except TimeoutError:
-                hold.lose(UNREACHED)
-                return
+                job = await self._registry.heartbeat(
+                    hold.grant, checkpoint=value, progress=hold.progress
+                )
             except Unavailable:
-                await self._clock.sleep(min(RETRY_SECONDS, left))
-            except HoldfastError as error:
-                hold.lose(error.message)
-                return
+                if hold.lost:
+                    raise
+                await self._clock.sleep(RETRY_SECONDS)
             else:
-                failpoint("worker.renewed")
-                hold.heard(job)
-                if job.lease is not None and not hold.lost:
-                    self._renewed(hold, asked_at + job.lease.granted_for.total_seconds())
+                self._heard(hold, job, asked_at)
                 return
 
-    def _renewed(self, hold: Hold, deadline: float) -> None:
-        hold.deadline = deadline
-        if hold.group is not None:
-            self.govern(hold, hold.group)
+    async def keep(self) -> None:
+        """Renew what is due, and end the time of what has had it. Runs until cancelled."""
+        try:
+            while True:
+                if not self.holds:
+                    self._some.clear()
+                    await self._some.wait()
+                self._look_at_clock()
+                await self._clock.sleep(TICK_SECONDS)
+        finally:
+            await stop(*self._renewing.values())
+
+    def _look_at_clock(self) -> None:
+        now = self._clock.monotonic()
+        for hold in list(self.holds.values()):
+            if hold.lost:
+                continue
+            if hold.deadline - now <= _margin(hold):
+                hold.lose(UNHEEDED if hold.silent else UNREACHED)
+                continue
+            limit, begun_at = hold.grant.job.spec.timeout, hold.begun_at
+            if limit and begun_at and now - begun_at >= limit.total_seconds():
+                hold.time_out()
+            if hold.renew_at <= now and not hold.silent and hold not in self._renewing:
+                self._renewing[hold] = asyncio.create_task(self._renew(hold))
+
+    async def _renew(self, hold: Hold) -> None:
+        try:
+            while not hold.lost:
+                asked_at = self._clock.monotonic()
+                left = hold.deadline - asked_at - _margin(hold)
+                if left <= 0:
+                    hold.lose(UNREACHED)
+                    return
+                progress, hold.progress = hold.progress, None
+                try:
+                    async with asyncio.timeout(left):
+                        job = await self._registry.heartbeat(hold.grant, progress=progress)
+                except TimeoutError:
+                    hold.lose(UNREACHED)
+                except Unavailable:
+                    hold.progress = hold.progress or progress
+                    await self._clock.sleep(min(RETRY_SECONDS, left))
+                except HoldfastError as error:
+                    hold.lose(error.message)
+                else:
+                    failpoint("worker.renewed")
+                    self._heard(hold, job, asked_at)
+                    return
+        finally:
+            self._renewing.pop(hold, None)
+
+    def _heard(self, hold: Hold, job: Job, asked_at: float) -> None:
+        hold.heard(job)
+        if job.lease is None or hold.lost:
+            return
+        self.renewals += 1
+        length = job.lease.granted_for.total_seconds()
+        hold.deadline = asked_at + length
+        hold.renew_at = asked_at + max(length / RENEWALS_PER_LEASE, RENEWAL_SECONDS_MIN)
+        if hold.progress is not None:
+            hold.renew_at = min(hold.renew_at, asked_at + PROGRESS_SECONDS)
+        self._renewed(hold)
 
     async def listen(self) -> None:
         """Hear of cancels and lost leases as soon as the store shows them, between renewals."""
@@ -99,12 +153,19 @@ class Keeper:
         while True:
             await self._registry.changed(since=mark, timeout=60)
             mark = self._registry.mark()
-            if self.holds:
-                await self._look()
+            await self._look()
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
-        held = list(self.holds.values())
+        """Look at what has been running for a while; the others are over before it matters."""
+        before = self._clock.monotonic() - LOOK_SECONDS
+        held = [
+            hold
+            for hold in self.holds.values()
+            if hold.begun_at is not None and hold.begun_at <= before
+        ]
+        if not held:
+            return
         try:
             jobs = await self._registry.get_many([hold.job_id for hold in held])
         except (Unavailable, Fenced, NotFound):
@@ -114,3 +175,9 @@ class Keeper:
                 hold.lose("the job is gone")
             else:
                 hold.heard(job)
+
+
+def _margin(hold: Hold) -> float:
+    """How long before its end a lease is given up: a little before the warden does, so that work which
+    heeds it ends alone, and not with everything in its runner."""
+    return MARGIN_SECONDS + min(EARLIER_SECONDS, hold.grant.lease_seconds / 10)

@@ -1,7 +1,7 @@
-"""Output: what a process writes, numbered, batched, and published before the job may end."""
+"""Output: what an attempt says, numbered, spooled, and published before the job may end."""
 
 import asyncio
-from asyncio import StreamReader
+from datetime import UTC, datetime
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Unavailable
@@ -15,135 +15,167 @@ from holdfast.core.limits import (
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
 from holdfast.worker.hold import Hold
-from holdfast.worker.redaction import Redactor
+from holdfast.worker.spool import Batch, Log, Piece
+from holdfast.worker.tasks import stop
 
 FLUSH_SECONDS = 0.1
 RETRY_SECONDS = 0.5
-WAITING_BYTES_MAX = 4 * OUTPUT_BATCH_BYTES_MAX
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Output:
-    """Numbers the attempt's events from 1 and publishes them in order. Readers wait when it lags,
-    so that a job which writes faster than the store takes is slowed, never cut and never kept whole
-    in memory."""
+    """Numbers the attempt's events from 1, keeps each in the spool, and publishes them in order.
 
-    def __init__(self, registry: Registry, clock: Clock, hold: Hold) -> None:
+    While the store is away the work goes on, and what it says waits in the spool. Readers wait when
+    that is too much: a job that writes faster than the store takes is slowed, never cut.
+    """
+
+    def __init__(self, registry: Registry, clock: Clock, hold: Hold, log: Log) -> None:
         self._registry = registry
         self._clock = clock
         self._hold = hold
+        self._log = log
         self._sequence = 0
         self._written = 0
-        self._waiting: list[Event] = []
-        self._waiting_bytes = 0
+        self._unsent = 0
+        self._closed = False
         self._some = asyncio.Event()
+        self._full = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._closed = False
+        self._publishing = asyncio.create_task(self._publish())
 
-    def tell(self, event_type: WorkerEventType, **attributes: object) -> None:
-        """Add an event of the worker's own."""
-        self._add(event_type, attributes=attributes)
+    def tell(
+        self, event_type: WorkerEventType, *, at: datetime | None = None, **attributes: object
+    ) -> None:
+        """Add an event that is no output."""
+        self._add(event_type, at, attributes=attributes)
 
-    async def pump(self, reader: StreamReader, stream: str, redactor: Redactor) -> None:
-        """Read one stream of the process to its end."""
-        while chunk := await reader.read(OUTPUT_CHUNK_BYTES_MAX):
-            self._write(redactor.feed(chunk), stream)
-            await self._room.wait()
-        self._write(redactor.flush(), stream)
-
-    def _write(self, data: bytes, stream: str) -> None:
+    def write(self, data: bytes, stream: str, at: datetime | None = None) -> None:
+        """Add output of any length. What goes beyond the limit of an attempt is not kept."""
         room = OUTPUT_ATTEMPT_BYTES_MAX - self._written
         if room <= 0 or not data:
             return
         self._written += len(data)
         for start in range(0, min(len(data), room), OUTPUT_CHUNK_BYTES_MAX):
             piece = data[start : min(start + OUTPUT_CHUNK_BYTES_MAX, room)]
-            self._add(WorkerEventType.OUTPUT, stream=stream, data=piece)
+            self._add(WorkerEventType.OUTPUT, at, stream=stream, data=piece)
         if len(data) >= room:
             self.tell(
                 WorkerEventType.PROCESS_ERROR, error_message="Output beyond 1 GiB is not kept."
             )
 
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        await self._room.wait()
+
     def _add(
         self,
         event_type: WorkerEventType,
+        at: datetime | None,
         *,
         stream: str | None = None,
         data: bytes | None = None,
         attributes: Attributes | None = None,
     ) -> None:
-        if self._hold.lost:
+        if self._hold.lost or self._closed:
             return
         self._sequence += 1
-        self._waiting.append(
-            Event(
-                event_type=event_type,
-                event_class=EventClass.WORKER,
-                occurred_at=self._clock.now(),
+        self._unsent += self._log.append(
+            Piece(
                 sequence=self._sequence,
+                event_type=event_type,
+                at=(at or self._clock.now()).timestamp(),
                 stream=stream,
                 data=data,
                 attributes=attributes or {},
             )
         )
-        self._waiting_bytes += len(data or b"")
-        if self._waiting_bytes > WAITING_BYTES_MAX:
+        failpoint("worker.spooled")
+        if self._unsent > UNSENT_BYTES_MAX:
             self._room.clear()
+        if self._unsent >= OUTPUT_BATCH_BYTES_MAX:
+            self._full.set()
         self._some.set()
 
-    def close(self) -> None:
-        """There is no more; `publish` returns when all of it is stored."""
+    async def flush(self) -> None:
+        """There is no more: return when all of it is stored, or the lease is lost."""
         self._closed = True
         self._some.set()
+        self._full.set()
+        await self._publishing
 
-    async def publish(self) -> None:
+    def seal(self, note: bytes) -> None:
+        """Keep how the attempt ended beside its output, for whoever comes after a crash."""
+        self._log.seal(note)
+
+    async def close(self) -> None:
+        """Everything about the attempt is stored, or it is no longer ours: forget it."""
+        await stop(self._publishing)
+        self._log.remove()
+
+    async def _publish(self) -> None:
         """Store what waits, in order, until closed and empty, or the lease is lost. Whatever else
         stops it loses the hold: a job whose output cannot be stored must not end as if it could."""
         try:
-            await self._publish()
+            await self._publish_all()
         except Exception as error:
             self._hold.lose(f"its output could not be stored: {error!r}")
-            raise
         finally:
-            self._waiting.clear()
             self._room.set()
 
-    async def _publish(self) -> None:
+    async def _publish_all(self) -> None:
         while not self._hold.lost:
             await self._some.wait()
-            if not self._waiting:
-                if self._closed:
+            self._some.clear()
+            if not self._closed and self._unsent < OUTPUT_BATCH_BYTES_MAX:
+                await self._gather()
+            while batch := self._log.read(OUTPUT_BATCH_ITEMS_MAX, OUTPUT_BATCH_BYTES_MAX):
+                if not await self._send(batch):
                     return
-                self._some.clear()
-                continue
-            if not self._closed and not self._full():
-                await self._clock.sleep(FLUSH_SECONDS)
-            await self._send(self._batch())
+            if self._closed:
+                return
 
-    def _full(self) -> bool:
-        full = len(self._waiting) >= OUTPUT_BATCH_ITEMS_MAX
-        return full or self._waiting_bytes >= OUTPUT_BATCH_BYTES_MAX
-
-    def _batch(self) -> list[Event]:
-        count = size = 0
-        for event in self._waiting[:OUTPUT_BATCH_ITEMS_MAX]:
-            size += len(event.data or b"")
-            if count and size > OUTPUT_BATCH_BYTES_MAX:
+    async def _gather(self) -> None:
+        """Give more a moment to come, so that many words share a write."""
+        self._full.clear()
+        waiting = asyncio.ensure_future(self._full.wait())
+        sleeping = asyncio.ensure_future(self._clock.sleep(FLUSH_SECONDS))
+        try:
+            for first in asyncio.as_completed((waiting, sleeping)):
+                await first
                 break
-            count += 1
-        return self._waiting[:count]
+        finally:
+            await stop(waiting, sleeping)
 
-    async def _send(self, batch: list[Event]) -> None:
+    async def _send(self, batch: Batch) -> bool:
+        """Whether it is stored: it is, unless the lease is lost."""
+        events = [as_event(piece) for piece in batch.pieces]
         while not self._hold.lost:
             try:
-                self._hold.heard(await self._registry.publish(self._hold.grant, batch))
+                self._hold.heard(await self._registry.publish(self._hold.grant, events))
             except Unavailable:
                 await self._clock.sleep(RETRY_SECONDS)
             except HoldfastError as error:
                 self._hold.lose(error.message)
             else:
                 failpoint("worker.output_sent")
-                del self._waiting[: len(batch)]
-                self._waiting_bytes -= sum(len(event.data or b"") for event in batch)
-                self._room.set()
-                return
+                self._log.sent(batch.end)
+                self._unsent -= batch.size
+                if self._unsent <= UNSENT_BYTES_MAX:
+                    self._room.set()
+                return True
+        return False
+
+
+def as_event(piece: Piece) -> Event:
+    """The piece as it is published."""
+    return Event(
+        event_type=piece.event_type,
+        event_class=EventClass.WORKER,
+        occurred_at=datetime.fromtimestamp(piece.at, UTC),
+        sequence=piece.sequence,
+        stream=piece.stream,
+        data=piece.data,
+        attributes=piece.attributes,
+    )

@@ -14,8 +14,10 @@ class Redactor:
     Values shorter than four bytes are not looked for: they would blot out ordinary text.
     """
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str], *, terminal: bool = False) -> None:
         values = {os.fsencode(secret) for secret in secrets}
+        if terminal:  # it writes the end of a line as two characters
+            values |= {value.replace(b"\n", b"\r\n") for value in values}
         self._values = sorted(
             (v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True
         )

@@ -1,62 +1,33 @@
-"""The worker: claims jobs, runs them, reports what happened, and leaves without losing any."""
+"""The worker: claims jobs, has them run, reports what happened, and leaves without losing any."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from itertools import product
-from typing import Protocol, TypeVar
+from itertools import groupby, product
 
 from msgspec import Struct
 
-from holdfast.core.errors import Conflict, HoldfastError, Unavailable
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Outcome
+from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.job import Job, Progress
+from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.spec import Json
 from holdfast.core.state import LEASED, State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Filter, Grant, Ids, Registry
+from holdfast.worker.endings import Endings, Report
+from holdfast.worker.executor import Ending, Executor
 from holdfast.worker.hold import Hold
-from holdfast.worker.keeper import Guard, Keeper
+from holdfast.worker.keeper import MARGIN_SECONDS, Keeper
 from holdfast.worker.output import Output
+from holdfast.worker.pace import Pace
+from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
 
 IDLE_SECONDS = 0.5
 EXPIRE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
-
-T = TypeVar("T")
-
-
-class Report(Protocol):
-    """Whoever wants to know what a worker does."""
-
-    def started(self, grant: Grant) -> None: ...
-
-    def ended(self, job: Job, seconds: float) -> None: ...
-
-    def lost(self, grant: Grant, why: str) -> None: ...
-
-    def trouble(self, why: str) -> None: ...
-
-
-class Attempt(Protocol):
-    """One job being run. `stopped` says that it did not end by itself."""
-
-    stopped: bool
-
-    async def run(self) -> Outcome: ...
-
-
-class Executor(Protocol):
-    """How a worker runs the kinds of jobs it takes."""
-
-    kinds: tuple[str, ...]
-
-    def open(self) -> Guard:
-        """Get ready. The worker closes the guard when it leaves."""
-        ...
-
-    def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> Attempt: ...
+SURPLUS_SECONDS = 1.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -72,7 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """One process's worth of running jobs."""
+    """One process's worth of running jobs. It is the `Host` of its executors."""
 
     def __init__(
         self,
@@ -82,17 +53,26 @@ class Worker:
         *,
         clock: Clock,
         ids: Ids,
-        executor: Executor,
+        executors: Sequence[Executor],
+        spool: Spool,
     ) -> None:
+        self.clock = clock
         self._registry = registry
         self._settings = settings
         self._report = report
-        self._clock = clock
         self._ids = ids
-        self._executor = executor
+        self._executors = executors
+        self._by_kind: dict[str, Executor] = {}
+        self._spool = spool
+        self._keeper = Keeper(registry, clock, self._renewed)
+        self._endings = Endings(registry, clock, ids, report, self._closed)
+        self._pace = Pace(clock, settings.slots)
         self._leaving = asyncio.Event()
         self._freed = asyncio.Event()
-        self._running: dict[asyncio.Task[None], None] = {}
+        self._waiting: deque[Hold] = deque()
+        self._running: dict[Hold, None] = {}
+        self._outputs: dict[Hold, Output] = {}
+        self._refilling = False
 
     def leave(self) -> None:
         """Take no more jobs; give the running ones a little time, then give them back."""
@@ -103,78 +83,97 @@ class Worker:
 
     async def run(self) -> None:
         """Work until told to leave (or until nothing is left, when draining)."""
-        guard = self._executor.open()
-        self._keeper = Keeper(self._registry, self._clock, guard)
-        loops = [
-            asyncio.create_task(self._keeper.listen()),
-            asyncio.create_task(self._expire()),
-        ]
-        try:
-            await self._claim()
-            await self._finish()
-        finally:
-            await stop(*loops)
-            guard.close()
+        async with _Opened(self):
+            surplus = asyncio.create_task(self._return_surplus())
+            expiring = asyncio.create_task(self._expire())
+            try:
+                await self._claim()
+                await self._finish()
+            finally:
+                await stop(surplus, expiring)
 
-    async def run_one(self, grant: Grant, deadline: float) -> Job | None:
-        """Run this one grant and return the job as it ended, or None when the lease was lost."""
-        guard = self._executor.open()
-        self._keeper = Keeper(self._registry, self._clock, guard)
-        listening = asyncio.create_task(self._keeper.listen())
-        try:
-            return await self._attempt(Hold(grant, deadline))
-        finally:
-            await stop(listening)
-            guard.close()
+    async def run_one(self, grant: Grant, deadline: float) -> bool:
+        """Run this one grant to its end; answers whether it was still ours then."""
+        async with _Opened(self):
+            hold = Hold(grant, deadline)
+            self._take([hold])
+            await self._finish()
+            return not hold.lost
+
+    async def open(self) -> list[asyncio.Task[None]]:
+        """Open the executors, and begin what goes on beside the jobs."""
+        for executor in self._executors:
+            await executor.open(self)
+            self._by_kind |= dict.fromkeys(executor.kinds, executor)
+        return [
+            asyncio.create_task(loop)
+            for loop in (self._keeper.keep(), self._keeper.listen(), self._endings.run())
+        ]
+
+    async def close(self) -> None:
+        for executor in self._executors:
+            await executor.close()
+
+    # Claiming.
 
     async def _claim(self) -> None:
-        settings = self._settings
         while not self._leaving.is_set():
-            free = settings.slots - len(self._running)
-            if free <= 0:
+            held = len(self._waiting) + len(self._running)
+            wanted = self._pace.wanted(len(self._waiting), held)
+            if not wanted:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             mark = self._registry.mark()
-            holds = await self._insist(partial(self._ask, self._ids.new(), free))
-            for hold in holds or ():
-                self._launch(hold)
-            if not holds:
-                if settings.drain and not self._running and not await self._more():
+            holds = await self._ask(self._ids.new(), wanted)
+            self._take(holds)
+            if len(holds) < wanted:
+                if not holds and self._settings.drain and not held and not await self._more():
                     return
-                await self._registry.changed(since=mark, timeout=IDLE_SECONDS)
+                await self._idle(mark)
 
-    async def _ask(self, op_id: str, free: int) -> list[Hold]:
-        """Claim; the leases count from before this very asking."""
-        settings = self._settings
-        asked_at = self._clock.monotonic()
-        grants = await self._registry.claim(
-            settings.queues,
-            owner=settings.owner,
-            limit=free,
-            op_id=op_id,
-            kinds=self._executor.kinds,
-            lease=settings.lease,
-            region=settings.region,
-        )
-        failpoint("worker.granted")
-        return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
+    async def _idle(self, mark: int) -> None:
+        """Wait for a change in the store; being told to leave ends it."""
+        changed = asyncio.ensure_future(self._registry.changed(since=mark, timeout=IDLE_SECONDS))
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            for first in asyncio.as_completed((changed, leaving)):
+                await first
+                break
+        finally:
+            await stop(changed, leaving)
 
-    def _launch(self, hold: Hold) -> None:
-        task = asyncio.create_task(self._work(hold))
-        self._running[task] = None
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
-        self._freed.set()
-        if not task.cancelled() and (error := task.exception()):
-            self._report.trouble(f"an attempt broke: {error!r}")
+    async def _ask(self, op_id: str, wanted: int) -> list[Hold]:
+        """Claim, again under the same op_id while the store is away. Leases count from before the
+        very asking that was answered. A worker that leaves asks on for a while, if jobs may have been
+        granted to it: nobody else could have them meanwhile."""
+        settings, unsure, since = self._settings, False, self.clock.monotonic()
+        while True:
+            asked_at = self.clock.monotonic()
+            try:
+                grants = await self._registry.claim(
+                    settings.queues,
+                    owner=settings.owner,
+                    limit=min(wanted, BATCH_ITEMS_MAX),
+                    op_id=op_id,
+                    kinds=tuple(self._by_kind),
+                    lease=settings.lease,
+                    region=settings.region,
+                )
+            except Unavailable as error:
+                unsure = unsure or error.applied == "unknown"
+                waited = self.clock.monotonic() - since
+                if self._leaving.is_set() and (not unsure or waited > settings.leave_seconds):
+                    return []  # what may have been granted comes free with its lease
+                self._report.trouble(error.message)
+                await self.clock.sleep(RETRY_SECONDS)
+            else:
+                failpoint("worker.granted")
+                return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
 
     async def _more(self) -> bool:
         """Whether the queues hold anything that this worker can run, now or later."""
-        settings = self._settings
-        for queue, kind in product(settings.queues, self._executor.kinds):
+        for queue, kind in product(self._settings.queues, self._by_kind):
             which = Filter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
             cursor: str | None = None
             while True:
@@ -192,90 +191,141 @@ class Worker:
             not job.spec.region or not here or job.spec.region == here
         )
 
-    async def _work(self, hold: Hold) -> None:
-        self._report.started(hold.grant)
-        started_at = self._clock.monotonic()
-        job = await self._attempt(hold)
-        if job is not None:
-            failpoint("worker.completed")
-            self._report.ended(job, self._clock.monotonic() - started_at)
+    # Running.
 
-    async def _attempt(self, hold: Hold) -> Job | None:
-        """Run, publish, complete: in this order, so that no job ends before its output is stored."""
-        self._keeper.add(hold)
-        keeping = asyncio.create_task(self._keeper.keep(hold))
-        output = Output(self._registry, self._clock, hold)
-        publishing = asyncio.create_task(output.publish())
-        execution = self._executor.attempt(hold, output, self._keeper)
-        job: Job | None = None
+    def _take(self, holds: Sequence[Hold]) -> None:
+        if holds:
+            self._keeper.add(holds)
+            self._waiting.extend(holds)
+            self._refill()
+
+    def _refill(self) -> None:
+        """Begin as many of the waiting as there are slots."""
+        self._refilling = False
+        if self._leaving.is_set():
+            return
+        begun: list[Hold] = []
+        now = self.clock.monotonic()
+        while self._waiting and len(self._running) < self._settings.slots:
+            hold = self._waiting.popleft()
+            if now >= hold.deadline - MARGIN_SECONDS:
+                hold.lose("the lease was over before the work began")
+            if hold.stopping:
+                self._endings.add(hold, Ending(cancelled=True, stopped=True), None)
+                continue
+            self._running[hold] = None
+            self._keeper.begin(hold, now)
+            self._report.started(hold.grant)
+            begun.append(hold)
+        for executor, same in groupby(begun, key=self._executor):
+            executor.run(list(same))
+
+    def _executor(self, hold: Hold) -> Executor:
+        return self._by_kind[hold.grant.job.spec.kind]
+
+    def output(self, hold: Hold) -> Output:
+        output = self._outputs.get(hold)
+        if output is None:
+            output = Output(self._registry, self.clock, hold, self._log(hold))
+            self._outputs[hold] = output
+        return output
+
+    def _log(self, hold: Hold) -> Log:
         try:
-            outcome = await execution.run()
-            output.close()
-            await publishing
-            failpoint("worker.output_stored")
-            if not hold.lost:
-                job = await self._end(hold, outcome, stopped=execution.stopped)
-            return job
-        finally:
-            await stop(keeping, publishing)
-            self._keeper.remove(hold)
-            if hold.lost and job is None:
-                self._report.lost(hold.grant, hold.lost)
+            return self._spool.log(hold)
+        except OSError as error:
+            self._report.trouble(f"output waits in memory, the spool cannot be used: {error}")
+            return MemoryLog()
 
-    async def _end(self, hold: Hold, outcome: Outcome, *, stopped: bool) -> Job | None:
-        op_id = self._ids.new()
-        grant = hold.grant
+    def progress(self, hold: Hold, progress: Progress) -> None:
+        self._keeper.progress(hold, progress)
 
-        def report() -> "asyncio.Future[Job]":
-            if hold.released is not None and stopped:
-                work = self._registry.release(grant, op_id=op_id, reason=hold.released)
-            else:
-                work = self._registry.complete(grant, outcome, op_id=op_id)
-            return asyncio.ensure_future(work)
+    async def checkpoint(self, hold: Hold, value: Json) -> None:
+        await self._keeper.checkpoint(hold, value)
 
-        try:
-            return await self._insist(report, hold)
-        except HoldfastError as error:
-            hold.lose(error.message)
-            return None
+    def trouble(self, why: str) -> None:
+        self._report.trouble(why)
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]], hold: Hold | None = None) -> T | None:
-        """Ask again, with the same op_id, until the store answers. A hold ends this with its lease,
-        a claim when the worker is told to leave."""
-        while True:
-            try:
-                return await ask()
-            except Unavailable as error:
-                if hold is None and self._leaving.is_set():
-                    return None
-                if hold is not None and self._clock.monotonic() >= hold.deadline:
-                    raise Conflict("the store did not answer before the lease ended") from error
-                self._report.trouble(error.message)
-                await self._clock.sleep(RETRY_SECONDS)
+    def ended(self, hold: Hold, ending: Ending) -> None:
+        del self._running[hold]
+        hold.listener = None
+        self._keeper.end(hold)
+        self._pace.ended()
+        self._endings.add(hold, ending, self._outputs.get(hold))
+        if not self._refilling:
+            self._refilling = True
+            asyncio.get_running_loop().call_soon(self._refill)
+
+    def _closed(self, hold: Hold) -> None:
+        """Everything about the attempt has been told."""
+        self._outputs.pop(hold, None)
+        self._keeper.remove(hold)
+        self._freed.set()
+
+    def _renewed(self, hold: Hold) -> None:
+        self._executor(hold).renewed(hold)
+
+    # Beside the jobs.
 
     async def _expire(self) -> None:
         """Close what has lapsed, whoever held it. Every worker does this; none has to."""
         while True:
-            await self._clock.sleep(EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2))
+            await self.clock.sleep(EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2))
             try:
                 await self._registry.expire()
                 failpoint("worker.expired_others")
             except HoldfastError as error:
                 self._report.trouble(error.message)
 
+    async def _return_surplus(self) -> None:
+        """Give back what was claimed ahead of need and then could not begin soon."""
+        while True:
+            before = set(self._waiting)
+            await self.clock.sleep(SURPLUS_SECONDS)
+            if any(hold in before for hold in self._waiting):
+                self._let_go("the worker has no room for it")
+
+    def _let_go(self, why: str) -> None:
+        while self._waiting:
+            hold = self._waiting.pop()
+            hold.released = why
+            self._endings.add(hold, Ending(stopped=True), None)
+
+    # Leaving.
+
     async def _finish(self) -> None:
         """Let running jobs end; what takes too long is stopped and given back."""
-        if not self._running:
-            return
-        waiting = asyncio.gather(*self._running, return_exceptions=True)
         if self._leaving.is_set():
+            self._let_go("the worker is leaving")
             try:
                 async with asyncio.timeout(self._settings.leave_seconds):
-                    await asyncio.shield(waiting)
+                    await self._empty()
             except TimeoutError:
                 self._give_back("the worker is shutting down")
-        await waiting
+        await self._empty()
+
+    async def _empty(self) -> None:
+        while self._keeper.holds:
+            self._freed.clear()
+            await self._freed.wait()
+            if self._leaving.is_set() and self._waiting:
+                self._let_go("the worker is leaving")
 
     def _give_back(self, why: str) -> None:
-        for hold in self._keeper.holds.values():
+        for hold in list(self._keeper.holds.values()):
             hold.give_back(why)
+
+
+class _Opened:
+    """A worker with its executors open."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> None:
+        self._loops = await self._worker.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await stop(*self._loops)
+        await self._worker.close()

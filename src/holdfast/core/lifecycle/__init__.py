@@ -27,6 +27,7 @@ from holdfast.core.lifecycle.commands import (
     Success,
 )
 from holdfast.core.lifecycle.draft import Change, Refusal
+from holdfast.core.lifecycle.ending import is_last
 
 __all__ = [
     "Aggregate",
@@ -49,6 +50,7 @@ __all__ = [
     "Stopped",
     "Success",
     "decide",
+    "is_last",
 ]
 
 

@@ -101,13 +101,15 @@ Outcome: TypeAlias = Success | Failure | Stopped
 
 @final
 class Complete(Struct, frozen=True, gc=False, kw_only=True):
-    """End the attempt. `compensated` says how a compensation hook went, when one ran."""
+    """End the attempt. `compensated` says how a compensation hook went, when one ran; `follow_ups` are
+    jobs to make if and only if this is accepted as a success."""
 
     op_id: str
     token: int
     actor: str
     outcome: Outcome
     compensated: bool | None = None
+    follow_ups: tuple[Enqueue, ...] = ()
 
 
 class Release(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
 """How a job comes to be: enqueued for anybody, or registered and handed to one executor."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict
@@ -23,10 +25,34 @@ def enqueue(job: Job | None, command: Enqueue, now: datetime, floor: int) -> Cha
             f"Job {job.job_id} exists already and was asked for with other words;"
             " use another request_id or job_id."
         )
-    return create(command, now, State.PENDING if command.register else State.QUEUED, floor)
+    return create(command, now, _first(command), floor)
 
 
-def create(command: Enqueue, now: datetime, state: State, floor: int) -> Change:
+def follow(done: Change, follow_ups: Sequence[Enqueue]) -> tuple[Change, ...]:
+    """The follow-ups of a job that has just succeeded, tied to it and caused by its last event."""
+    parent, event = done.after, done.events[-1]
+    return tuple(
+        create(
+            replace(
+                command,
+                correlation_id=command.correlation_id or parent.correlation,
+                trace_id=command.trace_id or parent.trace_id,
+            ),
+            event.occurred_at,
+            _first(command),
+            cause=event.event_id,
+        )
+        for command in follow_ups
+    )
+
+
+def _first(command: Enqueue) -> State:
+    return State.PENDING if command.register else State.QUEUED
+
+
+def create(
+    command: Enqueue, now: datetime, state: State, floor: int = 0, *, cause: str | None = None
+) -> Change:
     """T0 or T1: the job at its first version, with its first event. Its tokens rise from `floor`."""
     spec = command.spec
     legal = arrow(None, state, command.actor)
@@ -63,6 +89,7 @@ def create(command: Enqueue, now: datetime, state: State, floor: int) -> Change:
         fencing_token=floor or None,
         op_id=command.op_id,
         actor=command.actor,
+        cause=cause,
     )
     return Change(None, job, (event,))
 

@@ -17,7 +17,8 @@ class Change(Struct, frozen=True, gc=False):
     """What a decision writes: all of it in one commit, or none.
 
     `before` is None for a new job. A change whose `after` is its `before` is the answer to a repeat:
-    nothing is written. `facts` are events outside the job's version chain.
+    nothing is written. `facts` are events outside the job's version chain. `made` are new jobs that
+    come with it; one whose id is taken stays as it is.
     """
 
     before: Job | None
@@ -26,6 +27,7 @@ class Change(Struct, frozen=True, gc=False):
     published: tuple[Event, ...] = ()
     resource: Resource | None = None
     facts: tuple[Event, ...] = ()
+    made: tuple["Change", ...] = ()
 
 
 class Refusal(Struct, frozen=True, gc=False):

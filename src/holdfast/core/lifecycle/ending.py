@@ -1,5 +1,6 @@
 """How an attempt ends, and whether the job ends with it: complete, release, expire, cancel."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,11 +13,13 @@ from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource
 from holdfast.core.lifecycle.commands import (
     Cancel,
     Complete,
+    Enqueue,
     Expire,
     Release,
     Restore,
     Success,
 )
+from holdfast.core.lifecycle.creation import follow
 from holdfast.core.lifecycle.draft import Change, Draft, same
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
 from holdfast.core.retry import OnExhausted, backoff
@@ -34,56 +37,76 @@ def complete(job: Job, command: Complete, now: datetime, resource: Resource | No
         draft.move(RUNNING, started_at=now)
     outcome = command.outcome
     if isinstance(outcome, Success):
-        _succeed(draft, outcome)
-    elif isinstance(outcome, Failure):
+        return _succeed(draft, outcome, command.follow_ups)
+    if isinstance(outcome, Failure):
         failure = replace(outcome, message=clip(outcome.message), code=clip(outcome.code, 128))
         _fail(draft, failure, command.compensated)
     else:
-        _cancelled(draft, job.cancel, outcome.reason)
+        _cancelled(draft, job.cancel, outcome.reason, compensated=command.compensated)
     return draft.change()
 
 
-def _succeed(draft: Draft, outcome: Success) -> None:
+def _succeed(draft: Draft, outcome: Success, follow_ups: Sequence[Enqueue]) -> Change:
     result = outcome.result
+    attributes: Attributes = {}
     if result is not None:
-        result = check_value(result, "result", RESULT_BYTES_MAX)
+        attributes["result"] = result = check_value(result, "result", RESULT_BYTES_MAX)
+    if follow_ups:
+        attributes["follow_ups"] = [command.job_id for command in follow_ups]
     promised = draft.job.spec.promised_outputs > 0
     draft.move(
         State.VALIDATING if promised else SUCCEEDED,
-        attributes=None if result is None else {"result": result},
+        attributes=attributes,
         result=result,
         error=None,
         ended_at=None if promised else draft.now,
     )
+    change = draft.change()
+    return replace(change, made=follow(change, follow_ups)) if follow_ups else change
+
+
+def is_last(job: Job, failure: Failure) -> bool:
+    """Whether this failure, reported now by the owner, ends the job instead of opening another attempt.
+
+    It does, too, when a cancel was asked for: then the job ends cancelled, and a compensation is as
+    due as after any other last failure. On an older copy of the job, yes stays yes; no may be wrong
+    when a cancel came since, and then the job ends without its compensation.
+    """
+    failures, crashes = _budgets(job, failure)
+    retry = job.spec.retry
+    spent = failures >= retry.max_failures or crashes >= retry.max_crashes
+    return spent or not failure.retryable or job.cancel is not None
+
+
+def _budgets(job: Job, failure: Failure) -> tuple[int, int]:
+    """Failures and crashes, with this one."""
+    return job.failures + (not failure.crash), job.crashes + failure.crash
 
 
 def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
-    job = draft.job
-    failures = job.failures + (not failure.crash)
-    crashes = job.crashes + failure.crash
-    attributes: Attributes = {"error": msgspec.to_builtins(failure)}
+    job, retry = draft.job, draft.job.spec.retry
+    failures, crashes = _budgets(job, failure)
     budgets = {"failures": failures, "crashes": crashes}
-    if job.cancel is not None:
-        _cancelled(draft, job.cancel, None, error=failure, **budgets)
-        return
-    retry = job.spec.retry
-    if not failure.retryable:
-        parked = failure.reason_code and retry.on_exhausted is OnExhausted.DEAD_LETTER
-        policy = OnExhausted.DEAD_LETTER if parked else OnExhausted.FAIL
-        _end(draft, failure, policy, compensated=compensated, **budgets)
-    elif failures >= retry.max_failures or crashes >= retry.max_crashes:
-        _end(draft, failure, retry.on_exhausted, compensated=compensated, **budgets)
-    else:
+    if not is_last(job, failure):
         tries = crashes if failure.crash else failures
         wait = backoff(retry, tries, f"{job.job_id}/{job.attempt}")
+        error = msgspec.to_builtins(failure)
         draft.move(
             State.QUEUED,
             reason=failure.message,
-            attributes={**attributes, **budgets, "cause": "retryable_error"},
+            attributes={"error": error, **budgets, "cause": "retryable_error"},
             ready_at=draft.now + wait,
             error=failure,
             **budgets,
         )
+    elif job.cancel is not None:
+        _cancelled(draft, job.cancel, None, error=failure, compensated=compensated, **budgets)
+    elif failure.retryable:
+        _end(draft, failure, retry.on_exhausted, compensated=compensated, **budgets)
+    else:
+        parked = failure.reason_code and retry.on_exhausted is OnExhausted.DEAD_LETTER
+        policy = OnExhausted.DEAD_LETTER if parked else OnExhausted.FAIL
+        _end(draft, failure, policy, compensated=compensated, **budgets)
 
 
 def _end(
@@ -132,21 +155,28 @@ def _dead_letter(job: Job, failure: Failure, code: ReasonCode) -> DeadLetter:
 
 
 def _cancelled(
-    draft: Draft, request: CancelRequest | None, reason: str | None, **changes: object
+    draft: Draft,
+    request: CancelRequest | None,
+    reason: str | None,
+    *,
+    error: Failure | None = None,
+    compensated: bool | None = None,
+    **budgets: int,
 ) -> None:
+    """End the job as its owner was asked to; a compensation that failed is parked here as well."""
     words = clip(reason) if reason else (request.reason if request else None)
-    by = request.actor if request else draft.actor
-    failure = changes.get("error")
-    attributes: Attributes = {k: v for k, v in changes.items() if isinstance(v, int)}
-    if failure is not None:
-        attributes["error"] = msgspec.to_builtins(failure)
-    draft.move(
-        State.CANCELLED,
-        reason=words or f"cancelled by {by}",
-        attributes=attributes,
-        ended_at=draft.now,
-        **changes,
-    )
+    words = words or f"cancelled by {request.actor if request else draft.actor}"
+    if compensated is False:
+        stopped = error or Failure(message=words, code="Cancelled", retryable=False)
+        _end(draft, stopped, OnExhausted.DEAD_LETTER, compensated=False, **budgets)
+        return
+    if compensated:
+        draft.note(EventType.COMPENSATED)
+    attributes: Attributes = {**budgets}
+    changes: dict[str, object] = {**budgets}
+    if error is not None:
+        attributes["error"], changes["error"] = msgspec.to_builtins(error), error
+    draft.move(State.CANCELLED, reason=words, attributes=attributes, ended_at=draft.now, **changes)
 
 
 def release(job: Job, command: Release, now: datetime, resource: Resource | None) -> Change:

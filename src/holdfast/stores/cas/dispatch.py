@@ -6,14 +6,14 @@ deleted after the feed has the events, so that a repair finds whatever a crash h
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.core.errors import Unavailable
-from holdfast.core.event import Event
+from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids
 from holdfast.stores.cas import keys
@@ -27,8 +27,8 @@ BARRED_MAX = 16
 REMEMBERED = 10_000
 
 
-Tell: TypeAlias = Callable[[Sequence[Event]], Awaitable[object]]
-"""How facts about other jobs reach these."""
+Pay: TypeAlias = Callable[[Document], Awaitable[None]]
+"""How what a document owes to other jobs reaches these: facts about them, and jobs that it made."""
 
 
 class Parcel:
@@ -79,9 +79,9 @@ class Parcel:
 
 
 class Dispatch:
-    """The parcels of this process, and the repair of those of others. The store gives it `tell`."""
+    """The parcels of this process, and the repair of those of others. The store gives it `pay`."""
 
-    tell: Tell
+    pay: Pay
 
     def __init__(self, shelf: Shelf, feed: Feed, clock: Clock, ids: Ids) -> None:
         self.ids = ids
@@ -90,6 +90,7 @@ class Dispatch:
         self._clock = clock
         self._under_way: set[str] = set()
         self._settled: dict[str, None] = {}
+        self._repaired_at = clock.monotonic()
 
     def parcel(self, jobs: Iterable[str]) -> Parcel:
         return Parcel(self, jobs)
@@ -141,6 +142,14 @@ class Dispatch:
         names = await self._shelf.objects.list_keys(keys.PENDING, limit=REPAIR_ITEMS)
         await each(self._finish, [n for n in names if keys.tag_of(n) not in self._under_way])
 
+    async def repair_now_and_then(self) -> None:
+        """Repair if nobody here has for a while. What does not work now is left to whoever is next."""
+        now = self._clock.monotonic()
+        if now - self._repaired_at >= REPAIR_AFTER.total_seconds():
+            self._repaired_at = now
+            with suppress(HoldfastError):
+                await self.repair()
+
     async def _finish(self, name: str) -> None:
         found = await self._shelf.fetch(name, Pending)
         if found is None or found[0].since + REPAIR_AFTER > self._clock.now():
@@ -149,8 +158,7 @@ class Dispatch:
         entries: list[Entry] = []
         for document in await each(lambda job_id: self._close(job_id, tag), pending.jobs):
             outbox = document.outbox
-            if document.owed:
-                await self.tell(document.owed)
+            await self.pay(document)
             until = max((n for n, e in enumerate(outbox, 1) if e.parcel == tag), default=0)
             entries += [entry for entry in outbox[:until] if entry.parcel is not None]
         await self._feed.append(await self._unsent(entries, [tag]))

@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change
 from holdfast.ports import VersionedStore, VersionToken
 from holdfast.stores.cas import keys
 
@@ -35,7 +36,8 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     are in segments, those up to `logged` are in use; `ready` and `due` are the markers that count.
     `barred` are parcels that a repair has closed: nothing may be committed under them any more.
     `claimed` are all claims that the job was granted to: the op_id, and the offset of its event.
-    `owed` are facts about other jobs, which have to be told before this document changes again.
+    `owed` are facts about other jobs, and `made` are jobs that came with the last change: they have to
+    be told, and made, before this document changes again or goes.
     """
 
     serial: int
@@ -49,6 +51,7 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     due: str | None = None
     barred: tuple[str, ...] = ()
     owed: tuple[Event, ...] = ()
+    made: tuple[Change, ...] = ()
     claimed: tuple[tuple[str, int], ...] = ()
 
 
@@ -67,6 +70,11 @@ class Held(Struct, frozen=True):
         """Whether the job was ever granted to this claim."""
         claims = self.document.claimed if self.document else ()
         return any(claim == op_id for claim, _ in claims)
+
+    @property
+    def indebted(self) -> bool:
+        """Whether the last change may have left something to do at other jobs."""
+        return self.document is not None and bool(self.document.owed or self.document.made)
 
     @property
     def serial(self) -> int:

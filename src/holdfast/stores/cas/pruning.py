@@ -1,5 +1,6 @@
 """Pruning: whole jobs that ended long ago, and worker events that nobody reads any more."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.failpoint import failpoint
-from holdfast.ports import Ids, Pruned
+from holdfast.ports import Pruned
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch
 from holdfast.stores.cas.documents import ClaimHint, Held, Segment, Shelf, each
@@ -16,6 +17,8 @@ from holdfast.stores.cas.feed import Feed
 from holdfast.stores.cas.listing import Listing
 from holdfast.stores.cas.locks import Locks
 from holdfast.stores.cas.logs import Logs
+from holdfast.stores.cas.revision import Proposal
+from holdfast.stores.cas.writing import Writer
 
 
 class Pruning:
@@ -29,7 +32,7 @@ class Pruning:
         locks: Locks,
         feed: Feed,
         dispatch: Dispatch,
-        ids: Ids,
+        writer: Writer,
     ) -> None:
         self._shelf = shelf
         self._listing = listing
@@ -37,7 +40,7 @@ class Pruning:
         self._locks = locks
         self._feed = feed
         self._dispatch = dispatch
-        self._ids = ids
+        self._writer = writer
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
         gone: set[str] = set()
@@ -69,6 +72,7 @@ class Pruning:
         assert job is not None  # the caller has just seen it
         assert version is not None
         events = await self._logs.whole(held)
+        await self._settle_debts(held, events)
         if job.spec.lock is not None:
             await self._locks.clear(job.spec.lock, job.job_id)
         if not await self._shelf.objects.delete(keys.state(job.job_id), version):
@@ -84,6 +88,18 @@ class Pruning:
         await self._shelf.discard(index_key)
         failpoint("cas.job_pruned")
         return len(events)
+
+    async def _settle_debts(self, held: Held, events: Sequence[Event]) -> None:
+        """A job that made others goes when they are there. One that was made goes when its maker owes
+        it no more: else it would be made again. It still is by a process that has read the debt and
+        then sleeps until the job has ended and is pruned: keep jobs longer than a process can sleep."""
+        if held.indebted and held.document is not None:
+            await self._dispatch.pay(held.document)
+        made_by = next((event.cause for event in events if event.offset == 1), None)
+        if made_by is not None:
+            maker, _, _ = made_by.rpartition("/")
+            async with self._dispatch.parcel([maker]) as parcel:
+                await self._writer.change(maker, _pay, parcel)
 
     async def _forget_claim(self, op_id: str) -> None:
         """Delete the hint of a claim once none of its jobs is left."""
@@ -114,7 +130,7 @@ class Pruning:
         )
         if len(outbox) < len(document.outbox):
             thin = replace(
-                document, outbox=outbox, serial=document.serial + 1, nonce=self._ids.new()
+                document, outbox=outbox, serial=document.serial + 1, nonce=self._dispatch.ids.new()
             )
             if await self._shelf.put(keys.state(held.job_id), thin, held.version):
                 removed |= {e.event.log_id for e in document.outbox} - {
@@ -122,6 +138,10 @@ class Pruning:
                 }
         failpoint("cas.log_thinned")
         return len(removed)
+
+
+async def _pay(held: Held, _: datetime) -> Proposal | None:
+    return Proposal(record=held.record, pay=True) if held.indebted else None
 
 
 def _stale(event: Event, before: datetime) -> bool:

@@ -31,6 +31,7 @@ class Played(Struct, frozen=True, kw_only=True):
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
     owed: tuple[Event, ...] = ()
+    made: tuple[Change, ...] = ()
     taken: Resource | None = None
     missing: str | None = None
 
@@ -42,6 +43,7 @@ def play(
     answers: list[Decision] = []
     events: list[Event] = []
     owed: list[Event] = []
+    made: list[Change] = []
     taken: Resource | None = None
     locks = dict(locks)
     for step in steps:
@@ -57,6 +59,7 @@ def play(
         own = [fact for fact in decision.facts if fact.job_id == record.job_id]
         events += (*decision.events, *decision.published, *own)
         owed += [fact for fact in decision.facts if fact.job_id != record.job_id]
+        made += decision.made
         if lock is not None and decision.resource is not None:
             locks[lock.key] = decision.resource
             if decision.resource.token > lock.token:
@@ -66,6 +69,7 @@ def play(
         answers=tuple(answers),
         events=tuple(events),
         owed=tuple(owed),
+        made=tuple(made),
         taken=taken,
     )
 
@@ -78,17 +82,21 @@ class Taking(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """What somebody would like to write over a document. `move_due` writes the due marker anew."""
+    """What somebody would like to write over a document. `move_due` writes the due marker anew; `pay`
+    leaves the document as it is, but for its debts."""
 
     record: Job | None
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
     owed: tuple[Event, ...] = ()
+    made: tuple[Change, ...] = ()
     taking: Taking | None = None
     move_due: bool = False
+    pay: bool = False
 
     def writes(self, held: Held) -> bool:
-        return self.record is not held.record or bool(self.events) or self.move_due
+        changes = self.record is not held.record or bool(self.events)
+        return changes or self.move_due or self.pay
 
 
 class Kept(Struct, frozen=True):
@@ -123,6 +131,7 @@ def revise(
         due=_due(old, record, serial, nonce, move=proposal.move_due),
         barred=old.barred if old else (),
         owed=proposal.owed,
+        made=proposal.made,
         claimed=(*(old.claimed if old else ()), *_claims(proposal.events)),
     )
 

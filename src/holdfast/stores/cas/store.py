@@ -12,6 +12,7 @@ from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change
+from holdfast.core.lifecycle.draft import same
 from holdfast.core.state import State
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
@@ -32,7 +33,7 @@ from holdfast.ports import (
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.claiming import Claim, Claiming
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
-from holdfast.stores.cas.documents import Held, Shelf, each
+from holdfast.stores.cas.documents import Document, Held, Shelf, each
 from holdfast.stores.cas.feed import Feed
 from holdfast.stores.cas.hints import Hints, is_due
 from holdfast.stores.cas.listing import Listing
@@ -61,10 +62,10 @@ class CasStore:
         self._logs = Logs(shelf)
         self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints)
         self._recording = Recording(shelf, self._writer, self._dispatch)
-        self._dispatch.tell = self._pay
+        self._dispatch.pay = self._pay
         self._listing = Listing(shelf)
         self._pruning = Pruning(
-            shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, ids
+            shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, self._writer
         )
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
@@ -84,25 +85,36 @@ class CasStore:
         return answers
 
     async def _tell_others(self, answers: list[list[Decision]]) -> None:
-        """Facts about another job than the one that changed belong into that other job's document.
-        Whoever dies before this leaves them owed, and whoever comes next tells them first."""
-        facts = [
-            fact
-            for decisions in answers
-            for decision in decisions
-            if isinstance(decision, Change)
-            for fact in decision.facts
-            if fact.job_id != decision.after.job_id
-        ]
+        """Facts about another job than the one that changed belong into that other job's document, and
+        a job that it made into one of its own. Whoever dies before this leaves them owed, and whoever
+        comes next pays first."""
+        changes = [d for decisions in answers for d in decisions if isinstance(d, Change)]
+        facts = [f for change in changes for f in change.facts if f.job_id != change.after.job_id]
         if facts:
             await self.record(facts)
+        await self._make([made for change in changes for made in change.made])
 
-    async def _pay(self, owed: Sequence[Event]) -> None:
-        """Tell facts about other jobs that are still there. One that was pruned stays forgotten."""
-        known = await self._shelf.load_many(fact.job_id or "" for fact in owed)
-        facts = [fact for fact, held in zip(owed, known, strict=True) if held.record is not None]
+    async def _pay(self, document: Document) -> None:
+        """Tell facts about other jobs that are still there, and make the jobs that are not there yet.
+        A job that was pruned stays forgotten: see `Pruning`."""
+        known = await self._shelf.load_many(fact.job_id or "" for fact in document.owed)
+        owed = zip(document.owed, known, strict=True)
+        facts = [fact for fact, held in owed if held.record is not None]
         if facts:
             await self.record(facts)
+        await self._make(document.made)
+
+    async def _make(self, made: Sequence[Change]) -> None:
+        """Make the jobs that a change came with. One whose id is taken stays as it is."""
+        if not made:
+            return
+        async with self._dispatch.parcel(change.after.job_id for change in made) as parcel:
+
+            async def settle(change: Change) -> None:
+                step = Step(lambda job, *_: change if job is None else same(job))
+                await self._writer.settle(change.after.job_id, [step], parcel)
+
+            await each(settle, made)
 
     async def _ones(
         self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]
@@ -134,6 +146,7 @@ class CasStore:
         wanted = [(n, w) for n, w in enumerate(works) for _ in range(_due_limit(w))]
         if not wanted:
             return
+        await self._dispatch.repair_now_and_then()
         found = await self._hints.due(len(wanted))
         shares = list(zip(wanted, found.due, strict=False))
         async with self._dispatch.parcel(held.job_id for held in found.due) as parcel:
@@ -189,7 +202,8 @@ class CasStore:
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         """A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come twice. This is
-        also when other jobs are told what it owed them, unless its own job was changed before."""
+        also when other jobs are told what it owed them and its follow-ups are made, unless somebody
+        has swept since, or changed its job."""
         await self._dispatch.repair()
         return await self._feed.read(after=after, limit=limit)
 

@@ -114,6 +114,7 @@ class Writer:
             answers=played.answers,
             events=await self.unknown(held, played.events),
             owed=played.owed,
+            made=played.made,
             taking=Taking(looked[taken.key], taken) if taken is not None else None,
         )
 
@@ -137,8 +138,8 @@ class Writer:
         return tuple(e for e in events if e.given_id is None or e.event_id not in here | done)
 
     async def _write(self, held: Held, proposal: Proposal, parcel: Parcel, order: int) -> bool:
-        if held.document is not None and held.document.owed:
-            await self._dispatch.tell(held.document.owed)
+        if held.document is not None and held.indebted:
+            await self._dispatch.pay(held.document)
         kept = await self._keep(held, proposal)
         nonce = self._ids.new()
         tag = parcel.tag(held.document.barred if held.document else ())

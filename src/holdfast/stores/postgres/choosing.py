@@ -15,10 +15,8 @@ from holdfast.stores.postgres.committing import Commit
 class Choice(Commit):
     """A batch that may hold claims and sweeps. They lock what they choose, so it runs in a transaction.
 
-    `careful` asks first which claims were made before.
+    Unless it is `hopeful`, it asks first which claims were made before.
     """
-
-    careful = True
 
     async def run(self) -> list[list[Decision]]:
         """Decide everything and write it: what is named, what is due, what is ready."""
@@ -36,7 +34,7 @@ class Choice(Commit):
     @property
     def _quiet(self) -> bool:
         """Whether a claim need not look for due jobs, since one just did."""
-        return bool(self._batch.lanes) and self._place.clock is None and self._place.due.quiet
+        return bool(self._batch.lanes) and self._place.due.quiet
 
     async def _due(self, limit: int) -> list[Job]:
         marks = self._place.due
@@ -50,7 +48,7 @@ class Choice(Commit):
         """Share out what is ready. Whether a claim was made before is asked for one that got nothing;
         one that got something cannot be written twice, and then everybody is asked first."""
         fresh = self._batch.fresh(lane)
-        if self.careful:
+        if not self._hopeful:
             fresh = await self._repeat(fresh)
         if fresh:
             await self._share_out(fresh)

@@ -1,6 +1,6 @@
 """One commit: read what the batch needs, let it decide, write what came of it in one statement."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -28,6 +28,7 @@ from holdfast.stores.postgres.statements import Row, commit_statement, statement
 from holdfast.stores.postgres.writes import Writes
 
 _CLAIMED = EventType.CLAIMED
+_QUEUED = State.QUEUED
 WAIT_MAX = timedelta(milliseconds=500)
 
 
@@ -40,7 +41,8 @@ class Commit:
 
     `locked` says that this happens inside a transaction, so that rows are locked when they are read.
     Otherwise the one statement that writes is the transaction, and it undoes itself when a row is not
-    as it was read. `guessing` allows to decide on the copies of jobs that were leased out here.
+    as it was read. Who is `hopeful` expects nothing unusual, and then decides on the copies of jobs that
+    were leased out here.
     """
 
     def __init__(
@@ -50,13 +52,14 @@ class Commit:
         works: Sequence[Work],
         *,
         locked: bool,
-        guessing: bool = False,
+        hopeful: bool = False,
         channel: str = "",
     ) -> None:
         self._connection = connection
         self._place = place
         self._locked = locked
-        self._guessing = guessing
+        self._hopeful = hopeful
+        self._guessing = hopeful and not locked
         self._channel = channel
         self._batch = Batch(works, BEGINNING, self._look)
         self._seqs: dict[str, int] = {}
@@ -161,7 +164,7 @@ class Commit:
             await self._number_the_new()
             created = sorted(batch.created.items())
             writes.add("insert_jobs", [insert_row(self._seqs[i], job) for i, job in created])
-        if any(job.state is State.QUEUED for job in batch.updated.values()):
+        if any(job.state is _QUEUED for job in batch.updated.values()):
             self._place.ready.forget()
         if batch.updated:  # with what is only touched, so that all rows are locked in one order
             changed = {**batch.updated, **batch.touched}
@@ -176,7 +179,7 @@ class Commit:
             rows = [(event.op_id, self._seqs[event.job_id or ""]) for event in acquired]
             writes.add("note_claims", rows, batch.now)
         self._write_events(writes)
-        if counts := self._counts():
+        if counts := batch.moves():
             writes.add("insert_counts", counts)
             self.counts += len(counts)
         if writes.names:
@@ -190,10 +193,11 @@ class Commit:
             batch.written()
 
     def remember(self) -> None:
-        """Keep a copy of what was leased out, once it is committed."""
-        self._place.held.keep(
-            [Copy(self._seqs[i], job, self._row_version) for i, job in self._written.items()]
-        )
+        """Keep a copy of what is leased out, once it is committed, and none of what is not."""
+        held, seqs, row_version = self._place.held, self._seqs, self._row_version
+        jobs = self._written.values()
+        held.drop(job.job_id for job in jobs if job.lease is None)
+        held.keep(Copy(seqs[job.job_id], job, row_version) for job in jobs if job.lease is not None)
 
     def _conditional(
         self, row: Callable[[int, Job, int | None, Job], Row], jobs: dict[str, Job]
@@ -232,15 +236,6 @@ class Commit:
         if batch.facts:
             writes.add("insert_facts", [fact_row(fact) for fact in batch.facts])
 
-    def _counts(self) -> list[Row]:
-        """How many jobs of each queue came into a state, and how many left one."""
-        stored = self._batch.stored
-        jobs = [*self._batch.created.values(), *self._batch.updated.values()]
-        arrived = Counter([(job.spec.queue, job.state) for job in jobs])
-        left = [(job.spec.queue, stored[job.job_id].state) for job in jobs if job.job_id in stored]
-        arrived.subtract(left)
-        return [(queue, state, n) for (queue, state), n in arrived.items() if n]
-
     async def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; answers how many were new."""
         writes = Writes()
@@ -256,11 +251,12 @@ class Commit:
 
     def _at_latest(self) -> datetime | None:
         """Until when the rows must be had: a wait for somebody else's lock would shorten a new lease."""
-        batch = self._batch
-        jobs = [*batch.created.values(), *batch.updated.values(), *batch.touched.values()]
-        if self._locked or self._place.clock or not any(job.lease for job in jobs):
+        if self._locked or self._place.clock:
             return None
-        return batch.now + WAIT_MAX
+        batch = self._batch
+        written = (batch.created, batch.updated, batch.touched)
+        leased = any(job.lease for jobs in written for job in jobs.values())
+        return batch.now + WAIT_MAX if leased else None
 
 
 def _changes(answers: list[Decision]) -> bool:

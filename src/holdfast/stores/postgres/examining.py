@@ -49,12 +49,12 @@ async def examine(
 
 def _store(found: asyncpg.Record, address: Address) -> Iterator[Finding]:
     yield Finding("store", "good", f"PostgreSQL at {address.shown}, schema {address.schema}.")
-    if found["replica"] or found["read_only"]:
+    if found["read_only"]:
         yield Finding(
             "store",
             "fault",
-            "This server is a replica, or set to read only: nothing can be written.",
-            "Give the URL of the primary.",
+            "Sessions are set to read only: nothing can be written.",
+            "Turn default_transaction_read_only off, where it is set: the server, database or role.",
         )
 
 

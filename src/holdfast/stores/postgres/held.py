@@ -4,6 +4,8 @@ Their owner's next word is decided on this copy instead of reading the job first
 commit names the very row it was made from, and what writes nothing is decided again on the job itself.
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from holdfast.core.job import Job
@@ -31,14 +33,18 @@ class Held:
         found = [copy for copy in copies if copy is not None]
         return found if len(found) == len(copies) else None
 
-    def keep(self, copies: list[Copy]) -> None:
-        """Take in what was written; a job that nobody holds any more is not held here either."""
+    def keep(self, copies: Iterable[Copy]) -> None:
+        """Take in jobs that were written with a lease."""
         for copy in copies:
-            self._copies.pop(copy.job.job_id, None)
-            if copy.job.lease is not None:
-                self._copies[copy.job.job_id] = copy
-        for job_id in list(self._copies)[: max(0, len(self._copies) - HELD_MAX)]:
-            del self._copies[job_id]
+            self._copies.pop(copy.job.job_id, None)  # it is the youngest now
+            self._copies[copy.job.job_id] = copy
+        while len(self._copies) > HELD_MAX:
+            del self._copies[next(iter(self._copies))]
+
+    def drop(self, job_ids: Iterable[str]) -> None:
+        """Nobody holds these jobs any more."""
+        for job_id in job_ids:
+            self._copies.pop(job_id, None)
 
     def forget(self) -> None:
         self._copies.clear()

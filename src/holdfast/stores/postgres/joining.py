@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from holdfast.core.errors import Conflict, Invalid, Unavailable
+from holdfast.stores.postgres.place import Speaks
 from holdfast.stores.postgres.statements import Row
 
 _TAKEN = ("40001", "23505")
@@ -24,12 +25,8 @@ ELSEWHERE = (
 )
 
 
-class Guest(Protocol):
+class Guest(Speaks, Protocol):
     """A connection that is in the middle of its owner's transaction."""
-
-    async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]: ...
-
-    async def write(self, sql: str, *parameters: object) -> Sequence[Row]: ...
 
     def savepoint(self) -> AbstractAsyncContextManager[object]:
         """A context whose failure undoes what was done in it, and not the owner's transaction."""

@@ -99,8 +99,7 @@ class Listener:
                 pass
             finally:
                 self._connection = None
-                self._sessions.pids.discard(connection.get_server_pid())
-                connection.terminate()
+                self._sessions.drop(connection)
             self._signal.set()
 
     def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:

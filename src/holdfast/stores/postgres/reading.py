@@ -10,13 +10,11 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
-from holdfast.stores.filters import position
+from holdfast.stores.filters import SLICE_BYTES, beginning, position
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of
 from holdfast.stores.postgres.statements import Row, statement
 
-SLICE_BYTES = 4 * 1024 * 1024
-_BEYOND = 2**62
 _GIVEN_ID = 16
 
 
@@ -44,7 +42,7 @@ class Reading:
             sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
         rows = await self._connection.fetch(
             sql,
-            position(after) if after else _BEYOND if newest else 0,
+            beginning(after, newest=newest),
             which.queue,
             which.kind,
             which.states or None,

@@ -122,7 +122,8 @@ class Sessions:
         self._asking = asyncio.Semaphore(CONNECTIONS_MAX - 1)  # one is always left for commits
         self._closed = False
         self._timeline: str | None = None
-        self._moved = False
+        self._moves = 0
+        self._renewed = 0
         self._renewal = asyncio.Lock()
         self._renewer: asyncio.Task[object] | None = None
         self.renew: Callable[[], Awaitable[None]] | None = None
@@ -135,14 +136,15 @@ class Sessions:
         deciding: bool = False,
     ) -> T:
         """Do `work` on a connection. While the server is away and nothing was applied, wait for it to
-        come back; who is `deciding` answers a conflict with somebody else's commit by itself."""
+        come back; who is `deciding` answers a conflict with somebody else's commit by itself, and is told
+        when nobody knows whether its own was made. All other work may be done twice."""
         deadline = self._clock.monotonic() + (AWAY_SECONDS_MAX if patient else 0)
         pause = PAUSE_SECONDS
         while True:
             session = None
             try:
                 async with nullcontext() if deciding else self._asking, self._lent() as session:
-                    if not self._moved or self._renewer is asyncio.current_task():
+                    if self._moves == self._renewed or self._renewer is asyncio.current_task():
                         return await work(session)
                 await self._renew()
                 continue
@@ -150,7 +152,7 @@ class Sessions:
                 if deciding and isinstance(error, (*AGAIN, NoRoom)):
                     raise
                 sent = session is not None and session.uncertain and not unsent(error)
-                doubt = sent and lost(error)
+                doubt = deciding and sent and lost(error)
                 told = translate(error, self.address, "unknown" if doubt else "no")
                 if doubt or not isinstance(told, Away) or self._clock.monotonic() > deadline:
                     raise told from error
@@ -162,9 +164,10 @@ class Sessions:
         async with self._renewal:
             self._renewer = asyncio.current_task()
             try:
-                if self._moved and self.renew:
+                moves = self._moves  # another one meanwhile calls for another renewal
+                if moves != self._renewed and self.renew:
                     await self.renew()
-                self._moved = False
+                self._renewed = moves
             finally:
                 self._renewer = None
 
@@ -251,7 +254,7 @@ class Sessions:
         else:  # said here, it stays so, whatever the server is told later
             await connection.execute(f"SET synchronous_commit = '{waits}'")
         self.pids.add(connection.get_server_pid())
-        self._moved |= self._timeline not in (None, timeline)
+        self._moves += self._timeline not in (None, timeline)
         self._timeline = timeline
         return connection
 

@@ -38,8 +38,8 @@ def commit_statement(names: tuple[str, ...], schema: str) -> str:
         used += _parameters(sql)
     checked = [name for name in names if name in CHECKED]
     found = " + ".join(f"(SELECT count(*) FROM {name})" for name in checked) or "0"  # noqa: S608
-    late = "coalesce(clock_timestamp() > $3::timestamptz, false)::integer"
-    agreed = f"SELECT {schema}.agree(n, $1::bigint + {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
+    late = "clock_timestamp() > $3::timestamptz"
+    agreed = f"SELECT {schema}.agree(n, $1::bigint, {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
     parts = [(name, sql) for name, sql in writes if name in CHECKED]
     parts.append(("agreed", agreed))
     parts += [(name, sql) for name, sql in writes if name not in CHECKED]

@@ -55,7 +55,8 @@ class PostgresStore:
     def __init__(self, address: Address, clock: Clock | None, ids: Ids) -> None:
         system = SystemClock()
         self._address = address
-        self._place = Place(address.schema, Marks(system), Marks(system), Held(), clock=clock)
+        ready, due = Marks(clock or system), Marks(clock or system)
+        self._place = Place(address.schema, ready, due, Held(), clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = Signal(clock or system)
         self._channel = f"{address.schema}_commit"
@@ -94,9 +95,7 @@ class PostgresStore:
     async def _begin(self, session: Session, *, create: bool) -> str | None:
         schema, ids = self._address.schema, self._ids
         await migrate(session, self._address, create=create)
-        await session.fetch(statement("put_meta", schema), "secret", ids.secret().hex())
-        [(secret,)] = await session.fetch(statement("get_meta", schema), "secret")
-        self._secret = bytes.fromhex(secret)
+        self._secret = await _secret_of(session, schema, ids)
         epoch, pending = await epoch_of(session, schema, ids)
         self._place = replace(self._place, epoch=epoch)
         await self._make_room(session)
@@ -144,11 +143,9 @@ class PostgresStore:
     ) -> list[list[Decision]]:
         """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
         channel = self._herald.channel()
-        guessing = hopeful and not locked
         commit = Choice(
-            session, self._place, works, locked=locked, guessing=guessing, channel=channel
+            session, self._place, works, locked=locked, hopeful=hopeful, channel=channel
         )
-        commit.careful = not hopeful
         if locked:
             async with session.transaction():
                 answers = await commit.run()
@@ -291,3 +288,13 @@ class PostgresStore:
         await self._herald.close()
         await self._listener.close()
         await self._sessions.close()
+
+
+async def _secret_of(session: Session, schema: str, ids: Ids) -> bytes:
+    """The store's secret; whoever comes first makes it."""
+    get, put = statement("get_meta", schema), statement("put_meta", schema)
+    rows = await session.fetch(get, "secret")
+    if not rows:
+        await session.fetch(put, "secret", ids.secret().hex())
+        rows = await session.fetch(get, "secret")
+    return bytes.fromhex(rows[0][0])

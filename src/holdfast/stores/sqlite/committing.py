@@ -1,6 +1,5 @@
 """One commit: read what the batch needs, let it decide, write what came of it. Runs in the writer."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +12,6 @@ from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.limits import PRIORITY_MAX
-from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
@@ -148,7 +146,9 @@ class Commit:
             failpoint("sqlite.locks_written")
         if batch.events or batch.published or batch.facts:
             self._write_events()
-        self._count([*batch.created.values(), *batch.updated.values()])
+        if moves := batch.moves():
+            self._connection.executemany(statement("add_queue_count"), moves).fetchall()
+            failpoint("sqlite.jobs_counted")
         batch.written()
 
     def _write_events(self) -> None:
@@ -183,29 +183,6 @@ class Commit:
         changed = self._connection.total_changes() - before
         if changed != len(rows):
             raise Corrupt(f"{name} changed {changed} rows of {len(rows)}; nothing was written.")
-
-    def _count(self, jobs: list[Job]) -> None:
-        """Keep the number of jobs per queue and state with the commit, so that nobody has to scan."""
-        stored = self._batch.stored
-        ways = Counter(
-            [
-                (
-                    job.spec.queue,
-                    stored[job.job_id].state if job.job_id in stored else None,
-                    job.state,
-                )
-                for job in jobs
-            ]
-        )
-        moved: Counter[tuple[str, State]] = Counter()
-        for (queue, before, after), n in ways.items():
-            moved[queue, after] += n
-            if before is not None:
-                moved[queue, before] -= n
-        rows: list[Row] = [(queue, state, n) for (queue, state), n in moved.items() if n]
-        if rows:
-            self._connection.executemany(statement("add_queue_count"), rows).fetchall()
-            failpoint("sqlite.jobs_counted")
 
     @cached_property
     def _new_numbers(self) -> tuple[Iterator[int], Iterator[int]]:

@@ -10,13 +10,11 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
-from holdfast.stores.filters import position
+from holdfast.stores.filters import SLICE_BYTES, beginning, position
 from holdfast.stores.sqlite.committing import json_list
 from holdfast.stores.sqlite.event_rows import EventRow, events_of
 from holdfast.stores.sqlite.job_rows import job_of
 from holdfast.stores.sqlite.statements import Value, statement
-
-SLICE_BYTES = 4 * 1024 * 1024
 
 
 def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]:
@@ -29,7 +27,7 @@ def list_jobs(
     connection: apsw.Connection, which: Filter, after: str | None, limit: int, *, newest: bool
 ) -> Page:
     parameters: dict[str, Value] = {
-        "after": position(after) if after else _BEYOND if newest else 0,
+        "after": beginning(after, newest=newest),
         "queue": which.queue,
         "kind": which.kind,
         "states": json_list(which.states) if which.states else None,
@@ -44,9 +42,6 @@ def list_jobs(
     found = [job_of(row) for row in connection.execute(sql, parameters)]
     more = len(found) > limit
     return Page(tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None)
-
-
-_BEYOND = 2**62
 
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:

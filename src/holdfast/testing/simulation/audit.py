@@ -1,5 +1,6 @@
 """The audit hears every answer a caller gets, and holds it against what the witness has seen land."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.state import ENDED, LEASED, State
-from holdfast.ports import Grant, Request
+from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.testing.simulation.witness import Witness
 
@@ -188,8 +189,38 @@ class Audited:
         *,
         op_id: str,
         compensated: bool | None = None,
+        follow_ups: Sequence[Request] = (),
     ) -> Job:
-        work = self._registry.complete(grant, outcome, op_id=op_id, compensated=compensated)
+        work = self._registry.complete(
+            grant, outcome, op_id=op_id, compensated=compensated, follow_ups=follow_ups
+        )
+        return await self._complete(
+            Completion(grant, outcome, op_id, compensated, tuple(follow_ups)), work
+        )
+
+    async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
+        answers = asyncio.ensure_future(self._registry.complete_many(completions))
+
+        async def answer(n: int) -> Job:
+            told = (await asyncio.shield(answers))[n]
+            if isinstance(told, HoldfastError):
+                raise told
+            return told
+
+        async def one(n: int, completion: Completion) -> Job | HoldfastError:
+            try:
+                return await self._complete(completion, answer(n))
+            except HoldfastError as error:
+                return error
+
+        return list(await asyncio.gather(*map(one, range(len(completions)), completions)))
+
+    async def _complete(self, completion: Completion, work: Awaitable[Job]) -> Job:
+        grant, op_id = completion.grant, completion.op_id or ""
+        key = (grant.job_id, grant.fencing_token)
+        self._witness.wished[key] = completion.follow_ups
+        if completion.compensated is False:
+            self._witness.spoiled.add(key)
         job = await self._ask("complete", grant.job_id, op_id, work)
         self._ended_by("complete", grant, op_id, job)
         return job

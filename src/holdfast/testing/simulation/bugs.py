@@ -1,11 +1,26 @@
 """All planted bugs, and the hunt for one of them."""
 
-from holdfast.testing.simulation import ending_bugs, machine_bugs, object_bugs, owner_bugs
+from holdfast.testing.simulation import (
+    ending_bugs,
+    follow_up_bugs,
+    machine_bugs,
+    object_bugs,
+    owner_bugs,
+)
 from holdfast.testing.simulation.plan import plan_of
 from holdfast.testing.simulation.planting import BUGS, Bug
 from holdfast.testing.simulation.run import Result, simulate
 
-__all__ = ["BUGS", "Bug", "ending_bugs", "hunt", "machine_bugs", "object_bugs", "owner_bugs"]
+__all__ = [
+    "BUGS",
+    "Bug",
+    "ending_bugs",
+    "follow_up_bugs",
+    "hunt",
+    "machine_bugs",
+    "object_bugs",
+    "owner_bugs",
+]
 
 
 def hunt(bug: Bug, first: int, seeds: int) -> tuple[int, Result | None]:

@@ -1,32 +1,24 @@
 """The work of a simulated worker: some steps, some output, some side effects, then an end."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
 from holdfast.core.catalogue import ReasonCode, WorkerEventType
 from holdfast.core.job import Failure
-from holdfast.core.lifecycle import Outcome, Stopped, Success
 from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.loop import Node
+from holdfast.testing.simulation.wishes import wishing
 from holdfast.testing.simulation.witness import Witness
+from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import Hold
-from holdfast.worker.keeper import Keeper
-from holdfast.worker.output import Output
+from holdfast.worker.tasks import stop
 
 DRIFT_MAX = 0.05
-
-
-class NoGuard:
-    """There are no processes to end."""
-
-    def hold(self, group: int, seconds: float) -> None: ...
-
-    def drop(self, group: int) -> None: ...
-
-    def close(self) -> None: ...
+QUIET = 0.3
 
 
 class Chores:
@@ -48,51 +40,63 @@ class Chores:
         self.witness = witness
         self.downstream = downstream
         self.one_clock = one_clock
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def open(self) -> NoGuard:
-        return NoGuard()
+    async def open(self, host: Host) -> None:
+        self._host = host
 
-    def attempt(self, hold: Hold, output: Output, keeper: Keeper) -> "Chore":
-        return Chore(self, hold, output)
+    def run(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            task = asyncio.create_task(self._run(hold))
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
+
+    async def _run(self, hold: Hold) -> None:
+        self._host.ended(hold, await Chore(self, hold, self._host).run())
+
+    def renewed(self, hold: Hold) -> None: ...
+
+    async def close(self) -> None:
+        await stop(*self._tasks)
 
 
 class Chore:
     """One attempt."""
 
-    def __init__(self, chores: Chores, hold: Hold, output: Output) -> None:
+    def __init__(self, chores: Chores, hold: Hold, host: Host) -> None:
         self._chores = chores
         self._hold = hold
-        self._output = output
+        self._host = host
+        self._quiet = chores.chance.random() < QUIET
         self._told = 0
-        self.stopped = False
+        self._stirred = asyncio.Event()
+        hold.listener = self._stirred.set
 
-    async def run(self) -> Outcome:
+    async def run(self) -> Ending:
         chance, hold = self._chores.chance, self._hold
         for _ in range(chance.randint(1, 4)):
             if await self._interrupted(chance.choice((0.05, 0.2, 0.9, 2.5))):
-                self.stopped = True
-                return Stopped()
+                return Ending(cancelled=True, stopped=True)
             self._check_belief()
             self._tell()
             if not self._chores.downstream.write(hold.grant):
                 hold.lose("the resource knows a newer owner")
         self._chores.witness.told[hold.job_id, hold.grant.fencing_token] = self._told
-        return outcome(chance)
+        return wishing(hold.grant, ending(chance))
 
     def _tell(self) -> None:
-        if not self._hold.lost:
+        if not self._hold.lost and not self._quiet:
             self._told += 1
-            self._output.tell(WorkerEventType.CUSTOM, step=self._told)
+            self._host.output(self._hold).tell(WorkerEventType.CUSTOM, step=self._told)
 
     async def _interrupted(self, seconds: float) -> bool:
         """Work for so long; whether something came up meanwhile."""
-        hold = self._hold
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (hold.lost or hold.cancelled or hold.released):
-                    await hold.stirred.wait()
-                    hold.stirred.clear()
-        return bool(hold.lost or hold.cancelled or hold.released)
+                while not self._hold.stopping:
+                    await self._stirred.wait()
+                    self._stirred.clear()
+        return self._hold.stopping
 
     def _check_belief(self) -> None:
         """I16 as the worker sees it: never surer of its lease than the store is."""
@@ -108,11 +112,15 @@ class Chore:
         self._chores.witness.expect("I16", believed <= job.lease.expires_at + allowed, words)
 
 
-def outcome(chance: Random) -> Outcome:
+def ending(chance: Random) -> Ending:
     """How it ends: well, mostly."""
     draw = chance.random()
     if draw < 0.55:
-        return Success(result={"loss": round(draw, 3)})
+        return Ending(result=b'{"loss":%.3f}' % draw)
+    return Ending(failure=failure(draw))
+
+
+def failure(draw: float) -> Failure:
     if draw < 0.8:
         return Failure(message="the network hiccuped", code="TransientError")
     if draw < 0.9:

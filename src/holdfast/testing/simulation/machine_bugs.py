@@ -24,6 +24,7 @@ from holdfast.testing.simulation.planting import Swaps, bug
 from holdfast.testing.simulation.stores import Connection, Server
 from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
+from holdfast.worker.spool import MemoryLog
 from holdfast.worker.worker import Worker
 
 
@@ -145,7 +146,7 @@ def counts_from_the_answer() -> Swaps:
 
     async def ask(self: Worker, op_id: str, free: int) -> list[Hold]:
         holds = await real(self, op_id, free)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return [Hold(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
 
     return ((Worker, "_ask", ask),)
@@ -154,13 +155,13 @@ def counts_from_the_answer() -> Swaps:
 @bug(trap=44)
 def ends_before_its_output() -> Swaps:
     """A job ends while its output is still in memory."""
-    real = Output.close
+    real = Output.flush
 
-    def close(self: Output) -> None:
-        self._waiting.clear()
-        real(self)
+    async def flush(self: Output) -> None:
+        self._log = MemoryLog()
+        await real(self)
 
-    return ((Output, "close", close),)
+    return ((Output, "flush", flush),)
 
 
 @bug(trap=44, store="sqlite")
@@ -260,7 +261,7 @@ def claim_forgotten() -> Swaps:
 @bug(trap=50, store="sqlite")
 def counters_drift() -> Swaps:
     """A job that moves is not counted where it goes."""
-    return ((committing.Commit, "_count", lambda self, jobs: None),)
+    return ((Batch, "moves", lambda self: []),)
 
 
 @bug(trap=13, store="sqlite")

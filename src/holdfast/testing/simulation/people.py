@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.lifecycle import HandoffStep, Stopped
+from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Clock, Filter, Grant, Ids, Request, Slice
 from holdfast.testing.simulation.audit import Audited
-from holdfast.testing.simulation.chores import outcome
+from holdfast.testing.simulation.chores import ending
 from holdfast.testing.simulation.downstream import Downstream
+from holdfast.testing.simulation.wishes import compensated, follow_ups_of
 
 T = TypeVar("T")
 
@@ -68,6 +69,18 @@ class Person:
             except HoldfastError:
                 return None
         return None
+
+    async def complete(self, grant: Grant, end: Outcome, op_id: str) -> None:
+        """Report an end, with what the handler wishes for."""
+        await self.insist(
+            lambda: self.registry.complete(
+                grant,
+                end,
+                op_id=op_id,
+                compensated=compensated(grant, end),
+                follow_ups=follow_ups_of(grant),
+            )
+        )
 
 
 class Owner(Person):
@@ -135,12 +148,9 @@ class Owner(Person):
         if draw < 0.3:
             await self.insist(lambda: self.registry.release(grant, op_id=op_id, reason="tired"))
             return
-        end = Stopped(reason="as asked") if draw < 0.35 else outcome(self.chance)
-        ask = [
-            self.insist(lambda: self.registry.complete(grant, end, op_id=op_id))
-            for _ in range(2 if draw > 0.8 else 1)
-        ]
-        await asyncio.gather(*ask)
+        end = Stopped(reason="as asked") if draw < 0.35 else ending(self.chance).outcome
+        times = 2 if draw > 0.8 else 1
+        await asyncio.gather(*(self.complete(grant, end, op_id) for _ in range(times)))
 
 
 class Journal:
@@ -237,5 +247,4 @@ class Client(Person):
             lambda: self.registry.acquire(job_id, op_id=op_id, owner=self.name)
         )
         if grant is not None and self.chance.random() < 0.7:
-            end, op_id = outcome(self.chance), self.ids.new()
-            await self.insist(lambda: self.registry.complete(grant, end, op_id=op_id))
+            await self.complete(grant, ending(self.chance).outcome, self.ids.new())

@@ -1,9 +1,13 @@
 """The reckoning: what the store itself says at the end is what the witness saw all along."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.core.catalogue import EventType
-from holdfast.core.event import fact_id
+from holdfast.core.event import Event, fact_id
+from holdfast.core.naming import follow_up_id
+from holdfast.core.state import LEASED, State
+from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.testing.simulation.people import Journal
 from holdfast.testing.simulation.witness import Witness
@@ -26,8 +30,31 @@ async def reckon(registry: LocalRegistry, witness: Witness, journals: list[Journ
     for (original, _), job_id in witness.replays.items():
         linked = fact_id(original, EventType.REPLAYED, job_id) in witness.seen
         witness.expect("I28", linked, f"{original}: does not know its replay {job_id}")
+    for (job_id, token), wishes in witness.wished.items():
+        _check_follow_ups(witness, job_id, token, wishes)
     for journal in journals:
         await _read_on(registry, witness, journal)
+
+
+def _check_follow_ups(witness: Witness, job_id: str, token: int, wishes: Sequence[Request]) -> None:
+    """I34: a job that succeeded has its follow-ups, once each; one that did not has none."""
+    names = [follow_up_id(job_id, token, n) for n in range(len(wishes))]
+    jobs = [track.job for name in names if (track := witness.jobs.get(name)) and track.job]
+    ends = [e for e in witness.track(job_id).chain if e.fencing_token == token]
+    won = [e for e in ends if e.from_state in LEASED and e.to_state in _WON]
+    wanted = [wish.spec for wish in wishes] if won else []
+    words = f"{job_id} under {token}: {len(jobs)} of {len(wanted)} follow-ups"
+    witness.expect("I34", [job.spec for job in jobs] == wanted, words)
+    listed = [name for event in ends for name in _names(event)]
+    witness.expect("I34", listed == (names if won else []), f"{job_id}: lists {listed}")
+
+
+_WON = (State.SUCCEEDED, State.VALIDATING)
+
+
+def _names(event: Event) -> list[str]:
+    names = event.attributes.get("follow_ups", [])
+    return names if isinstance(names, list) else []
 
 
 async def _read_on(registry: LocalRegistry, witness: Witness, journal: Journal) -> None:

@@ -29,6 +29,7 @@ from holdfast.testing.simulation.reckoning import reckon
 from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
 from holdfast.testing.simulation.witness import Violation, Witness
+from holdfast.worker.spool import MemorySpool
 from holdfast.worker.worker import Settings, Worker
 
 OBJECT_RATES = 0.3
@@ -195,7 +196,8 @@ class Simulation:
                 Quiet(self.witness, node.name),
                 clock=clock,
                 ids=ids,
-                executor=chores,
+                executors=[chores],
+                spool=MemorySpool(),
             )
             self.loop.start(node, worker.run())
         elif n < plan.workers + plan.owners:

@@ -12,6 +12,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Expire
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
+from holdfast.ports import Request
 
 EXPIRER = Expire().actor
 EXPIRED_WITHIN = timedelta(seconds=3.5)
@@ -62,6 +63,8 @@ class Witness:
         self.replays: dict[tuple[str, str], str] = {}
         self.refused: dict[str, str] = {}
         self.told: dict[tuple[str, int], int] = {}
+        self.wished: dict[tuple[str, int], Sequence[Request]] = {}
+        self.spoiled: set[tuple[str, int]] = set()
         self.waits: list[float] = []
         self.unended: dict[str, None] = {}
         self.commits = 0
@@ -205,6 +208,7 @@ class Witness:
         )
         spent = track.failures >= retry.max_failures or track.crashes >= retry.max_crashes
         late = after.deadline_at is not None and after.deadline_at <= event.occurred_at
+        spoiled = (after.job_id, event.fencing_token) in self.spoiled
         final = said.get("retryable") is False
         if event.to_state is State.QUEUED:
             track.requeues += 1
@@ -218,7 +222,8 @@ class Witness:
             words = f"{after.job_id}: succeeded with {after.published} of {told} outputs stored"
             self.expect("I14", after.published >= told, words)
         elif event.to_state in (State.DEAD_LETTERED, State.TIMEOUT, State.FAILED):
-            self.expect("I15", spent or late or final, f"{after.job_id}: {after.state} too soon")
+            due = spent or late or final or spoiled
+            self.expect("I15", due, f"{after.job_id}: {after.state} too soon")
         attempt = 1 + track.requeues
         self.expect("I15", event.attempt == attempt, f"{after.job_id}: attempt {event.attempt}")
 

@@ -157,10 +157,14 @@ CREATE FUNCTION holdfast.base() RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT value::bigint FROM holdfast.meta WHERE name = 'epoch'), 0) << 48
 $$;
 
--- Undo the whole commit when a row was not as it had been read.
-CREATE FUNCTION holdfast.agree(changed bigint, expected bigint) RETURNS boolean
+-- Undo the whole commit when a row was not as it had been read, or when the wait for it took too long.
+CREATE FUNCTION holdfast.agree(changed bigint, expected bigint, late boolean) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
+    IF late THEN
+        RAISE EXCEPTION 'the locks of the rows were had too late'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
     IF changed <> expected THEN
         RAISE EXCEPTION '% of % rows had changed since they were read', expected - changed, expected
             USING ERRCODE = 'serialization_failure';

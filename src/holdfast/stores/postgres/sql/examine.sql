@@ -1,6 +1,5 @@
 SELECT current_setting('server_version') AS version,
        current_setting('server_version_num')::integer AS version_number,
-       pg_is_in_recovery() AS replica,
        current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('data_checksums') = 'on' AS checksums,
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS waits,

@@ -1,0 +1,255 @@
+"""What a worker tells people: one calm line at a time, on stderr."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import click
+
+from holdfast.cli.portrait import title
+from holdfast.cli.safe import plain
+from holdfast.cli.terminal import count, shorten
+from holdfast.cli.worker_alike import Alike, Key, Line
+from holdfast.cli.worker_log import Opening, Out
+from holdfast.core.explain import span
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.ports import Clock, Grant
+
+TICK_SECONDS = 1.0
+LONG_SECONDS = 1.0
+WINDOW_SECONDS = 5.0
+WINDOW_LINES = 10
+TITLE_CHARACTERS = 60
+REASON_CHARACTERS = 300
+
+Later = Callable[[float, Callable[[], None]], object]
+
+_MARKS = {
+    State.SUCCEEDED: ("✔", "green"),
+    State.QUEUED: ("↻", "yellow"),
+    State.CANCELLED: ("✘", "yellow"),
+}
+_DETAILS = re.compile(r"[^\s\d]*+\d\S*")
+
+
+class Lines:
+    """What a worker tells people.
+
+    Few jobs get a line each; many share one every few seconds. A long job is announced when it has
+    run for a second. What went wrong is always told; what is like it is counted. It asks to be woken
+    only while there is something left to say.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        clock: Clock,
+        out: Out,
+        *,
+        colours: bool = False,
+        later: Later | None = None,
+    ) -> None:
+        self._worker = worker
+        self._clock = clock
+        self._out = out
+        self._colours = colours
+        self._later = later
+        self._timer: object = None
+        self._running: dict[str, Grant] = {}
+        self._young: list[Grant] = []
+        self._aging: list[Grant] = []
+        self._alike = Alike(self._say, seconds=WINDOW_SECONDS)
+        self._busy = False
+        self._succeeded = 0
+        self._others: Counter[str] = Counter()
+        self._open_window(clock.monotonic())
+
+    # What the worker reports. At full speed only `started` and the first lines of `ended` are run.
+
+    def started(self, grant: Grant) -> None:
+        self._running[grant.job.job_id] = grant
+        self._young.append(grant)
+        if self._timer is None:
+            self._arm()
+
+    def ended(self, job: Job, seconds: float) -> None:
+        grant = self._running.pop(job.job_id, None)
+        if job.state is not State.SUCCEEDED:
+            self._ended_badly(job, seconds, grant)
+            return
+        self._succeeded += 1
+        if not self._busy or seconds >= LONG_SECONDS:
+            self._calmly(partial(self._ending, job, seconds), long=seconds >= LONG_SECONDS)
+
+    def _ended_badly(self, job: Job, seconds: float, grant: Grant | None) -> None:
+        if job.state is not State.QUEUED:
+            self._others[job.state.replace("_", " ")] += 1
+            line = partial(self._ending, job, seconds)
+        elif failed_again(job, grant):
+            self._others["tried again"] += 1
+            line = partial(self._retry, job, seconds)
+        else:
+            self._others["given back"] += 1
+            line = partial(self._given_back, job)
+        self._problem((job.state, job.spec.kind, job.reason or ""), line)
+
+    def lost(self, grant: Grant, why: str) -> None:
+        self._running.pop(grant.job.job_id, None)
+        self._others["lost"] += 1
+        line = partial(self._loss, grant, why)
+        self._problem(("lost", grant.job.spec.kind, why), line)
+
+    def trouble(self, why: str) -> None:
+        line = partial(self._marked, "⚠", "yellow", _reason(why))
+        self._problem(("trouble", "", why), line)
+
+    # The worker's own life.
+
+    def opened(self, opening: Opening) -> None:
+        what = f"runs {opening.app}" if opening.app else "runs commands"
+        where = f"from {opening.store}, queue {', '.join(opening.queues)}"
+        words = f"{opening.worker} {what} {where}, {opening.slots} at a time. Ctrl-C to leave."
+        self._say(plain(words))
+        if opening.metrics:
+            self._say(f"Metrics: {opening.metrics}")
+
+    def recovered(self, attempts: int) -> None:
+        self._say(f"Closed {count(attempts, 'attempt')} that a killed worker had left.")
+
+    def leaving(self, seconds: float) -> None:
+        self._say(
+            f"Leaving: running jobs have {seconds:g} s to end, then they are given back."
+            " Once more stops them now."
+        )
+
+    def left(self) -> None:
+        self._alike.finish()
+        if self._busy:
+            self._summarise(self._clock.monotonic())
+        self._say(f"{self._worker} left; {_totals(self._succeeded, self._others)}.")
+
+    # What is said, and when.
+
+    def _calmly(self, line: Line, *, long: bool) -> None:
+        """Say it, unless much has been said just now: then it is part of the next summary."""
+        now = self._clock.monotonic()
+        if now >= self._window_ends and not self._busy:
+            self._open_window(now)
+        if self._room[long]:
+            self._room[long] -= 1
+            self._say(line())
+        else:
+            self._busy = True
+            self._arm()
+
+    def _problem(self, key: Key, line: Line) -> None:
+        state, kind, why = key
+        alike = _DETAILS.sub("#", why[:REASON_CHARACTERS])
+        self._alike.add(self._clock.monotonic(), (state, kind, alike), line)
+        if self._alike.pending:
+            self._arm()
+
+    def _open_window(self, now: float) -> None:
+        self._window_began, self._window_ends = now, now + WINDOW_SECONDS
+        self._room = [WINDOW_LINES, WINDOW_LINES]  # for short jobs, and for long ones
+        self._before = self._succeeded, self._others.copy()
+
+    def _summarise(self, now: float) -> None:
+        succeeded, others = self._before
+        done, more = self._succeeded - succeeded, self._others - others
+        if done or more or self._running:
+            seconds = max(now - self._window_began, 0.001)
+            rate = f"{done / seconds:,.0f}" if done >= 10 * seconds else f"{done / seconds:.1f}"
+            words = _totals(done, more, f" in {seconds:.0f} s ({rate}/s)")
+            words = f"{words}; {len(self._running):,} in hand."
+            self._say(self._marked("✔", "green", words))
+        self._busy = done > WINDOW_LINES
+        self._open_window(now)
+
+    def _arm(self) -> None:
+        if self._timer is None:
+            later = self._later or asyncio.get_running_loop().call_later
+            self._timer = later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for grant in self._still_running(self._aging):
+            self._calmly(partial(self._start, grant), long=True)
+        self._aging, self._young = self._still_running(self._young), []
+        now = self._clock.monotonic()
+        self._alike.tick(now)
+        if self._busy and now >= self._window_ends:
+            self._summarise(now)
+        if self._aging or self._busy or self._alike.pending:
+            self._arm()
+
+    def _still_running(self, grants: list[Grant]) -> list[Grant]:
+        running = self._running
+        return [grant for grant in grants if running.get(grant.job.job_id) is grant]
+
+    def _say(self, text: str) -> None:
+        time = f"{self._clock.now():%H:%M:%S}"
+        if self._out.missing:
+            number, self._out.missing = self._out.missing, 0
+            words = f"{count(number, 'line')} missing here: nobody read in time."
+            self._out.write(f"{time} {self._marked('⚠', 'yellow', words)}\n")
+        self._out.write(f"{time} {text}\n")
+
+    # The words.
+
+    def _start(self, grant: Grant) -> str:
+        again = f", attempt {grant.attempt}" if grant.attempt > 1 else ""
+        return self._marked("▶", "cyan", f"{_title(grant.job)} is running{again}")
+
+    def _ending(self, job: Job, seconds: float) -> str:
+        mark, colour = _MARKS.get(job.state, ("✘", "red"))
+        why = "" if job.state is State.SUCCEEDED else f": {_reason(job.reason)}"
+        again = f", attempt {job.attempt}" if job.attempt > 1 else ""
+        words = f"{_title(job)} {job.state} in {_took(seconds)}{again}{why}"
+        return self._marked(mark, colour, words)
+
+    def _retry(self, job: Job, seconds: float) -> str:
+        words = f"{_title(job)} failed in {_took(seconds)}, attempt {job.attempt - 1}"
+        return self._marked("↻", "yellow", f"{words}; to be tried again: {_reason(job.reason)}")
+
+    def _given_back(self, job: Job) -> str:
+        return self._marked("↻", "yellow", f"{_title(job)} given back: {_reason(job.reason)}")
+
+    def _loss(self, grant: Grant, why: str) -> str:
+        words = f"{_title(grant.job)} is no longer ours: {_reason(why)}"
+        return self._marked("⚠", "yellow", words)
+
+    def _marked(self, mark: str, colour: str, words: str) -> str:
+        return f"{self._mark(mark, colour)} {words}"
+
+    def _mark(self, mark: str, colour: str) -> str:
+        return click.style(mark, fg=colour) if self._colours else mark
+
+
+def failed_again(job: Job, grant: Grant | None) -> bool:
+    """Whether a job that is queued again has failed, and was not merely given back."""
+    if grant is None:
+        return False
+    before = grant.job
+    return job.failures + job.crashes > before.failures + before.crashes
+
+
+def _totals(succeeded: int, others: Counter[str], pace: str = "") -> str:
+    more = "".join(f", {number:,} {what}" for what, number in sorted(others.items()) if number)
+    return f"{count(succeeded, 'job')} done{pace}{more}"
+
+
+def _title(job: Job) -> str:
+    return f"{job.job_id} {shorten(title(job), TITLE_CHARACTERS)}"
+
+
+def _took(seconds: float) -> str:
+    return span(timedelta(seconds=seconds)) if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def _reason(why: str | None) -> str:
+    return shorten((why or "no reason was given")[: 4 * REASON_CHARACTERS], REASON_CHARACTERS)

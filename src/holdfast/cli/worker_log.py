@@ -1,0 +1,269 @@
+"""What a worker writes, and how: never waiting for whoever reads it. Here as JSON, one object a line."""
+
+import asyncio
+import os
+import select
+import sys
+from datetime import datetime
+from queue import SimpleQueue
+from threading import Thread
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.cli.safe import json_text
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.ports import Clock, Grant
+from holdfast.worker.endings import Report
+
+BACKLOG_BYTES_MAX = 8 * 1024 * 1024
+CLOSE_SECONDS = 2.0
+REPEAT_SECONDS = 5.0
+
+
+class Out(Protocol):
+    """Where whole lines go. `missing` is how many did not get there since it was last set to 0."""
+
+    missing: int
+
+    def write(self, text: str) -> None: ...
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What a worker says first: who it is, and what it is going to do."""
+
+    worker: str
+    app: str | None
+    store: str
+    queues: tuple[str, ...]
+    slots: int
+    metrics: str | None = None
+
+
+class Log(Report, Protocol):
+    """A report that also hears of the worker's own life."""
+
+    def opened(self, opening: Opening) -> None: ...
+
+    def recovered(self, attempts: int) -> None:
+        """So many attempts were closed that a killed worker had left."""
+        ...
+
+    def leaving(self, seconds: float) -> None:
+        """The worker was told to leave; running jobs have so long."""
+        ...
+
+    def left(self) -> None: ...
+
+
+class Stderr:
+    """Writes to stderr from a thread of its own: a terminal that was stopped, or a pipe that nobody
+    reads, must not make a worker lose its leases. What does not fit the backlog is dropped.
+    """
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._given = self._taken = 0
+        self._thread: Thread | None = None
+        try:
+            self._file: int | None = sys.stderr.fileno()
+        except (OSError, ValueError, AttributeError):  # no file, as under a test's own stream
+            self._file = None
+
+    def write(self, text: str) -> None:
+        """Write whole lines, soon."""
+        if self._file is None:
+            sys.stderr.write(text)
+            return
+        data = text.encode(sys.stderr.encoding or "utf-8", "replace")
+        if self._given - self._taken + len(data) > BACKLOG_BYTES_MAX:
+            self.missing += text.count("\n")
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._work, args=(self._file,), daemon=True)
+            self._thread.start()
+        self._given += len(data)
+        self._queue.put(data)
+
+    def close(self) -> None:
+        """Return when all is written; a reader that does not read is not waited for."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(CLOSE_SECONDS)
+
+    def _work(self, file: int) -> None:
+        while (data := self._queue.get()) is not None:
+            _write_all(file, data)
+            self._taken += len(data)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    """Write it; a reader that is gone misses it, which is no reason for a worker to stop."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(file, rest) :]
+        except BlockingIOError:
+            select.select([], [file], [], 1.0)
+        except OSError:
+            return
+
+
+class Entry(Struct, omit_defaults=True, gc=False):
+    """One line of the log; what does not apply is left out."""
+
+    time: datetime
+    level: str
+    event: str
+    worker: str
+    job_id: str | None = None
+    kind: str | None = None
+    queue: str | None = None
+    attempt: int | None = None
+    fencing_token: int | None = None
+    state: str | None = None
+    seconds: float | None = None
+    reason: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    repeated: int | None = None
+    app: str | None = None
+    store: str | None = None
+    queues: tuple[str, ...] | None = None
+    slots: int | None = None
+    metrics: str | None = None
+    jobs: int | None = None
+
+
+_LEVELS = {State.SUCCEEDED: "info", State.QUEUED: "warning", State.CANCELLED: "warning"}
+
+
+class JsonLog:
+    """Every job, as JSON. The lines of one turn of the loop are written together."""
+
+    def __init__(self, worker: str, clock: Clock, out: Out) -> None:
+        self._worker = worker
+        self._clock = clock
+        self._out = out
+        self._encode = msgspec.json.Encoder().encode
+        self._lines: list[bytes] = []
+        self._now = clock.now()
+        self._jobs = 0
+        self._trouble = ""
+        self._trouble_at = float("-inf")
+        self._repeated = 0
+
+    def started(self, grant: Grant) -> None:
+        job = grant.job
+        spec = job.spec
+        self._add(
+            Entry(
+                self._time(),
+                "info",
+                "job_started",
+                self._worker,
+                job.job_id,
+                spec.kind,
+                spec.queue,
+                grant.attempt,
+                grant.fencing_token,
+                correlation_id=job.correlation,
+                trace_id=job.trace_id,
+            )
+        )
+
+    def ended(self, job: Job, seconds: float) -> None:
+        spec, state = job.spec, job.state
+        again = state is State.QUEUED
+        self._jobs += not again
+        self._add(
+            Entry(
+                self._time(),
+                _LEVELS.get(state, "error"),
+                "job_ended",
+                self._worker,
+                job.job_id,
+                spec.kind,
+                spec.queue,
+                job.attempt - again,
+                job.fencing_token,
+                state,
+                round(seconds, 6),
+                job.reason,
+                job.correlation,
+                job.trace_id,
+            )
+        )
+
+    def lost(self, grant: Grant, why: str) -> None:
+        job = grant.job
+        self._say(
+            "warning",
+            "job_lost",
+            job_id=job.job_id,
+            kind=job.spec.kind,
+            queue=job.spec.queue,
+            attempt=grant.attempt,
+            fencing_token=grant.fencing_token,
+            reason=why,
+            correlation_id=job.correlation,
+            trace_id=job.trace_id,
+        )
+
+    def trouble(self, why: str) -> None:
+        now = self._clock.monotonic()
+        if why == self._trouble and now - self._trouble_at < REPEAT_SECONDS:
+            self._repeated += 1  # an outage is a line every few seconds, not one for every try
+            return
+        repeated = self._repeated or None if why == self._trouble else None
+        self._trouble, self._trouble_at, self._repeated = why, now, 0
+        self._say("warning", "trouble", reason=why, repeated=repeated)
+
+    def opened(self, opening: Opening) -> None:
+        self._say(
+            "info",
+            "worker_started",
+            app=opening.app,
+            store=opening.store,
+            queues=opening.queues,
+            slots=opening.slots,
+            metrics=opening.metrics,
+        )
+
+    def recovered(self, attempts: int) -> None:
+        reason = f"closed {attempts} attempts that a killed worker had left"
+        self._say("warning", "worker_recovered", jobs=attempts, reason=reason)
+
+    def leaving(self, seconds: float) -> None:
+        self._say("info", "worker_leaving", seconds=seconds)
+
+    def left(self) -> None:
+        self._say("info", "worker_left", jobs=self._jobs)
+        self._flush()
+
+    def _say(self, level: str, event: str, **more: object) -> None:
+        entry = Entry(self._time(), level, event, self._worker, **more)  # type: ignore[arg-type]
+        self._add(entry)
+
+    def _time(self) -> datetime:
+        """The time, asked once a turn of the loop."""
+        if not self._lines:
+            self._now = self._clock.now()
+            asyncio.get_running_loop().call_soon(self._flush)
+        return self._now
+
+    def _add(self, entry: Entry) -> None:
+        self._lines.append(self._encode(entry))
+
+    def _flush(self) -> None:
+        if self._lines:
+            lines, self._lines = self._lines, []
+            if self._out.missing:
+                number, self._out.missing = self._out.missing, 0
+                reason = f"{number} lines are missing: nobody read them in time"
+                entry = Entry(self._now, "warning", "trouble", self._worker, reason=reason)
+                lines.insert(0, self._encode(entry))
+            self._out.write(json_text(b"\n".join(lines)) + "\n")

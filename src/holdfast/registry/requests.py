@@ -1,0 +1,76 @@
+"""Requests: a job somebody asks for, checked, named, and made into the command that makes it."""
+
+from collections.abc import Sequence
+
+from holdfast.core.errors import Invalid
+from holdfast.core.lifecycle import Enqueue
+from holdfast.core.limits import (
+    BATCH_BYTES_MAX,
+    FOLLOW_UPS_MAX,
+    ID_CHARACTERS_MAX,
+    check_id,
+    check_text,
+)
+from holdfast.core.naming import derived_id, follow_up_id
+from holdfast.core.spec import check_spec
+from holdfast.ports import Grant, Ids, Request
+
+
+def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
+    """The command behind a request.
+
+    The id of a job with a `request_id` is a function of queue and `request_id`, so that "make it
+    once" is "create it if absent" in every store.
+    """
+    if request.request_id is not None and request.job_id is not None:
+        raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
+    if request.job_id is not None:
+        job_id = op_id = check_id(request.job_id, "job_id")
+    elif request.request_id is not None:
+        op_id = check_id(request.request_id, "request_id")
+        job_id = derived_id(check_id(request.spec.queue, "queue"), op_id)
+    else:
+        job_id = op_id = ids.new()
+    if request.submitted_by is not None:
+        check_text(request.submitted_by, "submitted_by", ID_CHARACTERS_MAX)
+    return _command(request, job_id, op_id, actor, request.submitted_by or actor)
+
+
+def follow_ups_of(requests: Sequence[Request], grant: Grant, *, actor: str) -> tuple[Enqueue, ...]:
+    """The commands behind the follow-ups of a job, all checked; `Invalid` names the first that is
+    wrong. Their ids follow from the grant, so that a repeat asks for the same jobs."""
+    if len(requests) > FOLLOW_UPS_MAX:
+        raise Invalid(f"{len(requests)} follow-ups at once; at most {FOLLOW_UPS_MAX} are taken.")
+    commands = []
+    for n, request in enumerate(requests):
+        try:
+            if request.job_id is not None or request.request_id is not None:
+                raise Invalid("A follow-up has an id of its own: give no job_id and no request_id.")
+            job_id = follow_up_id(grant.job_id, grant.fencing_token, n)
+            commands.append(_command(request, job_id, job_id, actor, actor))
+        except Invalid as error:
+            raise Invalid(f"follow_ups[{n}]: {error.message}") from error
+    size = sum(memoryview(command.spec.payload).nbytes for command in commands)
+    if size > BATCH_BYTES_MAX:
+        raise Invalid(
+            f"The payloads of all follow-ups have {size:,} bytes; at most {BATCH_BYTES_MAX:,} are taken."
+        )
+    return tuple(commands)
+
+
+def _command(request: Request, job_id: str, op_id: str, actor: str, submitted_by: str) -> Enqueue:
+    spec = check_spec(request.spec)
+    if request.correlation_id is not None:
+        check_id(request.correlation_id, "correlation_id")
+    if request.trace_id is not None:
+        check_id(request.trace_id, "trace_id")
+    return Enqueue(
+        op_id=op_id,
+        job_id=job_id,
+        spec=spec,
+        actor=actor,
+        register=request.register,
+        submitted_by=submitted_by,
+        correlation_id=request.correlation_id,
+        trace_id=request.trace_id,
+    )

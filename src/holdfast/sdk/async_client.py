@@ -1,0 +1,269 @@
+"""The client for coroutines: make jobs, and watch them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+from msgspec import Struct
+
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.spec import Json
+from holdfast.core.state import State
+from holdfast.ports import Filter, Registry
+from holdfast.sdk.caller import actor, chosen_url
+from holdfast.sdk.calls import Call, Options, command_call, prepared
+from holdfast.sdk.durations import Duration, duration
+from holdfast.sdk.handle import Handle, result_of
+from holdfast.sdk.open import open_registry
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Opener: TypeAlias = Callable[[str], Awaitable[Registry]]
+"""What makes a registry of a URL."""
+
+_OUTPUT_PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
+
+
+class Output(Struct, frozen=True):
+    """A piece of what a job wrote, as bytes; `stream` is stdout or stderr."""
+
+    stream: str
+    data: bytes
+    attempt: int | None = None
+
+    @property
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+
+class Which(TypedDict, total=False):
+    """Which jobs a listing shows; all of them, if nothing is said."""
+
+    queue: str | None
+    kind: str | None
+    states: Iterable[State | str]
+    owner: str | None
+    labels: Mapping[str, str]
+    limit: int | None
+    newest: bool
+
+
+class AsyncClient:
+    """The registry for people who submit and watch, on the loop that opens it.
+
+    async with holdfast.AsyncClient("sqlite:///jobs.db") as client:
+        handle = await client.enqueue("resize", {"path": "a.png"})
+        print(await handle.result_async(timeout=60))
+    """
+
+    def __init__(self, url: str | None = None, *, opener: Opener = open_registry) -> None:
+        self.url = chosen_url(url)
+        self._opener = opener
+        self._opened: Registry | None = None
+
+    async def __aenter__(self) -> "AsyncClient":
+        if self._opened is None:
+            self._opened = await self._opener(self.url)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        registry, self._opened = self._opened, None
+        if registry is not None:
+            await registry.close()
+
+    @property
+    def registry(self) -> Registry:
+        """The verbs themselves, for what has no method here."""
+        if self._opened is None:
+            raise Invalid("The client is not open: async with holdfast.AsyncClient(url) as client.")
+        return self._opened
+
+    @overload
+    async def enqueue(
+        self, call: Call[R], /, *, connection: object = None, **options: Unpack[Options]
+    ) -> Handle[R]: ...
+    @overload
+    async def enqueue(
+        self,
+        kind: str,
+        arguments: Mapping[str, Json] | None = None,
+        /,
+        *,
+        connection: object = None,
+        **options: Unpack[Options],
+    ) -> Handle[Any]: ...
+    async def enqueue(
+        self,
+        what: Call[Any] | str,
+        arguments: Mapping[str, Json] | None = None,
+        /,
+        *,
+        connection: object = None,
+        **options: Unpack[Options],
+    ) -> Handle[Any]:
+        """Make a job: of a checked call, or of a kind and its arguments by name, which only the worker
+        can check then. The other options are those of `JobFunction.configure`."""
+        call = prepared(what, arguments, options)
+        [job] = await self.make([call], connection=connection)
+        return Handle(job, call.result_type, _ThisLoop(self))
+
+    async def enqueue_many(
+        self, calls: Iterable[Call[R]], *, connection: object = None
+    ) -> list[Handle[R]]:
+        """Make many jobs, all checked before any is made, in as few commits as possible."""
+        made = list(calls)
+        jobs = await self.make(made, connection=connection)
+        reach = _ThisLoop(self)
+        return [Handle(job, call.result_type, reach) for job, call in zip(jobs, made, strict=True)]
+
+    async def make(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
+        """As `enqueue_many`, answering the plain jobs."""
+        requests = [call.request for call in calls]
+        return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
+
+    async def submit(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
+        **options: Unpack[Options],
+    ) -> Handle[Any]:
+        """Make a job that runs a command, as it is, without a shell, in `cwd` or where the worker is.
+
+        `secrets` are names of variables in the worker's environment. The job fails with its first
+        failure, unless `retry` says otherwise.
+        """
+        call = command_call(argv, cwd, env, secrets, options)
+        [job] = await self.make([call])
+        return Handle(job, Any, _ThisLoop(self))
+
+    async def get(self, job_id: str) -> Job:
+        """The job as it is now; `NotFound` when there is none."""
+        return await self.registry.get(job_id)
+
+    async def wait(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
+        """The job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.registry.wait(job_id)
+        except TimeoutError:
+            job = await self.registry.get(job_id)
+            if job.ended:
+                return job
+            raise TimeoutError(f"Job {job_id} is still {job.state} after {seconds:g} s.") from None
+
+    async def result(self, job_id: str, timeout: Duration | None = None) -> Json:  # noqa: ASYNC109
+        """What the job returned; `JobFailed` when it ended otherwise, `TimeoutError` as in `wait`."""
+        return result_of(await self.wait(job_id, timeout))
+
+    async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
+        """Ask the job to stop; with `hard`, end it now. Returns it as it then is."""
+        return await self.registry.cancel(job_id, actor=actor(), hard=hard, reason=reason)
+
+    async def why(self, job_id: str) -> str:
+        """Why the job is where it is, and what happens next, in a sentence."""
+        return await self.registry.why(job_id)
+
+    async def counts(self, queue: str | None = None) -> dict[State, int]:
+        """How many jobs are in each state."""
+        return await self.registry.counts(queue)
+
+    async def list(self, **which: Unpack[Which]) -> AsyncGenerator[Job, None]:
+        """All jobs that match, page after page, the oldest first; at most `limit`."""
+        async with aclosing(self.pages(which)) as pages:
+            async for page in pages:
+                for job in page:
+                    yield job
+
+    async def pages(self, which: Which) -> AsyncGenerator[tuple[Job, ...], None]:
+        """As `list`, a page at a time."""
+        left, chosen, newest = which.get("limit"), _filter(which), which.get("newest", False)
+        cursor: str | None = None
+        while left is None or left > 0:
+            size = PAGE_ITEMS_MAX if left is None else min(left, PAGE_ITEMS_MAX)
+            page = await self.registry.list_jobs(chosen, after=cursor, limit=size, newest=newest)
+            yield page.jobs
+            left = None if left is None else left - len(page.jobs)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def events(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Every event as it happens, from the beginning or from a cursor on. The stream of one job
+        ends with the job; that of all jobs goes on until you leave it."""
+        return self.registry.watch(job_id, after=after)
+
+    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[Output, None]:
+        """What the job wrote, piece by piece, until it ends; without `follow`, what is there by now."""
+        cursor: str | None = None
+        while True:
+            page = await self.registry.log(job_id, after=cursor, limit=_OUTPUT_PAGE)
+            for event in page.events:
+                if (piece := _output(event)) is not None:
+                    yield piece
+            cursor = page.cursor
+            if not page.events:
+                break
+        if follow:
+            async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
+                async for event in rest:
+                    if (piece := _output(event)) is not None:
+                        yield piece
+
+
+class _ThisLoop:
+    """The way to a client that lives on the caller's own loop, where nothing may block."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    def call(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        raise Invalid(
+            "This job was made by an AsyncClient: use the form for coroutines, such as result_async."
+        )
+
+    async def call_async(
+        self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False
+    ) -> T:
+        return await work(self._client)
+
+
+def _filter(which: Which) -> Filter:
+    try:
+        states = tuple(State(state) for state in which.get("states", ()))
+    except ValueError as error:
+        known = ", ".join(State)
+        raise Invalid(f"{error}; a state is one of {known}.") from None
+    return Filter(
+        queue=which.get("queue"),
+        kind=which.get("kind"),
+        states=states,
+        owner=which.get("owner"),
+        labels=dict(which.get("labels", {})),
+    )
+
+
+def _output(event: Event) -> Output | None:
+    if event.event_type != WorkerEventType.OUTPUT or event.data is None:
+        return None
+    return Output(event.stream or "stdout", event.data, event.attempt)

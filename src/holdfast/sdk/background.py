@@ -1,0 +1,248 @@
+"""The background: a thread with a loop of its own, where the client of an app lives.
+
+Whoever calls, from a thread, from any loop or from a forked child, asks there and gets the answer
+back. It starts when it is first needed and ends with the process, or with `close`.
+"""
+
+import asyncio
+import atexit
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from threading import RLock, Thread, current_thread
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from holdfast.core.errors import Invalid, Unavailable
+from holdfast.sdk.async_client import AsyncClient
+
+T = TypeVar("T")
+
+CLOSE_SECONDS_MAX = 10.0
+"""How long a process that ends waits for its store to be closed. What was acknowledged is durable
+without."""
+_CLOSED = "The store was closed before it answered."
+
+
+class Background:
+    """A way to a client that blocking callers and coroutines of any loop may use alike."""
+
+    def __init__(self, client: Callable[[], AsyncClient]) -> None:
+        self._make = client
+        self._forget()
+        _everyone.add(self)
+
+    def _forget(self) -> None:
+        self._lock = RLock()  # a stream that is collected while it is held sends its farewell
+        self._host: _Host | None = None
+        self._residents: WeakKeyDictionary[asyncio.AbstractEventLoop, _Resident] = (
+            WeakKeyDictionary()
+        )
+
+    @property
+    def open(self) -> bool:
+        return self._host is not None or len(self._residents) > 0
+
+    def call(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """Do `work` with the client and wait for its answer. An interrupted caller takes it back."""
+        return self._ask(work)
+
+    async def call_async(
+        self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False
+    ) -> T:
+        """Do `work` with the client; with `here`, on the caller's own loop, with a client that is
+        closed when that loop shuts down."""
+        if here:
+            return await work(await self._resident())
+        future = self._send(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if future.cancelled() and task is not None and not task.cancelling():
+                raise Unavailable(_CLOSED, applied="unknown") from None
+            raise
+
+    def stream(self, make: Callable[[AsyncClient], AsyncGenerator[T, None]]) -> Iterator[T]:
+        """What an asynchronous stream yields, one by one. It is closed when the caller leaves."""
+
+        async def start(client: AsyncClient) -> tuple[AsyncGenerator[T, None], _Host | None]:
+            return make(client), self._host
+
+        async def following(_: AsyncClient) -> tuple[T, ...]:
+            async for item in items:
+                return (item,)
+            return ()
+
+        async def leave(_: AsyncClient) -> None:
+            with suppress(
+                RuntimeError
+            ):  # it is ending by itself, because its caller was interrupted
+                await items.aclose()
+
+        items, host = self.call(start)
+        try:
+            while found := self._ask(following, host):
+                yield found[0]
+        finally:
+            with suppress(Unavailable):
+                self._send(leave, host)
+
+    def close(self, *, at_exit: bool = False) -> None:
+        """Close the client and end the thread. The next call starts anew."""
+        with self._lock:
+            host = self._host
+            if host is not None and current_thread() is host.thread:
+                raise Invalid("The background cannot close itself; close it from another thread.")
+            self._host = None
+        if host is not None:
+            host.close(at_exit=at_exit)
+
+    def _send(
+        self,
+        work: Callable[[AsyncClient], Awaitable[T]],
+        only: "_Host | None" = None,
+        *,
+        blocking: bool = False,
+    ) -> Future[T]:
+        """Send `work` to the loop; to no other than `only`, if that is given."""
+        with self._lock:
+            if only is not None and self._host is not only:
+                raise Unavailable(_CLOSED)
+            if self._host is None:
+                self._host = _Host(self._make())
+            if blocking and current_thread() is self._host.thread:
+                raise Invalid(
+                    "This would wait for itself: on this loop, use the form for coroutines."
+                )
+            return asyncio.run_coroutine_threadsafe(self._host.do(work), self._host.loop)
+
+    def _ask(self, work: Callable[[AsyncClient], Awaitable[T]], only: "_Host | None" = None) -> T:
+        future: Future[T] | None = None
+        try:
+            future = self._send(work, only, blocking=True)
+            return future.result()
+        except CancelledError:
+            raise Unavailable(_CLOSED, applied="unknown") from None
+        except BaseException:
+            if future is not None:
+                future.cancel()
+            raise
+        finally:
+            del future  # it holds the error, whose traceback holds this frame
+
+    async def _resident(self) -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        resident = self._residents.get(loop)
+        if resident is None:
+            resident = self._residents[loop] = _Resident(self._make())
+        return await resident.client()
+
+
+class _Host:
+    """One thread, one loop, one client."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._client = client
+        self._opening = asyncio.Lock()
+        self.thread = Thread(target=self._run, name="holdfast-background", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    async def do(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        async with self._opening:
+            await self._client.__aenter__()
+        return await work(self._client)
+
+    def close(self, *, at_exit: bool) -> None:
+        ended = asyncio.run_coroutine_threadsafe(self._end(at_exit=at_exit), self.loop)
+        try:
+            ended.result(CLOSE_SECONDS_MAX)
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(CLOSE_SECONDS_MAX)
+
+    async def _end(self, *, at_exit: bool) -> None:
+        if at_exit:
+            self.loop.set_default_executor(_Inline())
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        await self._client.close()
+        if not at_exit:
+            await self.loop.shutdown_default_executor()
+
+
+class _Inline(ThreadPoolExecutor):
+    """Runs what it is given at once: when the interpreter ends, no thread may start any more."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:  # noqa: ANN401
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class _Resident:
+    """A client on somebody else's loop. It is kept by an asynchronous generator, which a loop closes
+    when it shuts down."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._living = _living(client)
+        self._opening = asyncio.Lock()
+        self._client: AsyncClient | None = None
+
+    async def client(self) -> AsyncClient:
+        async with self._opening:
+            if self._client is None:
+                self._client = await anext(self._living)
+        return self._client
+
+
+async def _living(client: AsyncClient) -> AsyncGenerator[AsyncClient, None]:
+    async with client:
+        yield client
+
+
+def check_blocking(connection: object) -> None:
+    """Raise `Invalid` for a database connection that only its own loop may use."""
+    driver = type(connection).__module__.partition(".")[0]
+    if driver == "asyncpg" or iscoroutinefunction(getattr(connection, "execute", None)):
+        raise Invalid(
+            "This connection belongs to an event loop: use the form for coroutines, or give a blocking"
+            " connection of psycopg."
+        )
+
+
+_everyone: WeakSet[Background] = WeakSet()
+_abandoned: list[object] = []
+"""What a forked child inherits and must neither use nor close: its parent uses it."""
+
+
+def _after_fork() -> None:
+    for background in list(_everyone):
+        _abandoned.append((background._host, background._residents))
+        background._forget()
+
+
+def _at_exit() -> None:
+    for background in list(_everyone):
+        with suppress(Exception):  # the process ends anyway, and what was acknowledged is durable
+            background.close(at_exit=True)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

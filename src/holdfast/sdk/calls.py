@@ -1,0 +1,164 @@
+"""A call: a job that is checked and ready to be made, as a value."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypedDict, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.command import COMMAND_KIND, Command, encode_command
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import check_id
+from holdfast.core.retry import COMMAND_RETRY, Retry
+from holdfast.core.spec import Json, Spec, check_spec
+from holdfast.ports import Request
+from holdfast.sdk.durations import Duration, duration
+from holdfast.sdk.signature import located
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Call(Struct, Generic[R_co], frozen=True):
+    """One job to make: its arguments have been checked. Nothing has happened yet."""
+
+    request: Request
+    result_type: Any = Any
+
+    @property
+    def spec(self) -> Spec:
+        return self.request.spec
+
+    @property
+    def kind(self) -> str:
+        return self.request.spec.kind
+
+    @property
+    def payload(self) -> msgspec.Raw:
+        return self.request.spec.payload
+
+    @property
+    def request_id(self) -> str | None:
+        return self.request.request_id
+
+
+class Options(TypedDict, total=False):
+    """What may be said about one job. Durations are a timedelta or seconds.
+
+    `name` is for people; `request_id` makes a request idempotent in its queue; `job_id` names the job
+    itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
+    """
+
+    queue: str
+    name: str | None
+    priority: int
+    delay: Duration | None
+    run_at: datetime | None
+    lock: str | None
+    region: str | None
+    lease: Duration
+    timeout: Duration | None
+    ttl: Duration | None
+    retry: Retry
+    labels: Mapping[str, str]
+    request_id: str | None
+    job_id: str | None
+    correlation_id: str | None
+    trace_id: str | None
+
+
+class _Given(TypedDict, total=False):
+    """The options as a request holds them."""
+
+    queue: str
+    name: str | None
+    priority: int
+    delay: timedelta | None
+    run_at: datetime | None
+    lock: str | None
+    region: str | None
+    lease: timedelta
+    timeout: timedelta | None
+    ttl: timedelta | None
+    retry: Retry
+    labels: dict[str, str]
+    request_id: str | None
+    job_id: str | None
+    correlation_id: str | None
+    trace_id: str | None
+
+
+_DURATIONS = ("delay", "lease", "timeout", "ttl")
+_IDS = ("request_id", "job_id", "correlation_id", "trace_id")
+
+
+def configured(request: Request, options: Options, what: str) -> Request:
+    """The request with other options; `Invalid`, beginning with `what`, when one is wrong."""
+    given = _given(options, what)
+    ids = {name: given.pop(name) for name in _IDS if name in given}
+    for name, value in ids.items():
+        if value is not None:
+            check_id(value, f"{what}: {name}")
+    request = replace(request, spec=checked_spec(replace(request.spec, **given), what), **ids)
+    if request.request_id is not None and request.job_id is not None:
+        raise Invalid(
+            f"{what}: give a request_id or a job_id, not both: each says which job it is."
+        )
+    return request
+
+
+def _given(options: Options, what: str) -> dict[str, Any]:
+    given: dict[str, Any] = {**options}
+    if unknown := given.keys() - Options.__annotations__.keys():
+        raise Invalid(f"{what}: there is no option {min(unknown)}.")
+    for name in _DURATIONS:
+        if given.get(name) is not None:
+            given[name] = duration(given[name], f"{what}: {name}")
+    if given.get("delay") is not None:
+        given.setdefault("run_at", None)
+    if given.get("run_at") is not None:
+        given.setdefault("delay", None)
+    try:
+        return dict(msgspec.convert(given, _Given))
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{what}: {located(str(error))}.") from error
+
+
+def checked_spec(spec: Spec, what: str) -> Spec:
+    try:
+        return check_spec(spec)
+    except Invalid as error:
+        raise Invalid(f"{what}: {error.message}") from error
+
+
+def prepared(
+    what: Call[Any] | str, arguments: Mapping[str, Json] | None, options: Options
+) -> Call[Any]:
+    """The call that `enqueue` was asked for."""
+    if isinstance(what, Call):
+        if arguments is not None:
+            raise Invalid("A call has its arguments already; give it alone.")
+        if not options:
+            return what
+        return Call(configured(what.request, options, what.kind), what.result_type)
+    try:
+        payload = msgspec.Raw(msgspec.json.encode({} if arguments is None else dict(arguments)))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise Invalid(f"{what}: its arguments cannot be written as JSON: {error}.") from error
+    return Call(configured(Request(spec=Spec(kind=what, payload=payload)), options, what))
+
+
+def command_call(
+    argv: Sequence[str],
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    secrets: Iterable[str],
+    options: Options,
+) -> Call[Any]:
+    """The call of a job that runs a command."""
+    if isinstance(argv, str):
+        raise Invalid("A command is a list of words, such as ['sh', '-c', 'a | b'].")
+    command = Command(argv=tuple(argv), env=dict(env or {}), cwd=cwd, secrets=tuple(secrets))
+    spec = Spec(payload=encode_command(command), retry=COMMAND_RETRY)
+    return Call(configured(Request(spec=spec), options, COMMAND_KIND))

@@ -1,0 +1,248 @@
+"""The context: what a handler knows about its attempt, and how it speaks to the registry."""
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import MutableMapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+import msgspec
+
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.event import Attributes
+from holdfast.core.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    CHECKPOINT_BYTES_MAX,
+    FOLLOW_UPS_MAX,
+    NUMBER_MAX,
+    check_id,
+    clip,
+)
+from holdfast.core.spec import Json, check_value
+from holdfast.ports import Clock, Request
+from holdfast.sdk.errors import Cancelled, PermanentError
+
+if TYPE_CHECKING:
+    from holdfast.sdk.calls import Call
+
+T = TypeVar("T")
+
+current: contextvars.ContextVar["Context"] = contextvars.ContextVar("holdfast_context")
+"""The context of the handler that is running in this task or thread."""
+
+
+class Voice(Protocol):
+    """How what a handler says reaches its worker. Called from any thread."""
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Add to the attempt's output."""
+        ...
+
+    def say(self, event_type: WorkerEventType, attributes: Attributes) -> None: ...
+
+    def progress(self, done: int, total: int | None, message: str | None) -> None: ...
+
+    def checkpoint(self, value: bytes) -> "asyncio.Future[None]":
+        """Called on the loop that runs the handlers."""
+        ...
+
+
+class Context:
+    """One attempt at one job, in the hand of its handler.
+
+    `progress`, `emit` and `log` never wait. Whatever waits has two forms: `checkpoint` for plain
+    functions, `checkpoint_async` for coroutines.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_id: str,
+        kind: str,
+        queue: str,
+        attempt: int,
+        fencing_token: int,
+        deadline: float,
+        correlation_id: str,
+        trace_id: str | None,
+        checkpoint: bytes | None,
+        voice: Voice,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.job_id = job_id
+        self.kind = kind
+        self.queue = queue
+        self.attempt = attempt
+        self.fencing_token = fencing_token
+        self.correlation_id = correlation_id
+        self.trace_id = trace_id
+        self.follow_ups: list[Request] = []
+        self._deadline = deadline
+        self._saved = checkpoint
+        self._voice = voice
+        self._clock = clock
+        self._loop = loop
+        self._told = False
+        self._bell: threading.Event | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def lease(self) -> timedelta:
+        """How long this attempt surely owns the job if nothing is heard any more; never below zero.
+
+        The worker renews it all the time. Begin nothing that a successor could do at the same time
+        when little is left.
+        """
+        return timedelta(seconds=max(0.0, self._deadline - self._clock.monotonic()))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler was asked to stop: a cancel, a lost lease, a timeout, or a worker that
+        leaves. Save what is worth saving, then raise `Cancelled` or return."""
+        return self._told
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the handler was asked to stop."""
+        if self._told:
+            raise Cancelled("The handler was asked to stop.")
+
+    def wait_cancelled(self, seconds: float | None = None) -> bool:
+        """Wait until the handler is asked to stop, at most so many seconds; answers whether it was.
+        For plain functions: a sleep that ends early."""
+        if self._bell is None:
+            self._bell = threading.Event()
+        return self._told or self._bell.wait(seconds)
+
+    async def cancellation(self) -> None:
+        """Return when the handler is asked to stop. For coroutines."""
+        if not self._told:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
+        """Say how far the work is, in whole numbers; the newest word counts."""
+        for number in (done,) if total is None else (done, total):
+            if not isinstance(number, int) or not 0 <= number <= NUMBER_MAX:
+                raise Invalid(
+                    f"Progress is counted in whole numbers from 0 on, not {number!r:.80}."
+                )
+        self._voice.progress(int(done), total, None if message is None else clip(str(message)))
+
+    def emit(self, name: str, **attributes: Json) -> None:
+        """Add an event of your own to the attempt, such as `emit("page_rendered", page=3)`."""
+        check_id(name, "The name of an event")
+        facts = check_value(attributes, f"The event {name}", ATTRIBUTES_BYTES_MAX - 256)
+        try:
+            msgspec.msgpack.encode(facts)
+        except OverflowError as error:
+            raise Invalid(f"The event {name} has a number of more than 64 bits.") from error
+        self._voice.say(WorkerEventType.CUSTOM, {"name": name, "data": facts})
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose lines are kept with the job, as those of every logger are while it runs."""
+        return _JobLogger(logging.getLogger("holdfast.job"), {"job_id": self.job_id})
+
+    def checkpoint(self, state: Json) -> None:
+        """Keep `state` for the next attempt; when this returns it is stored. For plain functions."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            raise RuntimeError("In a coroutine, write: await ctx.checkpoint_async(state)")
+        asyncio.run_coroutine_threadsafe(self.checkpoint_async(state), self._loop).result()
+
+    async def checkpoint_async(self, state: Json) -> None:
+        """Keep `state` for the next attempt; when this returns it is stored. For coroutines."""
+        value = msgspec.json.encode(check_value(state, "A checkpoint", CHECKPOINT_BYTES_MAX))
+        if asyncio.get_running_loop() is self._loop:
+            await self._voice.checkpoint(value)
+            self._saved = value
+        else:  # a loop of the handler's own, in its thread
+            kept = asyncio.run_coroutine_threadsafe(self.checkpoint_async(state), self._loop)
+            await asyncio.wrap_future(kept)
+
+    @overload
+    def last_checkpoint(self) -> Any: ...  # noqa: ANN401
+
+    @overload
+    def last_checkpoint(self, type: type[T]) -> T | None: ...
+
+    def last_checkpoint(self, type: Any = Any) -> Any:  # noqa: A002
+        """What this job kept last, in this attempt or an earlier one, as a `type`; None if nothing.
+
+        One that does not fit ends the job (it is parked with its checkpoint, nothing is lost): read
+        it without a type to handle those of older versions yourself.
+        """
+        if self._saved is None:
+            return None
+        try:
+            return msgspec.json.decode(self._saved, type=type)
+        except msgspec.ValidationError as error:
+            name = getattr(type, "__name__", str(type))
+            raise CheckpointMismatch(
+                f"The checkpoint of an earlier attempt is no {name}: {error}."
+            ) from error
+
+    def follow_up(self, call: "Call[Any]") -> None:
+        """Make another job if this one succeeds: both are one commit."""
+        if len(self.follow_ups) >= FOLLOW_UPS_MAX:
+            raise Invalid(f"At most {FOLLOW_UPS_MAX} follow-ups are made with one completion.")
+        if call.request.job_id is not None or call.request.request_id is not None:
+            raise Invalid("A follow-up has an id of its own: give it no job_id and no request_id.")
+        self.follow_ups.append(call.request)
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Add to the attempt's output. What is printed or logged while the handler runs gets here."""
+        if not isinstance(data, bytes):
+            raise Invalid(f"Output is bytes, not {type(data).__name__}.")
+        self._voice.write(check_id(stream, "The name of a stream"), data)
+
+    def fail(self, message: str, trace: str) -> None:
+        """Keep the traceback of what went wrong. The worker's own."""
+        facts: Attributes = {"error_message": message, "traceback": trace}
+        self._voice.say(WorkerEventType.PROCESS_ERROR, facts)
+
+    def tell(self) -> None:
+        """Ask the handler to stop. The worker's own; called on its loop."""
+        self._told = True
+        if self._bell is not None:
+            self._bell.set()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+
+    def renew(self, deadline: float) -> None:
+        """The lease was renewed. The worker's own."""
+        self._deadline = deadline
+
+
+class CheckpointMismatch(PermanentError):
+    """A checkpoint is not of the type that was asked for."""
+
+
+class CheckpointRefused(HoldfastError):
+    """A checkpoint could not be kept."""
+
+    advice = "Stop work: the job may be somebody else's."
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class _JobLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Adds the job to every record."""
+
+    def process(
+        self, msg: object, kwargs: MutableMapping[str, Any]
+    ) -> tuple[object, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs

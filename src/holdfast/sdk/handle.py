@@ -1,0 +1,112 @@
+"""A handle: one job in its submitter's hand."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.sdk.durations import Duration
+from holdfast.sdk.signature import located, readable
+
+if TYPE_CHECKING:
+    from holdfast.sdk.async_client import AsyncClient
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class JobFailed(HoldfastError):
+    """The job has ended, and not with success. `job` says how."""
+
+    advice = "Read the reason; holdfast why says what to do."
+
+    def __init__(self, job: Job) -> None:
+        reason = (job.reason or "no reason was given").rstrip(".")
+        super().__init__(
+            f"Job {job.job_id} ({job.spec.kind}) ended {job.state}: {reason}."
+            f" What to do: holdfast why {job.job_id}",
+            job_id=job.job_id,
+            version=job.version,
+        )
+        self.job = job
+
+    def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job]]:
+        return JobFailed, (self.job,)
+
+
+class Reach(Protocol):
+    """A way to a client, for callers that block and for coroutines."""
+
+    def call(self, work: "Callable[[AsyncClient], Awaitable[T]]") -> T: ...
+
+    async def call_async(
+        self, work: "Callable[[AsyncClient], Awaitable[T]]", *, here: bool = False
+    ) -> T:
+        """With `here`, the work runs on the caller's own loop."""
+        ...
+
+
+class Handle(Generic[R_co]):
+    """A job that was enqueued. Every question has two forms: one blocks, one is for coroutines."""
+
+    def __init__(self, job: Job, result_type: Any, reach: Reach) -> None:  # noqa: ANN401
+        self.job = job
+        """The job as it was when it was enqueued; `refresh` asks for it as it is."""
+        self._result_type = result_type
+        self._reach = reach
+
+    def __repr__(self) -> str:
+        return f"<handle of job {self.job_id} ({self.job.spec.kind})>"
+
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id
+
+    def refresh(self) -> Job:
+        """The job as it is now."""
+        return self._reach.call(lambda client: client.get(self.job_id))
+
+    async def refresh_async(self) -> Job:
+        return await self._reach.call_async(lambda client: client.get(self.job_id))
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end, and return what the handler returned.
+
+        `JobFailed` when it ended otherwise; `TimeoutError` when that takes longer than `timeout`, which
+        leaves the job alone.
+        """
+        job = self._reach.call(lambda client: client.wait(self.job_id, timeout))
+        return cast("R_co", result_of(job, self._result_type))
+
+    async def result_async(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109
+        """As `result`, for coroutines."""
+        job = await self._reach.call_async(lambda client: client.wait(self.job_id, timeout))
+        return cast("R_co", result_of(job, self._result_type))
+
+    def cancel(self, *, hard: bool = False, reason: str | None = None) -> Job:
+        """Ask the job to stop; with `hard`, end it now. Returns it as it then is."""
+        return self._reach.call(lambda client: client.cancel(self.job_id, hard=hard, reason=reason))
+
+    async def cancel_async(self, *, hard: bool = False, reason: str | None = None) -> Job:
+        """As `cancel`, for coroutines."""
+        return await self._reach.call_async(
+            lambda client: client.cancel(self.job_id, hard=hard, reason=reason)
+        )
+
+
+def result_of(job: Job, result_type: object = Any) -> object:
+    """What an ended job returned, as its declared type; `JobFailed` unless it succeeded."""
+    if job.state is not State.SUCCEEDED:
+        raise JobFailed(job)
+    try:
+        return readable(job.result, result_type)
+    except msgspec.ValidationError as error:
+        raise Invalid(
+            f"The result of job {job.job_id} is not what {job.spec.kind} is declared to return here:"
+            f" {located(str(error))}.",
+            job_id=job.job_id,
+            version=job.version,
+        ) from error

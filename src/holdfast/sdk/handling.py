@@ -1,0 +1,190 @@
+"""Running a handler: its arguments from the payload, its ending from what it returns or raises."""
+
+import asyncio
+import contextvars
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Executor as Threads
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.job import Failure
+from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.spec import Json, check_json
+from holdfast.sdk.context import CheckpointMismatch, Context, current
+from holdfast.sdk.errors import Cancelled, PermanentError, Snooze, ValidationError
+from holdfast.sdk.signature import check_numbers
+from holdfast.worker.executor import Ending
+
+if TYPE_CHECKING:
+    from holdfast.sdk.jobs import JobFunction
+
+TRACEBACK_CHARACTERS_MAX = 16_000
+TRACEBACK_BYTES_MAX = 32_000
+CRASH_EXITS = (137, 139)
+RETURNED = Ending()
+
+
+async def handle(
+    job: "JobFunction[Any, Any, Any]", context: Context, payload: bytes, threads: Threads
+) -> Ending:
+    """Run the handler to its end, and say how it ended. Whatever it raises is an ending."""
+    current.set(context)
+    try:
+        arguments = job.arguments.decode(msgspec.Raw(payload))
+    except Invalid as error:
+        return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.PARSE_ERROR)
+    try:
+        result = await _call(
+            job.function, job.is_async, job.takes_context, context, arguments, threads
+        )
+    except BaseException as error:
+        return _raised(error, context)
+    return _returned(result, context)
+
+
+async def compensate(
+    job: "JobFunction[Any, Any, Any]", context: Context, payload: bytes, threads: Threads
+) -> Ending:
+    """Run the job's compensation, and say how that went."""
+    current.set(context)
+    hook = job.compensate
+    assert hook is not None  # the worker asks only for those that have one
+    try:
+        arguments = job.arguments.decode(msgspec.Raw(payload))
+        await _call(hook.function, hook.is_async, hook.takes_context, context, arguments, threads)
+    except BaseException as error:
+        _tell(error, context)
+        return Ending(compensated=False)
+    return Ending(compensated=True)
+
+
+async def _call(
+    function: Callable[..., Any],
+    is_async: bool,
+    takes_context: bool,
+    context: Context,
+    arguments: dict[str, object],
+    threads: Threads,
+) -> Json:
+    given = (context,) if takes_context else ()
+    if is_async:
+        return await function(*given, **arguments)
+    inside = contextvars.copy_context()
+    result, error = await asyncio.get_running_loop().run_in_executor(
+        threads, inside.run, _plain, function, given, arguments
+    )
+    if error is not None:
+        raise error
+    return result
+
+
+def _plain(
+    function: Callable[..., Json], given: tuple[Context, ...], arguments: dict[str, object]
+) -> tuple[Json, BaseException | None]:
+    """What it returned, or raised: as a value, since a future takes no StopIteration."""
+    try:
+        return function(*given, **arguments), None
+    except BaseException as error:
+        return None, error
+
+
+def _returned(result: Json, context: Context) -> Ending:
+    if result is None and not context.follow_ups:
+        return RETURNED
+    try:
+        document = msgspec.json.encode(result)
+        check_json(document, "result", RESULT_BYTES_MAX)
+        if b"null" in document:
+            check_numbers(result, "result")
+        return Ending(result=document, follow_ups=_follow_ups(context))
+    except (TypeError, ValueError, RecursionError, HoldfastError, msgspec.MsgspecError) as error:
+        words = f"What the handler returned cannot be kept: {_words(error)}"
+        return _failed(
+            Invalid(words), retryable=False, stage=Stage.OUTPUT, reason=ReasonCode.VALIDATION_FAILED
+        )
+
+
+def _follow_ups(context: Context) -> bytes:
+    return msgspec.json.encode(context.follow_ups) if context.follow_ups else b""
+
+
+def _raised(error: BaseException, context: Context) -> Ending:
+    if isinstance(error, Snooze):
+        return _snoozed(error)
+    if isinstance(error, Cancelled):
+        return Ending(cancelled=True, stopped=True, reason=_words(error) if error.args else None)
+    if isinstance(error, asyncio.CancelledError) and context.cancelled:
+        return Ending(cancelled=True, stopped=True)
+    _tell(error, context)
+    if isinstance(error, CheckpointMismatch):
+        return _failed(
+            error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.VALIDATION_FAILED
+        )
+    if isinstance(error, ValidationError):
+        return _failed(
+            error, retryable=False, stage=Stage.EXEC, reason=ReasonCode.VALIDATION_FAILED
+        )
+    if isinstance(error, SystemExit):
+        return _exited(error)
+    return _failed(error, retryable=not isinstance(error, PermanentError))
+
+
+def _snoozed(error: Snooze) -> Ending:
+    try:
+        delay = check_delay(error.delay, "A snooze")
+    except Invalid as invalid:
+        return _failed(invalid, retryable=True)
+    reason = None if error.reason is None else clip(str(error.reason))
+    return Ending(snooze=delay, reason=reason)
+
+
+def _exited(error: SystemExit) -> Ending:
+    code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    failure = Failure(
+        message=f"The handler called exit({clip(repr(error.code), 200)}).",
+        code="SystemExit",
+        exit_code=code if abs(code) < 2**31 else 1,
+        crash=code in CRASH_EXITS,
+    )
+    return Ending(failure=failure)
+
+
+def _failed(
+    error: BaseException,
+    *,
+    retryable: bool,
+    stage: Stage = Stage.EXEC,
+    reason: ReasonCode | None = None,
+) -> Ending:
+    failure = Failure(
+        message=_words(error),
+        code=clip(type(error).__name__, 128),
+        retryable=retryable,
+        stage=stage,
+        reason_code=reason,
+    )
+    return Ending(failure=failure)
+
+
+def _words(error: BaseException) -> str:
+    """What the error says, whatever its `__str__` does."""
+    try:
+        return clip(str(error)) or type(error).__name__
+    except BaseException:
+        return f"{type(error).__name__}, whose message cannot be shown"
+
+
+def _tell(error: BaseException, context: Context) -> None:
+    """Keep the traceback with the job: somebody will want to see it."""
+    try:
+        lines = "".join(traceback.format_exception(error, limit=-20))
+    except BaseException:
+        lines = _words(error)
+    trace = clip(lines[-TRACEBACK_CHARACTERS_MAX:], TRACEBACK_CHARACTERS_MAX)
+    while len(msgspec.json.encode(trace)) > TRACEBACK_BYTES_MAX:  # escapes take six bytes each
+        trace = trace[len(trace) // 4 :]
+    context.fail(_words(error), trace)

@@ -1,0 +1,169 @@
+"""A job function: a handler, and how jobs that run it are made."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.errors import Invalid
+from holdfast.ports import Request
+from holdfast.sdk.background import check_blocking
+from holdfast.sdk.calls import Call, Options, configured
+from holdfast.sdk.handle import Handle, Reach
+from holdfast.sdk.signature import Function, Signature
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
+
+Isolation: TypeAlias = Literal["shared", "process"]
+
+
+class JobOptions(Options, total=False):
+    """What `configure` takes: the options of a job, and the connection to make it on."""
+
+    connection: object
+
+
+class JobFunction(Generic[P, R_co, F_co]):
+    """A handler that can be enqueued. Called directly it is the plain function.
+
+    `enqueue` blocks until the job is durable; `enqueue_async` is the same for coroutines. Both check
+    the arguments against the signature first. Use neither's result to know that the job ran: ask the
+    `Handle`.
+    """
+
+    kind: str
+    function: Function
+    is_async: bool
+    takes_context: bool
+    arguments: Signature
+    result_type: Any
+    isolation: Isolation
+    memory_bytes: int | None
+    compensate: "Compensation | None"
+
+    if TYPE_CHECKING:
+
+        @property
+        def __call__(self) -> F_co: ...
+
+    else:
+
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            return self.function(*args, **kwargs)
+
+    def __init__(
+        self,
+        function: Function,
+        arguments: Signature,
+        request: Request,
+        reach: Reach,
+        *,
+        isolation: Isolation = "shared",
+        memory_bytes: int | None = None,
+        compensate: "Compensation | None" = None,
+        connection: object = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.kind = arguments.kind
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.takes_context = arguments.takes_context
+        self.arguments = arguments
+        self.result_type = arguments.result_type
+        self.isolation = isolation
+        self.memory_bytes = memory_bytes
+        self.compensate = compensate
+        self._request = request
+        self._reach = reach
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<job {self.kind}{inspect.signature(self.function)}>"
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """The call as a value: checked, not made."""
+        payload = self.arguments.encode(args, kwargs)
+        request = self._request
+        spec = replace(request.spec, payload=payload)
+        return Call(replace(request, spec=spec), self.result_type)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]:
+        """Make a job, and wait until it is durable."""
+        return self.enqueue_many([self.call(*args, **kwargs)])[0]
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]:
+        """Make a job, and wait until it is durable. For coroutines."""
+        return (await self.enqueue_many_async([self.call(*args, **kwargs)]))[0]
+
+    def enqueue_many(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
+        """Make many jobs, all checked before any is made, in as few commits as possible."""
+        made, connection = self._own(calls), self._connection
+        if connection is not None:
+            check_blocking(connection)
+        jobs = self._reach.call(lambda client: client.make(made, connection=connection))
+        return [Handle(job, self.result_type, self._reach) for job in jobs]
+
+    async def enqueue_many_async(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
+        """Make many jobs, all checked before any is made, in as few commits as possible."""
+        made, connection = self._own(calls), self._connection
+        jobs = await self._reach.call_async(
+            lambda client: client.make(made, connection=connection), here=connection is not None
+        )
+        return [Handle(job, self.result_type, self._reach) for job in jobs]
+
+    def configure(self, **options: Unpack[JobOptions]) -> "JobFunction[P, R_co, F_co]":
+        """The same function with other options: `resize.configure(delay=60).enqueue(path="a")`.
+
+        With a `connection` in the middle of a transaction of yours on the store's own PostgreSQL
+        database, the jobs exist if and only if you commit: a blocking psycopg connection for
+        `enqueue`, any of asyncpg's or psycopg's for `enqueue_async`.
+        """
+        connection = options.pop("connection", self._connection)
+        return JobFunction(
+            self.function,
+            self.arguments,
+            configured(self._request, options, self.kind),
+            self._reach,
+            isolation=self.isolation,
+            memory_bytes=self.memory_bytes,
+            compensate=self.compensate,
+            connection=connection,
+        )
+
+    def _own(self, calls: Iterable[Call[object]]) -> list[Call[object]]:
+        made = list(calls)
+        for call in made:
+            if call.kind != self.kind:
+                raise Invalid(
+                    f"{self.kind}: this is a call of {call.kind}; make it with that function."
+                )
+        return made
+
+
+class Compensation(Struct, frozen=True):
+    """The function that undoes what a handler did; it takes the same arguments."""
+
+    function: Function
+    is_async: bool
+    takes_context: bool
+
+
+def compensation(function: object, handler: Signature) -> Compensation:
+    """`function` as a compensation; `Invalid` unless it can be called with the handler's arguments."""
+    what = f"{handler.kind}: compensate"
+    if not inspect.isfunction(function):
+        raise Invalid(f"{what} is a function, not {function!r}.")
+    its = Signature(function, what)
+    if its.parameters.keys() != handler.parameters.keys():
+        wanted, found = (", ".join(s.parameters) or "nothing" for s in (handler, its))
+        raise Invalid(f"{what} takes what the handler takes, {wanted}; this one takes {found}.")
+    for name, parameter in handler.parameters.items():
+        optional = parameter.default is not parameter.empty
+        if optional and its.parameters[name].default is parameter.empty:
+            raise Invalid(f"{what} needs a default for {name}, as the handler has one.")
+    return Compensation(function, inspect.iscoroutinefunction(function), its.takes_context)

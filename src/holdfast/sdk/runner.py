@@ -1,0 +1,199 @@
+"""The runner: the process in which handlers run, apart from the worker that keeps their leases.
+
+Started by a worker as `python -m holdfast.sdk.runner FD APP THREADS [URL]`, with a socket to it.
+Coroutines run on its loop, plain functions in threads. It ends when the worker is gone.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from holdfast.core.errors import Invalid
+from holdfast.sdk.app import App
+from holdfast.sdk.context import CheckpointRefused, Context
+from holdfast.sdk.handling import compensate, handle
+from holdfast.sdk.loading import load_app
+from holdfast.sdk.streams import route
+from holdfast.sdk.voice import FrameVoice, Sender
+from holdfast.system import SystemClock
+from holdfast.worker.executor import Ending
+from holdfast.worker.frames import (
+    Answer,
+    Compensate,
+    Ended,
+    Finish,
+    Hello,
+    Known,
+    Renewed,
+    Run,
+    Stop,
+    Told,
+    ToRunner,
+    encode,
+    from_worker,
+)
+
+GONE = Ending(snooze=timedelta(seconds=5), reason="the app of this worker no longer has it")
+
+
+class Runner(asyncio.Protocol):
+    """Begins what the worker sends, and says how each attempt ended."""
+
+    def __init__(self, app: App, threads: int) -> None:
+        self._app = app
+        self._clock = SystemClock()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="handler")
+        self._frames = from_worker()
+        self._attempts: dict[int, _Attempt] = {}
+        self._finishing = False
+        self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # a socket is one
+        self._sender = Sender(self._loop, transport)
+        self._sender.post(hello(self._app))
+
+    def pause_writing(self) -> None:
+        self._sender.room.clear()
+
+    def resume_writing(self) -> None:
+        self._sender.room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Threads would keep the interpreter alive; whatever they do now is a zombie's work.
+        os._exit(0)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._frames.feed(data):
+            self._take(message)
+
+    def _take(self, message: ToRunner) -> None:
+        match message:
+            case Run():
+                self._begin(message, compensating=False)
+            case Stop():
+                self._stop(message)
+            case Renewed():
+                if (attempt := self._attempts.get(message.number)) is not None:
+                    attempt.context.renew(message.deadline)
+            case Answer():
+                self._sender.answered(
+                    message.call, CheckpointRefused(message.error) if message.error else None
+                )
+            case Compensate():
+                self._begin(message.run, compensating=True)
+            case Finish():
+                self._finishing = True
+                self._leave()
+
+    def _begin(self, run: Run, *, compensating: bool) -> None:
+        voice = FrameVoice(self._sender, run.number)
+        context = Context(
+            job_id=run.job_id,
+            kind=run.kind,
+            queue=run.queue,
+            attempt=run.attempt,
+            fencing_token=run.fencing_token,
+            deadline=run.deadline,
+            correlation_id=run.correlation_id,
+            trace_id=run.trace_id,
+            checkpoint=run.checkpoint,
+            voice=voice,
+            clock=self._clock,
+            loop=self._loop,
+        )
+        job = self._app.jobs.get(run.kind)
+        if job is None:  # the app was changed after the worker had read it
+            self._sender.post(Ended(run.number, GONE))
+            return
+        work = compensate if compensating else handle
+        attempt = _Attempt(context, voice, thread=not job.is_async)
+        self._attempts[run.number] = attempt
+        running = self._run(run.number, work(job, context, run.payload, self._threads))
+        attempt.task = self._loop.create_task(running)
+
+    async def _run(self, number: int, work: Coroutine[Any, Any, Ending]) -> None:
+        try:
+            ending = await work
+        except asyncio.CancelledError:  # before it had begun
+            ending = Ending(cancelled=True, stopped=True)
+        self._attempts.pop(number).voice.flush()
+        self._sender.post(Ended(number, ending))
+        if self._finishing:
+            self._leave()
+
+    def _stop(self, message: Stop) -> None:
+        attempt = self._attempts.get(message.number)
+        if attempt is None:
+            return
+        attempt.context.tell()
+        if message.now and not attempt.thread and attempt.task is not None:
+            attempt.task.cancel()
+        self._sender.post(Told(message.number, attempt.thread))
+
+    def _leave(self) -> None:
+        if not self._attempts and not self.gone.done():
+            self.gone.set_result(None)
+
+
+class _Attempt:
+    """A handler that is running."""
+
+    __slots__ = ("context", "task", "thread", "voice")
+
+    def __init__(self, context: Context, voice: FrameVoice, *, thread: bool) -> None:
+        self.context = context
+        self.voice = voice
+        self.thread = thread
+        self.task: asyncio.Task[None] | None = None
+
+
+def hello(app: App) -> Hello:
+    """What the app has."""
+    known = tuple(
+        Known(kind, job.isolation, job.memory_bytes, job.compensate is not None)
+        for kind, job in app.jobs.items()
+    )
+    return Hello(app.url, known)
+
+
+async def run(link: socket.socket, app: App, threads: int) -> None:
+    """Serve the worker at the other end until it has no more work."""
+    loop = asyncio.get_running_loop()
+    transport, runner = await loop.create_connection(lambda: Runner(app, threads), sock=link)
+    await runner.gone
+    transport.close()
+
+
+def main(arguments: list[str]) -> None:
+    number, name, threads, *rest = arguments
+    link = socket.socket(fileno=int(number))
+    route()
+    try:
+        app = load_app(name)
+    except Invalid as error:
+        link.sendall(encode([Hello("", (), error.message)]))
+        return
+    if rest:
+        app.url = rest[0]
+    link.setblocking(False)
+    os.register_at_fork(after_in_child=lambda: _unlink(link.fileno()))
+    asyncio.run(run(link, app, int(threads)))
+
+
+def _unlink(link: int) -> None:
+    """In a process that a handler has forked: it must neither hear nor speak for the runner. Were it
+    to go on with the loop, the first thing it hears is that the worker is gone."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, link)
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

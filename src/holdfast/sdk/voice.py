@@ -1,0 +1,129 @@
+"""The voice of a handler: what it says, gathered for a moment and sent to the worker in frames."""
+
+import asyncio
+import threading
+from collections import deque
+
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.event import Attributes
+from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
+from holdfast.system import SystemClock
+from holdfast.worker.frames import Advanced, Checkpoint, Said, ToWorker, encode
+
+GATHER_SECONDS = 0.02
+
+
+class Sender:
+    """Sends messages to the worker: all that come within one turn of the loop in one frame."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport) -> None:
+        self.loop = loop
+        self.clock = SystemClock()
+        self.room = threading.Event()
+        self.room.set()
+        self._transport = transport
+        self._thread = threading.get_ident()
+        self._waiting: list[ToWorker] = []
+        self._calls: dict[int, asyncio.Future[None]] = {}
+        self._last_call = 0
+
+    def post(self, message: ToWorker) -> None:
+        """Send it with whatever else comes in this turn. On the loop only."""
+        if not self._waiting:
+            self.loop.call_soon(self._send)
+        self._waiting.append(message)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._transport.write(encode(waiting))
+
+    def on_loop(self) -> bool:
+        """Whether the caller is on the loop. Another thread waits here while the worker lags, so that
+        a handler which says more than is taken is slowed."""
+        if threading.get_ident() == self._thread:
+            return True
+        self.room.wait()
+        return False
+
+    def checkpoint(self, number: int, value: bytes) -> "asyncio.Future[None]":
+        self._last_call += 1
+        answer: asyncio.Future[None] = self.loop.create_future()
+        self._calls[self._last_call] = answer
+        self.post(Checkpoint(number, self._last_call, value))
+        return answer
+
+    def answered(self, call: int, error: Exception | None) -> None:
+        answer = self._calls.pop(call, None)
+        if answer is None or answer.done():
+            return
+        if error is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(error)
+
+
+class FrameVoice:
+    """The voice of one attempt. Used from any thread; everything is sent from the loop, in order."""
+
+    __slots__ = ("_gathering", "_number", "_pieces", "_sender")
+
+    def __init__(self, sender: Sender, number: int) -> None:
+        self._sender = sender
+        self._number = number
+        self._pieces: deque[tuple[str, bytes]] = deque()
+        self._gathering = False
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Gather output for a moment: a line is printed in several pieces."""
+        sender, here = self._sender, self._sender.on_loop()
+        self._pieces.append((stream, data))
+        if self._gathering:
+            return
+        self._gathering = True
+        if here:
+            sender.loop.call_later(GATHER_SECONDS, self.flush)
+        else:
+            sender.loop.call_soon_threadsafe(sender.loop.call_later, GATHER_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Send what was written so far. On the loop only; others may write meanwhile, so the flag
+        goes down before the looking begins."""
+        self._gathering = False
+        pieces = self._pieces
+        if not pieces:
+            return
+        now = self._sender.clock.now().timestamp()
+        stream = pieces[0][0]
+        gathered: list[bytes] = []
+        while pieces:
+            other, data = pieces.popleft()
+            if other != stream:
+                self._say(stream, b"".join(gathered), now)
+                stream, gathered = other, []
+            gathered.append(data)
+        self._say(stream, b"".join(gathered), now)
+
+    def _say(self, stream: str, data: bytes, now: float) -> None:
+        for start in range(0, len(data), OUTPUT_CHUNK_BYTES_MAX):
+            piece = data[start : start + OUTPUT_CHUNK_BYTES_MAX]
+            self._sender.post(Said(self._number, WorkerEventType.OUTPUT, now, stream, piece))
+
+    def say(self, event_type: WorkerEventType, attributes: Attributes) -> None:
+        now = self._sender.clock.now().timestamp()
+        self._post(Said(self._number, event_type, now, None, None, attributes))
+
+    def progress(self, done: int, total: int | None, message: str | None) -> None:
+        self._post(Advanced(self._number, done, total, message))
+
+    def _post(self, message: ToWorker) -> None:
+        if self._sender.on_loop():
+            self._after_output(message)
+        else:
+            self._sender.loop.call_soon_threadsafe(self._after_output, message)
+
+    def _after_output(self, message: ToWorker) -> None:
+        self.flush()
+        self._sender.post(message)
+
+    def checkpoint(self, value: bytes) -> "asyncio.Future[None]":
+        return self._sender.checkpoint(self._number, value)

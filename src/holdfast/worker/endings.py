@@ -1,0 +1,185 @@
+"""Endings: what came of attempts, told to the registry. Short jobs that end together share a commit."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid, Unavailable
+from holdfast.core.job import Failure, Job
+from holdfast.failpoint import failpoint
+from holdfast.ports import Clock, Grant, Ids, Registry
+from holdfast.worker.executor import Ending
+from holdfast.worker.hold import Hold
+from holdfast.worker.output import Output
+from holdfast.worker.tasks import stop
+
+RETRY_SECONDS = 0.5
+
+
+class Report(Protocol):
+    """Whoever wants to know what a worker does."""
+
+    def started(self, grant: Grant) -> None: ...
+
+    def ended(self, job: Job, seconds: float) -> None: ...
+
+    def lost(self, grant: Grant, why: str) -> None: ...
+
+    def trouble(self, why: str) -> None: ...
+
+
+class Note(Struct, frozen=True, array_like=True):
+    """What the spool keeps of an ending: enough to tell it again, after a crash, as the same one."""
+
+    op_id: str
+    released: str | None
+    ending: Ending
+
+
+class Endings:
+    """Completes, releases or drops every attempt that is over. `closed` hears of each, at its end."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        ids: Ids,
+        report: Report,
+        closed: Callable[[Hold], None],
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._ids = ids
+        self._report = report
+        self._closed = closed
+        self._waiting: list[tuple[Hold, Ending]] = []
+        self._some = asyncio.Event()
+        self._apart: dict[asyncio.Task[None], None] = {}
+
+    def add(self, hold: Hold, ending: Ending, output: Output | None) -> None:
+        """This attempt is over. Nothing of it is told before its output is stored."""
+        if output is None and ending.snooze is None and hold.released is None:
+            self._waiting.append((hold, ending))
+            self._some.set()
+        else:
+            self._begin(hold, Note(self._ids.new(), _released(hold, ending), ending), output)
+
+    def _begin(self, hold: Hold, note: Note, output: Output | None) -> None:
+        task = asyncio.create_task(self._end(hold, note, output))
+        self._apart[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._apart[task]
+        if not task.cancelled() and (error := task.exception()):
+            self._report.trouble(f"an attempt could not be ended: {error!r}")
+
+    async def run(self) -> None:
+        """Complete what has ended, all that waits in one commit. Runs until cancelled."""
+        try:
+            while True:
+                await self._some.wait()
+                self._some.clear()
+                batch, self._waiting = self._waiting, []
+                await self._complete(batch)
+        finally:
+            await stop(*self._apart)
+
+    async def _complete(self, ended: list[tuple[Hold, Ending]]) -> None:
+        base = self._ids.new()
+        for hold, _ in ended:
+            if hold.lost:
+                self._tell(hold, Fenced(hold.lost))
+        batch = [one for one in ended if not one[0].lost]
+        notes = [Note(f"{base}.{n}", None, ending) for n, (_, ending) in enumerate(batch)]
+        completions = [
+            note.ending.completion(hold.grant, note.op_id)
+            for (hold, _), note in zip(batch, notes, strict=True)
+        ]
+        answers = await self._registry.complete_many(completions)
+        failpoint("worker.completed_many")
+        for (hold, _), note, answer in zip(batch, notes, answers, strict=True):
+            if isinstance(answer, Unavailable):
+                self._report.trouble(answer.message)
+                self._begin(hold, note, None)
+            elif isinstance(answer, Invalid) and note.ending.failure is None:
+                self._begin(hold, self._refused(answer), None)
+            else:
+                self._tell(hold, answer)
+
+    async def _end(self, hold: Hold, note: Note, output: Output | None) -> None:
+        if output is not None:
+            await output.flush()
+            failpoint("worker.output_stored")
+            output.seal(msgspec.msgpack.encode(note))
+            failpoint("worker.sealed")
+        answer: Job | HoldfastError = Fenced(hold.lost or "")
+        if not hold.lost:
+            answer = await self._insist(hold, note)
+            if isinstance(answer, Invalid) and note.ending.failure is None:
+                answer = await self._insist(hold, self._refused(answer))
+            failpoint("worker.completed")
+        if output is not None:
+            await output.close()
+        self._tell(hold, answer)
+
+    def _refused(self, error: Invalid) -> Note:
+        """What a job returned, or the jobs it asked for, can never be stored: so it has failed."""
+        failure = Failure(
+            message=error.message,
+            code="Invalid",
+            retryable=False,
+            stage=Stage.OUTPUT,
+            reason_code=ReasonCode.VALIDATION_FAILED,
+        )
+        return Note(self._ids.new(), None, Ending(failure=failure))
+
+    async def _insist(self, hold: Hold, note: Note) -> Job | HoldfastError:
+        """Tell it again, under the same op_id, until the store answers or the lease is over."""
+        while True:
+            try:
+                return await tell(self._registry, hold.grant, note)
+            except Unavailable as error:
+                if self._clock.monotonic() >= hold.deadline:
+                    return Conflict("the store did not answer before the lease ended")
+                self._report.trouble(error.message)
+                await self._clock.sleep(RETRY_SECONDS)
+            except HoldfastError as error:
+                return error
+
+    def _tell(self, hold: Hold, answer: Job | HoldfastError) -> None:
+        if isinstance(answer, Job):
+            begun_at = hold.begun_at
+            seconds = 0.0 if begun_at is None else self._clock.monotonic() - begun_at
+            self._report.ended(answer, seconds)
+        else:
+            hold.lose(answer.message)
+            self._report.lost(hold.grant, hold.lost or answer.message)
+        self._closed(hold)
+
+
+def _released(hold: Hold, ending: Ending) -> str | None:
+    """Why the job is given back, if it is: work that ended by itself counts, even then."""
+    return hold.released if ending.stopped else None
+
+
+async def tell(registry: Registry, grant: Grant, note: Note) -> Job:
+    """Tell the registry how the attempt ended."""
+    ending = note.ending
+    if note.released is not None:
+        return await registry.release(grant, op_id=note.op_id, reason=note.released)
+    if ending.snooze is not None:
+        reason = ending.reason or "snoozed"
+        return await registry.release(grant, op_id=note.op_id, reason=reason, delay=ending.snooze)
+    done = ending.completion(grant, note.op_id)
+    return await registry.complete(
+        grant,
+        done.outcome,
+        op_id=note.op_id,
+        compensated=done.compensated,
+        follow_ups=done.follow_ups,
+    )

@@ -1,0 +1,95 @@
+"""How a worker and its executors speak: an executor runs the kinds of jobs it knows, one way each."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.job import Failure, Progress
+from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.core.spec import Json
+from holdfast.ports import Clock, Completion, Grant, Request
+from holdfast.worker.hold import Hold
+from holdfast.worker.output import Output
+
+
+class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an attempt ended, as whoever ran it says. `stopped`: it did not end by itself.
+
+    `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file.
+    """
+
+    result: bytes = b"null"
+    failure: Failure | None = None
+    cancelled: bool = False
+    snooze: timedelta | None = None
+    reason: str | None = None
+    stopped: bool = False
+    compensated: bool | None = None
+    follow_ups: bytes = b""
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.failure is not None:
+            return self.failure
+        if self.cancelled:
+            return Stopped(reason=self.reason)
+        return NOTHING if self.result == b"null" else Success(result=_decode(self.result))
+
+    def completion(self, grant: Grant, op_id: str) -> Completion:
+        follow_ups = tuple(_requests.decode(self.follow_ups)) if self.follow_ups else ()
+        return Completion(grant, self.outcome, op_id, self.compensated, follow_ups)
+
+
+NOTHING = Success()
+_requests = msgspec.json.Decoder(list[Request])
+
+
+def _decode(document: bytes) -> Json:
+    return msgspec.json.decode(document)
+
+
+class Host(Protocol):
+    """What a worker does for its executors."""
+
+    clock: Clock
+
+    def output(self, hold: Hold) -> Output:
+        """Where the attempt's output and events go; made at the first word."""
+        ...
+
+    def ended(self, hold: Hold, ending: Ending) -> None:
+        """The attempt is over. To be called once for every hold that was run."""
+        ...
+
+    def progress(self, hold: Hold, progress: Progress) -> None: ...
+
+    async def checkpoint(self, hold: Hold, value: Json) -> None:
+        """Keep the value for the next attempt; raises what `heartbeat` raises."""
+        ...
+
+    def trouble(self, why: str) -> None: ...
+
+
+class Executor(Protocol):
+    """How a worker runs the kinds of jobs it takes."""
+
+    kinds: tuple[str, ...]
+
+    async def open(self, host: Host) -> None:
+        """Get ready; `kinds` is known from then on."""
+        ...
+
+    def run(self, holds: Sequence[Hold]) -> None:
+        """Begin these now. A hold that stirs must be stopped; each is reported to the host, once."""
+        ...
+
+    def renewed(self, hold: Hold) -> None:
+        """The lease was renewed: `hold.deadline` has moved."""
+        ...
+
+    async def close(self) -> None:
+        """End whatever is left."""
+        ...

@@ -1,0 +1,277 @@
+"""Functions: jobs whose handlers are Python functions of an app, run in processes apart from the worker.
+
+A handler that has to stop is told; one that does not heed it is cancelled, or its process is killed.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import ReasonCode, WorkerEventType
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.job import Failure, Progress
+from holdfast.core.lifecycle import is_last
+from holdfast.worker.executor import Ending, Host
+from holdfast.worker.frames import (
+    Advanced,
+    Answer,
+    Checkpoint,
+    Compensate,
+    Ended,
+    Hello,
+    Known,
+    Renewed,
+    Run,
+    Said,
+    Told,
+    ToWorker,
+)
+from holdfast.worker.hold import Hold
+from holdfast.worker.link import Attempt, Link
+from holdfast.worker.processes import Exit, Processes
+from holdfast.worker.runners import Runners
+from holdfast.worker.stopping import stop_attempt
+from holdfast.worker.tasks import stop
+
+GOVERN_SECONDS = 0.25
+PUT_OFF = timedelta(seconds=5)
+
+
+class Functions:
+    """Runs the jobs of one app. `load` first: it says what there is."""
+
+    kinds: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        processes: Processes,
+        app: str,
+        *,
+        slots: int,
+        pool: int,
+        env: Mapping[str, str],
+        url: str | None = None,
+    ) -> None:
+        self._app = app
+        self._runners = Runners(self, processes, app, threads=slots, pool=pool, env=env, url=url)
+        self._known: dict[str, Known] = {}
+        self._where: dict[Hold, tuple[Link, Attempt]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._number = 0
+
+    async def load(self) -> Hello:
+        """Start the app; `Invalid` when it cannot be loaded."""
+        hello = await self._runners.load()
+        if not hello.known:
+            raise Invalid(f"{self._app} has no jobs: decorate a function with @app.job.")
+        self._known = {known.kind: known for known in hello.known}
+        self.kinds = tuple(self._known)
+        return hello
+
+    async def open(self, host: Host) -> None:
+        self._host = host
+        self._task(self._govern())
+
+    async def close(self) -> None:
+        await stop(*self._tasks)
+        await self._runners.close()
+
+    def run(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            self._submit(Attempt(hold))
+
+    def _submit(self, attempt: Attempt) -> None:
+        self._runners.submit(attempt, self._known[attempt.hold.grant.job.spec.kind])
+
+    def begin(self, link: Link, attempt: Attempt) -> None:
+        """Send it to a runner: it has begun."""
+        hold = attempt.hold
+        if attempt.failed is None:
+            hold.timed_out = False  # its time counts from now, not from when it began to wait
+        if hold.lost or (hold.stopping and attempt.failed is None):
+            self._host.ended(hold, stopped(hold))
+            return
+        self._number += 1
+        attempt.number = self._number
+        link.attempts[attempt.number] = attempt
+        self._where[hold] = link, attempt
+        now = self._host.clock.monotonic()
+        if hold.deadline < link.deadline:
+            link.govern(hold.deadline, now)
+        hold.listener = lambda: self._stir(link, attempt)
+        run = _run(attempt.number, hold)
+        if attempt.failed is None:
+            hold.begun_at = now
+            link.send(run)
+        else:
+            link.send(Compensate(run))
+
+    def put_off(self, attempt: Attempt, why: str) -> None:
+        self._host.trouble(f"{self._app} cannot be run: {why}")
+        ending = Ending(snooze=PUT_OFF, reason="the worker cannot load its app")
+        self._host.ended(attempt.hold, ending)
+
+    def renewed(self, hold: Hold) -> None:
+        if (place := self._where.get(hold)) is not None:
+            link, attempt = place
+            link.send(Renewed(attempt.number, hold.deadline))
+
+    async def _govern(self) -> None:
+        """Tell the warden how long each runner may live: as long as every job in it is surely ours."""
+        while True:
+            await self._host.clock.sleep(GOVERN_SECONDS)
+            for link in self._runners.links:
+                if link.ready:
+                    self._limit(link)
+
+    def _limit(self, link: Link) -> None:
+        """What has been cancelled and does not heed it is nobody else's after its lease: it may stay
+        as long as the others."""
+        holds = [attempt.hold for attempt in link.attempts.values()]
+        deadlines = [hold.deadline for hold in holds if not hold.silent]
+        link.govern(min(deadlines, default=float("inf")), self._host.clock.monotonic())
+
+    def _stir(self, link: Link, attempt: Attempt) -> None:
+        if attempt.failed is not None and not attempt.hold.lost:
+            return  # a compensation is stopped by nothing but the loss of the lease
+        if attempt.stopping is None or attempt.stopping.done():
+            attempt.stopping = self._task(stop_attempt(self, self._host.clock, link, attempt))
+        elif attempt.stirred is not None:
+            attempt.stirred.set()
+
+    # What runners say.
+
+    def heard(self, link: Link, message: ToWorker) -> None:
+        assert not isinstance(message, Hello)  # the link keeps that to itself
+        attempt = link.attempts.get(message.number)
+        if attempt is None:
+            return  # a straggler: over for us already
+        match message:
+            case Ended():
+                self.finish(link, attempt, message.ending)
+            case Said():
+                self._said(attempt.hold, message)
+            case Advanced():
+                progress = Progress(message.done, message.total, message.message)
+                self._host.progress(attempt.hold, progress)
+            case Checkpoint():
+                self._task(self._checkpoint(link, attempt.hold, message))
+            case Told():
+                if attempt.told is not None and not attempt.told.done():
+                    attempt.told.set_result(message.thread)
+
+    def _said(self, hold: Hold, said: Said) -> None:
+        output = self._host.output(hold)
+        at = datetime.fromtimestamp(said.at, UTC)
+        if said.data is not None:
+            output.write(said.data, said.stream or "stdout", at)
+        else:
+            output.tell(WorkerEventType(said.event_type), at=at, **(said.attributes or {}))
+
+    async def _checkpoint(self, link: Link, hold: Hold, message: Checkpoint) -> None:
+        error: str | None = None
+        try:
+            await self._host.checkpoint(hold, msgspec.json.decode(message.value))
+        except HoldfastError as refused:
+            error = refused.message
+        link.send(Answer(message.number, message.call, error))
+
+    def finish(self, link: Link, attempt: Attempt, ending: Ending) -> None:
+        """It is over. What failed for good is compensated, if the job can be; then the worker is told."""
+        hold = attempt.hold
+        del link.attempts[attempt.number]
+        del self._where[hold]
+        if attempt.over is not None and attempt.stirred is not None:
+            attempt.over.set()
+            attempt.stirred.set()
+        if attempt.failed is not None:
+            ending = replace(attempt.failed, compensated=ending.compensated is True)
+        elif hold.timed_out:
+            ending = _timed_out(hold)
+        if hold.lost:
+            self._limit(link)  # now: the others must not die for it
+        self._runners.ended(link)
+        if attempt.failed is None and self._compensates(hold, ending):
+            self._submit(Attempt(hold, ending))
+        else:
+            self._host.ended(hold, ending)
+
+    def _compensates(self, hold: Hold, ending: Ending) -> bool:
+        job = hold.grant.job
+        if hold.lost or not self._known[job.spec.kind].compensates:
+            return False
+        if ending.failure is not None:
+            return hold.cancelled or is_last(job, ending.failure)
+        return ending.cancelled and hold.released is None
+
+    def retire(self, link: Link) -> None:
+        self._runners.retire(link)
+
+    def died(self, link: Link, exit: Exit) -> None:  # noqa: A002
+        """The process has ended: so have the attempts that were in it."""
+        for attempt in list(link.attempts.values()):
+            self.finish(link, attempt, _died(attempt.hold, exit, link))
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()):
+            self._host.trouble(f"the worker has a fault: {error!r}")
+
+
+def _run(number: int, hold: Hold) -> Run:
+    grant = hold.grant
+    job = grant.job
+    spec = job.spec
+    kept = job.checkpoint
+    return Run(
+        number,
+        spec.kind,
+        job.job_id,
+        bytes(spec.payload),
+        grant.attempt,
+        grant.fencing_token,
+        hold.deadline,
+        spec.queue,
+        job.correlation,
+        job.trace_id,
+        None if kept is None else msgspec.json.encode(kept),
+    )
+
+
+def stopped(hold: Hold) -> Ending:
+    """The ending of work that did not end by itself."""
+    return Ending(cancelled=hold.cancelled, stopped=True)
+
+
+def _timed_out(hold: Hold) -> Ending:
+    limit = hold.grant.job.spec.timeout or timedelta()
+    failure = Failure(
+        message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
+        code="Timeout",
+        reason_code=ReasonCode.TIMEOUT,
+    )
+    return Ending(failure=failure)
+
+
+def _died(hold: Hold, exit: Exit, link: Link) -> Ending:  # noqa: A002
+    """What became of a job whose process has died: stopped by us, or a crash."""
+    if hold.stopping:
+        return stopped(hold)
+    code = exit.status if exit.status >= 0 else 128 - exit.status
+    if exit.memory:
+        most = (link.memory_bytes or 0) / 2**20
+        words = f"It used more memory than its limit of {most:g} MiB."
+    else:
+        words = f"The process that ran it died ({code})."
+    failure = Failure(message=words, code=f"Exit{code}", exit_code=code, crash=True)
+    return Ending(failure=failure)

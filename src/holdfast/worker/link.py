@@ -1,0 +1,148 @@
+"""A link: one runner process, and what it is doing."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.worker.executor import Ending
+from holdfast.worker.frames import Frames, Hello, ToRunner, ToWorker, encode, from_runner
+from holdfast.worker.hold import Hold
+from holdfast.worker.processes import Child, Exit, Processes
+
+FOREVER_SECONDS = 10.0 * 365 * 24 * 3600
+SOCKET_BYTES = 1024 * 1024
+HANG_UP_SECONDS = 2.0
+
+
+class Hears(Protocol):
+    """Whoever the runner's words are for."""
+
+    def heard(self, link: "Link", message: ToWorker) -> None: ...
+
+    def gone(self, link: "Link", exit: Exit) -> None: ...  # noqa: A002
+
+
+class Attempt:
+    """Work in a runner: a handler, or the compensation of one that `failed`.
+
+    `told`, `stirred` and `over` are for whoever has to stop it.
+    """
+
+    __slots__ = ("failed", "hold", "number", "over", "stirred", "stopping", "told")
+
+    def __init__(self, hold: Hold, failed: Ending | None = None) -> None:
+        self.hold = hold
+        self.failed = failed
+        self.number = 0
+        self.stopping: asyncio.Task[None] | None = None
+        self.told: asyncio.Future[bool] | None = None
+        self.stirred: asyncio.Event | None = None
+        self.over: asyncio.Event | None = None
+
+
+class Link(asyncio.Protocol):
+    """The worker's end. `exclusive` runners have one job at a time, and may be killed for it."""
+
+    def __init__(self, hears: Hears, *, exclusive: bool, memory_bytes: int | None) -> None:
+        self.exclusive = exclusive
+        self.memory_bytes = memory_bytes
+        self.attempts: dict[int, Attempt] = {}
+        self.done = 0
+        self.ready = False
+        self.retired = False
+        self.deadline = float("inf")
+        self.hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._hears = hears
+        self._frames: Frames[ToWorker] = from_runner()
+        self._waiting: list[ToRunner] = []
+        self._loop = asyncio.get_running_loop()
+        self._hung_up = asyncio.Event()
+
+    async def start(
+        self,
+        processes: Processes,
+        app: str,
+        *,
+        url: str | None,
+        threads: int,
+        env: Mapping[str, str],
+    ) -> None:
+        """Start the process, and join it. `hello` is what it says first."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            for end in (ours, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+            argv = [sys.executable, "-m", "holdfast.sdk.runner", "3", app, str(threads)]
+            self.child: Child = await processes.spawn(
+                [*argv, url] if url else argv,
+                env=env,
+                fds={1: 2, 2: 2, 3: theirs.fileno()},
+                seconds=FOREVER_SECONDS,
+                memory_bytes=self.memory_bytes,
+            )
+        ours.setblocking(False)
+        self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
+        self._ending = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        exit = await self.child.wait()  # noqa: A001
+        if not self.hello.done():
+            self.hello.set_exception(
+                ConnectionError(f"The process that runs the app ended at once ({exit.status}).")
+            )
+            self.hello.exception()
+        with suppress(TimeoutError):  # what it said before it died still counts
+            async with asyncio.timeout(HANG_UP_SECONDS):
+                await self._hung_up.wait()
+        self._transport.close()
+        self._hears.gone(self, exit)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._frames.feed(data):
+            if isinstance(message, Hello):
+                self.hello.set_result(message)
+            else:
+                self._hears.heard(self, message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more is heard from it: whatever it still runs, it runs for nobody."""
+        self._hung_up.set()
+        self.kill()
+
+    def send(self, message: ToRunner) -> None:
+        """Send it with whatever else is sent in this turn of the loop."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(message)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not self._transport.is_closing():
+            self._transport.write(encode(waiting))
+
+    def govern(self, deadline: float, now: float) -> None:
+        """Let the process live until then, at most, if nothing more is said."""
+        if abs(deadline - self.deadline) > 0.01:
+            self.deadline = deadline
+            self.child.hold(min(deadline - now, FOREVER_SECONDS))
+
+    def resident_bytes(self) -> int:
+        """How much memory the process takes now."""
+        try:
+            fields = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def kill(self) -> None:
+        self.child.send(signal.SIGKILL)
+
+    async def close(self) -> None:
+        self.kill()
+        await self._ending

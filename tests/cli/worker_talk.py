@@ -1,0 +1,79 @@
+"""Jobs to report, an app to run, and an out that keeps what a worker says."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cli_world import SOURCE, CliWorld
+
+from holdfast.core.job import Job
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Grant
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b\x1b[2Jc\nd\r\u202ee\x9bf\u2028g"
+
+APP = """
+import holdfast
+app = holdfast.App()
+
+@app.job
+async def resize(n: int) -> int:
+    return n
+
+@app.job(max_failures=1, on_exhausted="fail")
+def mail(to: str) -> None:
+    raise holdfast.PermanentError("nobody is called \\x1b[31m" + to)
+"""
+FILL = """
+from shop import app, mail, resize
+resize.enqueue_many([resize.call(n=n) for n in range({number})])
+mail.configure(correlation_id="order-1", trace_id="trace-1").enqueue(to="ada")
+app.close()
+"""
+
+
+def shop(world: CliWorld, folder: Path, number: int) -> None:
+    """An app in the folder, and jobs for it."""
+    (folder / "shop.py").write_text(APP)
+    world.environment["PYTHONPATH"] = f"{folder}{os.pathsep}{SOURCE}"
+    fill = [sys.executable, "-c", FILL.format(number=number)]
+    subprocess.run(fill, env=world.environment, check=True, timeout=60)
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    return ["worker", *more, "--name", "w1", "--drain", "--spool", str(folder / "spool")]
+
+
+class Kept:
+    """An out that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.writes.append(text)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines, without the time they begin with."""
+        return [line[9:] for line in "".join(self.writes).splitlines()]
+
+
+def granted(job_id: str, kind: str = "resize", **more: object) -> Grant:
+    spec = Spec(kind=kind, name=more.pop("name", None))  # type: ignore[arg-type]
+    job = Job(
+        job_id=job_id,
+        spec=spec,
+        state=State.ASSIGNED,
+        created_at=AT,
+        updated_at=AT,
+        ready_at=AT,
+        fencing_token=7,
+        **more,  # type: ignore[arg-type]
+    )
+    return Grant(job=job, fencing_token=7, attempt=job.attempt, lease_seconds=60)

@@ -1,0 +1,228 @@
+"""A floor for tests of functions: an app in a folder, real workers on it, and a registry to ask."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, TypeVar
+
+import msgspec
+from shop import stop
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry
+from postgres_world import fresh_url
+
+T = TypeVar("T")
+STORES = ("sqlite", "postgres")
+PATIENCE_SECONDS = 30.0
+LEASE = timedelta(seconds=2)
+QUICK = Retry(backoff=timedelta(milliseconds=20), backoff_max=timedelta(milliseconds=20))
+HEAD = """
+import asyncio, ctypes, os, signal, sys, threading, time
+from pathlib import Path
+import holdfast
+app = holdfast.App()
+"""
+ARMED = """
+import os, signal, sys
+from holdfast.failpoint import arm
+point, passing = sys.argv[1], int(sys.argv[2])
+del sys.argv[1:3]
+passed = 0
+def hook(name):
+    global passed
+    passed += name == point
+    if passed == passing:
+        os.kill(os.getpid(), signal.SIGKILL)
+arm(hook)
+from holdfast.cli.main import main
+main()
+"""
+
+
+class Floor:
+    """One store, one folder with the app in it, and the workers that were started there."""
+
+    def __init__(self, folder: Path, url: str, source: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.spool = folder / "spool"
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.write(source)
+        self._loop = asyncio.Runner()
+        self._registry = self._loop.run(open_registry(url))
+
+    def close(self) -> None:
+        stop(*self.workers.values())
+        self._loop.run(self._registry.close())
+        self._loop.close()
+
+    def write(self, source: str, module: str = "plant") -> None:
+        """Make this the app."""
+        draft = self.folder / f"{module}.draft"
+        draft.write_text(HEAD + dedent(source))
+        draft.replace(self.folder / f"{module}.py")
+
+    def use(self, work: Callable[[LocalRegistry], Coroutine[Any, Any, T]]) -> T:
+        return self._loop.run(work(self._registry))
+
+    def enqueue(self, kind: str, payload: dict[str, object] | None = None, **spec: object) -> str:
+        """A job, with a short lease and quick retries unless told otherwise."""
+        job_id = spec.pop("job_id", None)
+        document = msgspec.Raw(msgspec.json.encode(payload or {}))
+        options: dict[str, Any] = {"lease": LEASE, "retry": QUICK} | spec
+        request = Request(
+            spec=Spec(kind=kind, payload=document, **options),
+            job_id=job_id,  # type: ignore[arg-type]
+        )
+        return self.use(lambda r: r.enqueue(request, actor="user:ana")).job_id
+
+    def worker(
+        self,
+        name: str,
+        *options: str,
+        url: str | None = None,
+        module: str = "plant",
+        dies_at: str | None = None,
+        passing: int = 1,
+    ) -> "subprocess.Popen[bytes]":
+        """A worker of the app; with `dies_at` it is killed when it passes that failpoint."""
+        armed = ["-c", ARMED, dies_at, str(passing)] if dies_at else ["-m", "holdfast"]
+        if os.environ.get("H8BOOT"):
+            armed = [os.environ["H8BOOT"]] + (["--arm", dies_at, str(passing)] if dies_at else [])
+        command = [sys.executable, *armed, "worker", f"{module}:app", "--store", url or self.url]
+        command += ["--name", name, "--spool", str(self.spool), "--lease", "2s", *options]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        self.workers[name] = process
+        return process
+
+    def said(self, name: str) -> str:
+        """What that worker has told people."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def job(self, job_id: str) -> Job:
+        return self.use(lambda r: r.get(job_id))
+
+    def log(self, job_id: str) -> list[Event]:
+        async def read(registry: LocalRegistry) -> list[Event]:
+            found: list[Event] = []
+            cursor: str | None = None
+            while True:
+                page = await registry.log(job_id, after=cursor)
+                found += page.events
+                if not page.events:
+                    return found
+                cursor = page.cursor
+
+        return self.use(read)
+
+    def history(self, job_id: str) -> list[Event]:
+        """The registry's own events, in order."""
+        return self.use(lambda r: r.history(job_id))
+
+    def types(self, job_id: str) -> list[str]:
+        return [str(event.event_type) for event in self.history(job_id)]
+
+    def output(self, job_id: str, stream: str = "stdout", attempt: int | None = None) -> bytes:
+        return b"".join(
+            event.data or b""
+            for event in self.log(job_id)
+            if event.stream == stream and attempt in (None, event.attempt)
+        )
+
+    def until(
+        self, job_id: str, ready: Callable[[Job], bool], seconds: float = PATIENCE_SECONDS
+    ) -> Job:
+        """The job as soon as it is `ready`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            job = self.job(job_id)
+            if ready(job):
+                return job
+            assert time.monotonic() < deadline, f"{job_id} is still {job}\n{self.everything()}"
+            assert self.alive(), f"no worker is left for {job_id}\n{self.everything()}"
+            time.sleep(0.03)
+
+    def alive(self) -> bool:
+        """Whether any worker is left, or none was started."""
+        workers = self.workers.values()
+        return not workers or any(worker.poll() is None for worker in workers)
+
+    def everything(self) -> str:
+        return "\n".join(f"-- {name}\n{self.said(name)}" for name in self.workers)
+
+    def ended(self, job_id: str, seconds: float = PATIENCE_SECONDS) -> Job:
+        return self.until(job_id, lambda job: job.ended, seconds)
+
+    def succeeded(self, job_id: str, seconds: float = PATIENCE_SECONDS) -> Job:
+        job = self.ended(job_id, seconds)
+        assert job.state is State.SUCCEEDED, f"{job}\n{self.everything()}"
+        return job
+
+    def running(self, job_id: str) -> Job:
+        return self.until(job_id, lambda job: job.state is State.RUNNING)
+
+    def cancel(self, job_id: str, *, hard: bool) -> Job:
+        return self.use(lambda r: r.cancel(job_id, actor="user:ana", hard=hard))
+
+    def file(self, name: str, seconds: float = PATIENCE_SECONDS) -> str:
+        """The text of a file in the folder, once it is there and not empty."""
+        path = self.folder / name
+        patient(lambda: path.exists() and bool(path.read_text()), seconds)
+        return path.read_text()
+
+    def leave(self, name: str, seconds: float = 20) -> int:
+        """Tell a worker to leave; answers its exit code."""
+        self.workers[name].send_signal(signal.SIGTERM)
+        return self.workers[name].wait(seconds)
+
+    def sound(self) -> None:
+        """Nothing is lost: record and log of every job agree."""
+        assert self.use(lambda r: r.verify()).equal
+
+
+def patient(true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait until it is."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+@contextmanager
+def opened(store: str, folder: Path, source: str) -> Iterator[Floor]:
+    """A floor on that store, with this app."""
+    url = f"sqlite:///{folder / 'jobs.db'}"
+    if store == "postgres":
+        url = asyncio.run(fresh_url(folder))
+    floor = Floor(folder, url, source)
+    try:
+        yield floor
+    finally:
+        floor.close()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one has started."""
+    found: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        text = Path(f"/proc/{pid}/task/{task}/children").read_text()
+        found += [int(child) for child in text.split()]
+    return found
