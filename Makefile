@@ -6,7 +6,7 @@ PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 RUN := .venv/run/bin/python
 DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
-SOURCES := src tests bench tools verify
+SOURCES := src tests bench examples tools verify
 
 .PHONY: run test check format lint types imports coverage verify bench lock clean
 
@@ -40,9 +40,10 @@ coverage: .venv/dev/.ready  ## core and registry: every branch
 verify: .venv/dev/.ready  ## every proof in its long form, forty minutes; saves verify/results/verify.md
 	$(DEV) -m verify
 
-bench: .venv/dev/.ready  ## our verbs beside a bare script that writes the same rows, on each store
+bench: .venv/dev/.ready  ## our verbs, and the real worker, beside a bare script that writes the same rows
 	PYTHONPATH=src $(DEV) bench/run.py --store sqlite
 	PYTHONPATH=src $(DEV) bench/run.py --store postgres
+	PYTHONPATH=src $(DEV) bench/worker.py
 
 lock: .venv/dev/.ready  ## pin every dependency by hash, without naming a host
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \

@@ -9,13 +9,13 @@ from datetime import datetime
 import asyncpg
 import msgspec
 
-from bench.postgres_limit import Bare
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.ports.registry import Completion
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from postgres_limit import Bare
 from postgres_world import server
 
 TABLES = ("job", "event", "claim", "queue_count")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.state import State
     from holdfast.sdk.app import App
     from holdfast.sdk.async_client import AsyncClient
-    from holdfast.sdk.calls import Call
+    from holdfast.sdk.calls import Call, command
     from holdfast.sdk.client import Client
     from holdfast.sdk.context import Context
     from holdfast.sdk.errors import (
@@ -58,6 +58,7 @@ __all__ = [
     "TransientError",
     "Unavailable",
     "ValidationError",
+    "command",
 ]
 
 _HOMES = {
@@ -67,7 +68,7 @@ _HOMES = {
     "core.state": "State",
     "sdk.app": "App",
     "sdk.async_client": "AsyncClient",
-    "sdk.calls": "Call",
+    "sdk.calls": "Call command",
     "sdk.client": "Client",
     "sdk.context": "Context",
     "sdk.errors": "Cancelled PermanentError Snooze TransientError ValidationError",

@@ -15,7 +15,7 @@ def test_a_command_comes_back_from_its_payload() -> None:
 
 
 def test_an_argument_may_be_empty_and_as_long_as_the_limit() -> None:
-    command = Command(argv=("echo", "", "x" * 128 * 1024))
+    command = Command(argv=("echo", "", "x" * 128 * 1024), rows=1, columns=65_535, memory_bytes=1)
 
     assert check_command(command) is command
 
@@ -32,6 +32,9 @@ def test_an_argument_may_be_empty_and_as_long_as_the_limit() -> None:
         (Command(argv=("echo",), env={"A\0": ""}), "NUL"),
         (Command(argv=("echo", "\udcff")), "not UTF-8"),
         (Command(argv=("echo", "x" * (128 * 1024 + 1))), "^An argument has 131,073 bytes"),
+        (Command(argv=("echo",), rows=0), "1 to 65,535"),
+        (Command(argv=("echo",), columns=65_536), "1 to 65,535"),
+        (Command(argv=("echo",), memory_bytes=0), "at least one byte"),
         (Command(argv=("echo",), env={"1A": "x"}), "'1A' is not a name"),
         (Command(argv=("echo",), env={"A=B": "x"}), "is not a name"),
         (Command(argv=("echo",), secrets=("A B",)), "is not a name"),

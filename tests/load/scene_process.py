@@ -20,12 +20,15 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker import worker as claiming
 from holdfast.worker.commands import Commands
 from holdfast.worker.functions import Functions
 from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.worker import Settings, Worker
+
+claiming.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scene
 
 PATIENCE_SECONDS = 30.0
 HELD, LONG = timedelta(seconds=3), timedelta(seconds=60)
@@ -104,7 +107,7 @@ async def commands(task: Task) -> None:
     """Submit commands and run them, in groups of processes under a warden."""
     acknowledged = Acknowledged(task)
     registry = await open_registry(task.url)
-    for name, script in (("quick", QUICK), ("slow", SLOW), ("late", QUICK)):
+    for name, script in (("quick", QUICK), ("slow", SLOW), ("late", SLOW)):
         await enqueue(registry, acknowledged, name, payload=shell(task, script))
     await enqueue(registry, acknowledged, "add", kind="add", payload=msgspec.Raw(b'{"a":1,"b":2}'))
     await enqueue(registry, acknowledged, "shout", kind="shout", payload=msgspec.Raw(b"{}"))

@@ -55,8 +55,8 @@ async def breed_while_blocking(depth: int) -> None:
 
 
 @app.job
-async def snooze_for_ever() -> None:
-    raise Snooze(60)
+async def snooze_for_ever(seconds: float) -> None:
+    raise Snooze(seconds)
 
 
 def undo(ctx: Context, why: str) -> None:

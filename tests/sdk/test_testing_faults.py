@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context, PermanentError, State
+from holdfast import App, Context, HoldfastError, PermanentError, State
 from holdfast.sdk.jobs import JobFunction
 from holdfast.testing import faults
 
@@ -97,6 +97,16 @@ def look_at_lease(ctx: Context) -> None:
 
 
 @app.job
+def save(ctx: Context) -> None:
+    try:
+        ctx.checkpoint(ctx.attempt)
+    except HoldfastError:
+        said.append(f"attempt {ctx.attempt} was refused")
+        raise
+    said.append(f"saved by attempt {ctx.attempt}")
+
+
+@app.job
 async def follow(ctx: Context) -> None:
     ctx.follow_up(note.call(attempt=ctx.attempt))
 
@@ -158,17 +168,41 @@ def test_a_safe_handler_passes_under_every_fault_at_every_place(
     assert all(trial.refused for trial in trials)
 
 
-def test_the_late_completion_of_a_duplicate_is_refused_by_its_token() -> None:
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (faults.lost_lease, "its lease was lost (a test)"),
+        (
+            faults.duplicate_delivery,
+            "Token 1 holds nothing: the job is succeeded, attempt 2.",
+        ),
+        (faults.store_outage, "the store could not be reached before the lease ended"),
+    ],
+)
+def test_the_first_attempt_ends_for_the_reason_of_its_fault(fault: faults.Fault, why: str) -> None:
     trials = faults.check(
         app,
         charge_once.call(order="o-1"),
         setup=forget,
         invariant=charged_once,
+        faults=[fault],
+    )
+
+    assert {why for trial in trials for why in trial.refused} == {why}
+
+
+def test_a_checkpoint_of_a_late_owner_is_refused() -> None:
+    seen: list[list[str]] = []
+
+    faults.check(
+        app,
+        save.call(),
+        setup=forget,
+        invariant=lambda: seen.append(list(said)),
         faults=[faults.duplicate_delivery],
     )
 
-    refusals = {why for trial in trials for why in trial.refused}
-    assert refusals == {"Token 1 holds nothing: the job is succeeded, attempt 2."}
+    assert seen[1] == ["saved by attempt 2", "attempt 1 was refused"]
 
 
 def newest_wins() -> bool:

@@ -34,12 +34,7 @@ from bench_jobs import (
     work_in_a_thread,
 )
 
-from holdfast import (
-    Invalid,
-    JobFailed,
-    PermanentError,
-    State,
-)
+from holdfast import Invalid, JobFailed, PermanentError, State
 from holdfast.ports import Decision, Work
 from holdfast.sdk.jobs import JobFunction
 from holdfast.testing import Bench, memory_app
@@ -173,8 +168,9 @@ def test_a_check_shows_the_tracebacks_of_those_that_failed(bench: Bench) -> None
     assert "(add)" not in words
 
 
-def test_a_job_that_never_ends_is_an_error(bench: Bench) -> None:
-    handle = snooze_for_ever.enqueue()
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_job_that_never_ends_is_an_error(bench: Bench, seconds: float) -> None:
+    handle = snooze_for_ever.enqueue(seconds)
 
     with pytest.raises(Endless, match=f"50 of them at job {handle.job_id} .snooze_for_ever"):
         bench.drain(until_idle=True, attempts_max=50)
@@ -226,13 +222,24 @@ def test_time_does_not_run_away_from_a_store_that_takes_long(
     transact = bench.store.transact
 
     async def slowly(works: Sequence[Work]) -> list[list[Decision]]:
-        time.sleep(0.05)  # noqa: ASYNC251  # a store that takes long
+        if threading.current_thread().name == "holdfast-background":
+            time.sleep(0.05)  # noqa: ASYNC251  # a store that takes long
         return await transact(works)
 
     monkeypatch.setattr(bench.store, "transact", slowly)
     breed_in_time.enqueue()
 
     assert bench.drain().check().attempts == 2
+
+
+def test_moving_the_clock_wakes_who_sleeps_by_it_on_another_loop(bench: Bench) -> None:
+    async def body() -> None:
+        sleeping = asyncio.create_task(bench.clock.sleep(60))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(bench.clock.advance, 60)
+        await asyncio.wait_for(sleeping, 5)
+
+    asyncio.run(body())
 
 
 def test_a_handler_that_hangs_is_named() -> None:

@@ -19,7 +19,8 @@ APP = """
 async def waits(ctx: holdfast.Context):
     print("attempt", ctx.attempt, flush=True)
     Path(f"pid-{ctx.attempt}").write_text(str(os.getpid()))
-    if ctx.attempt == 1: await asyncio.sleep(60)
+    if ctx.attempt == 1: await asyncio.wait_for(ctx.cancellation(), 60)
+    ctx.check()
     return f"attempt {ctx.attempt}"
 
 @app.job(isolation="process")
@@ -70,10 +71,9 @@ def test_a_frozen_workers_runner_dies_before_the_successor_starts_and_the_zombie
     floor.sound()
 
 
-@pytest.mark.parametrize("kind", ["waits", "waits_apart"])
-def test_a_killed_workers_job_runs_elsewhere_soon_after_its_lease(floor: Floor, kind: str) -> None:
+def test_a_killed_workers_job_runs_elsewhere_soon_after_its_lease(floor: Floor) -> None:
     """Scenario 10."""
-    job_id = floor.enqueue(kind)
+    job_id = floor.enqueue("waits" if floor.url.startswith("postgres") else "waits_apart")
     first = floor.worker("w-1")
     pid = int(floor.file("pid-1"))
     floor.spool = floor.folder / "elsewhere"

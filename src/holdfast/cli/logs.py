@@ -7,12 +7,14 @@ from holdfast.cli.options import job_argument, store_option
 from holdfast.cli.output import Output, follow_output, print_output
 from holdfast.cli.session import run
 
+STREAMS = ("stdout", "stderr", "log", "terminal")
+
 
 @click.command()
 @job_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job ends; exit as it does.")
 @click.option("--attempt", type=int, metavar="N", help="Only this attempt.")
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream.")
 @click.option("--timestamps", "-t", is_flag=True, help="Begin every line with its time (UTC).")
 @store_option
 def logs(

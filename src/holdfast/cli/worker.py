@@ -17,6 +17,7 @@ from holdfast.cli.terminal import on_terminal
 from holdfast.cli.worker_lines import Lines
 from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
 from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder_bytes
+from holdfast.core.errors import Invalid
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry, shown_url, store_name
 from holdfast.system import SystemClock, SystemIds
@@ -24,13 +25,13 @@ from holdfast.worker.commands import Commands
 from holdfast.worker.executor import Executor
 from holdfast.worker.functions import Functions
 from holdfast.worker.processes import Processes
-from holdfast.worker.recovery import recover
+from holdfast.worker.recovery import recover_always
 from holdfast.worker.spool import FileSpool
+from holdfast.worker.tasks import stop
 from holdfast.worker.worker import Settings, Worker
 
 SLOTS_FOR_APP = 32
 POOL_PER_CORE = 4
-RECOVER_SECONDS = 5.0
 
 
 @click.command()
@@ -149,6 +150,11 @@ async def work(
             url = (await functions.load()).url
         if commands:
             executors.append(Commands(processes, own=os.environ, passed=passed))
+        if url.startswith("memory:"):
+            raise Invalid(
+                "A memory:// store lives inside one process, so a worker would never see a job. Give the"
+                " app a file: sqlite:///jobs.db"
+            )
         registry = await open_registry(url)
         try:
             where = store_name(url)
@@ -166,9 +172,13 @@ async def work(
             source = _source(registry, settings, worker, spool, leaving)
             with _served(counted, source, metrics) as address:
                 log.opened(_opening(settings, app, url, address))
-                if recovered := await recover(spool_root, where, registry, clock=clock, ids=ids):
-                    log.recovered(recovered)
-                await worker.run()
+                recovering = asyncio.create_task(
+                    recover_always(spool_root, where, registry, log, clock=clock, ids=ids)
+                )
+                try:
+                    await worker.run()
+                finally:
+                    await stop(recovering)
         finally:
             await registry.close()
     finally:
@@ -226,8 +236,8 @@ def _source(
         tally=registry.tally,
         queues=settings.queues,
         slots=settings.slots,
-        running=lambda: len(worker._running),
-        waiting=lambda: len(worker._waiting),
+        running=lambda: worker.running,
+        waiting=lambda: worker.waiting,
         leaving=leaving.is_set,
         spool_bytes=lambda: folder_bytes(spool.folder),
     )

@@ -17,7 +17,7 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import Filter, Registry
 from holdfast.sdk.caller import actor, chosen_url
-from holdfast.sdk.calls import Call, Options, command_call, prepared
+from holdfast.sdk.calls import Call, CommandOptions, Options, command, prepared
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.open import open_registry
@@ -139,19 +139,10 @@ class AsyncClient:
     async def submit(
         self,
         argv: Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        secrets: Iterable[str] = (),
-        **options: Unpack[Options],
+        **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
-        """Make a job that runs a command, as it is, without a shell, in `cwd` or where the worker is.
-
-        `secrets` are names of variables in the worker's environment. The job fails with its first
-        failure, unless `retry` says otherwise.
-        """
-        call = command_call(argv, cwd, env, secrets, options)
-        [job] = await self.make([call])
+        """Make a job that runs a command; see `holdfast.command`, which takes the same."""
+        [job] = await self.make([command(argv, **options)])
         return Handle(job, Any, _ThisLoop(self))
 
     async def get(self, job_id: str) -> Job:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -149,16 +149,35 @@ def prepared(
     return Call(configured(Request(spec=Spec(kind=what, payload=payload)), options, what))
 
 
-def command_call(
-    argv: Sequence[str],
-    cwd: str | None,
-    env: Mapping[str, str] | None,
-    secrets: Iterable[str],
-    options: Options,
-) -> Call[Any]:
-    """The call of a job that runs a command."""
+class CommandOptions(Options, total=False):
+    """What may be said about one command, beside what may be said about any job.
+
+    It is run in `cwd`, or where the worker is. `secrets` are names of variables in the worker's own
+    environment. `pty` gives it a terminal; `memory` is its limit, in bytes.
+    """
+
+    cwd: str | None
+    env: Mapping[str, str]
+    secrets: Iterable[str]
+    pty: bool
+    memory: int | None
+
+
+def command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Call[Any]:
+    """The call of a job that runs a command, as it is, without a shell.
+
+    The job fails with its first failure, unless `retry` says otherwise.
+    """
     if isinstance(argv, str):
         raise Invalid("A command is a list of words, such as ['sh', '-c', 'a | b'].")
-    command = Command(argv=tuple(argv), env=dict(env or {}), cwd=cwd, secrets=tuple(secrets))
-    spec = Spec(payload=encode_command(command), retry=COMMAND_RETRY)
-    return Call(configured(Request(spec=spec), options, COMMAND_KIND))
+    words = Command(
+        argv=tuple(argv),
+        env=dict(options.pop("env", {})),
+        cwd=options.pop("cwd", None),
+        secrets=tuple(options.pop("secrets", ())),
+        pty=options.pop("pty", False),
+        memory_bytes=options.pop("memory", None),
+    )
+    spec = Spec(payload=encode_command(words), retry=COMMAND_RETRY)
+    rest: Options = options  # what is left is said of any job
+    return Call(configured(Request(spec=spec), rest, COMMAND_KIND))

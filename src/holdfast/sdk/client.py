@@ -11,7 +11,7 @@ from holdfast.core.state import State
 from holdfast.sdk.async_client import AsyncClient, Output, Which
 from holdfast.sdk.background import Background, check_blocking
 from holdfast.sdk.caller import chosen_url
-from holdfast.sdk.calls import Call, Options, command_call, prepared
+from holdfast.sdk.calls import Call, CommandOptions, Options, command, prepared
 from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
 
@@ -89,14 +89,10 @@ class Client:
     def submit(
         self,
         argv: Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        secrets: Iterable[str] = (),
-        **options: Unpack[Options],
+        **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
-        """Make a job that runs a command; see `AsyncClient.submit`."""
-        return self.enqueue_many([command_call(argv, cwd, env, secrets, options)])[0]
+        """Make a job that runs a command; see `holdfast.command`, which takes the same."""
+        return self.enqueue_many([command(argv, **options)])[0]
 
     def get(self, job_id: str) -> Job:
         """The job as it is now; `NotFound` when there is none."""

@@ -6,8 +6,9 @@ holds the loop holds the worker: it is for tests.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -19,11 +20,8 @@ from holdfast.sdk.inline_attempt import Attempt, Place
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.functions import _timed_out, stopped
 from holdfast.worker.hold import Hold
-from holdfast.worker.stopping import CANCEL_SECONDS, RELEASE_SECONDS, UNWIND_SECONDS
+from holdfast.worker.stopping import CANCEL_SECONDS, HEED_SECONDS, RELEASE_SECONDS, UNWIND_SECONDS
 from holdfast.worker.tasks import stop
-
-THREAD_SECONDS = 1.0
-"""How long a thread that was told may take to end before its slot is given to others."""
 
 Witness: TypeAlias = Callable[[Attempt, Place], None]
 """Called on the loop at every place of a handler. What it raises, the handler gets."""
@@ -42,7 +40,7 @@ class Inline:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.errors: dict[str, BaseException] = {}
         self.parked = 0
-        """How many handlers do nothing but wait to be asked to stop."""
+        """How many handlers do nothing but wait for the worker: to be asked to stop, or for its store."""
         self.parked_threads = 0
 
     async def open(self, host: Host) -> None:
@@ -60,6 +58,17 @@ class Inline:
     def running(self) -> int:
         """How many handlers have begun, and are alive."""
         return sum(attempt.died is None for attempt in self._attempts.values())
+
+    @contextmanager
+    def parking(self, *, thread: bool = False) -> Iterator[None]:
+        """Inside, a handler waits for the worker; with `thread`, a thread of its does."""
+        self.parked += 1
+        self.parked_threads += thread
+        try:
+            yield
+        finally:
+            self.parked -= 1
+            self.parked_threads -= thread
 
     def names(self) -> str:
         """What is running, for people."""
@@ -182,7 +191,7 @@ class Inline:
         await stop(patience)
         if not attempt.thread and attempt.task is not None:
             attempt.task.cancel()
-        await self.host.clock.sleep(THREAD_SECONDS if attempt.thread else UNWIND_SECONDS)
+        await self.host.clock.sleep(HEED_SECONDS if attempt.thread else UNWIND_SECONDS)
         attempt.stopping = None
         if hold.cancelled and not (hold.lost or hold.timed_out or hold.released):
             hold.abandon()

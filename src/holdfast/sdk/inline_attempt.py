@@ -2,8 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -77,7 +76,8 @@ class Attempt:
     async def _checkpoint(self, value: bytes) -> None:
         self._inline.passed(self, "checkpoint")
         try:
-            await self._inline.host.checkpoint(self.hold, msgspec.json.decode(value))
+            with self._inline.parking(thread=self.thread):
+                await self._inline.host.checkpoint(self.hold, msgspec.json.decode(value))
         except HoldfastError as error:
             raise CheckpointRefused(error.message) from error
         self._inline.passed(self, "checkpointed")
@@ -116,27 +116,18 @@ class InlineContext(Context):
         waits = [asyncio.ensure_future(self.cancellation())]
         if seconds is not None:
             waits.append(asyncio.ensure_future(self._inline.host.clock.sleep(seconds)))
-        self._inline.parked_threads += 1
         try:
-            for first in asyncio.as_completed(waits):
-                await first
-                break
+            with self._inline.parking(thread=True):
+                for first in asyncio.as_completed(waits):
+                    await first
+                    break
         finally:
-            self._inline.parked_threads -= 1
             await stop(*waits)
         return self.cancelled
 
     async def cancellation(self) -> None:
-        with self._parked():
+        with self._inline.parking():
             await super().cancellation()
-
-    @contextmanager
-    def _parked(self) -> Iterator[None]:
-        self._inline.parked += 1
-        try:
-            yield
-        finally:
-            self._inline.parked -= 1
 
     def fail(self, message: str, trace: str) -> None:
         if (error := sys.exception()) is not None:

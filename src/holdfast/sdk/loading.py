@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import traceback
 from pathlib import Path
 
 from holdfast.core.errors import Invalid
@@ -26,8 +25,7 @@ def load_app(name: str) -> App:
             ) from error
         raise Invalid(f"{module_name} could not be imported: {error}.") from error
     except (Exception, SystemExit) as error:
-        trace = traceback.format_exc(limit=-3)
-        raise Invalid(f"{module_name} could not be imported: {error!r}\n{trace}") from error
+        raise Invalid(f"{module_name} could not be imported: {error!r}.") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise Invalid(f"{module_name} has no {attribute}.")

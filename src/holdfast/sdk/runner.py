@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -60,10 +61,10 @@ class Runner(asyncio.Protocol):
         self._sender.post(hello(self._app))
 
     def pause_writing(self) -> None:
-        self._sender.room.clear()
+        self._sender.pause()
 
     def resume_writing(self) -> None:
-        self._sender.room.set()
+        self._sender.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # Threads would keep the interpreter alive; whatever they do now is a zombie's work.
@@ -178,6 +179,8 @@ def main(arguments: list[str]) -> None:
     try:
         app = load_app(name)
     except Invalid as error:
+        if error.__cause__ is not None and "could not be imported" in error.message:
+            traceback.print_exception(error.__cause__)
         link.sendall(encode([Hello("", (), error.message)]))
         return
     if rest:

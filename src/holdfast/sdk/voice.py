@@ -19,8 +19,8 @@ class Sender:
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport) -> None:
         self.loop = loop
         self.clock = SystemClock()
-        self.room = threading.Event()
-        self.room.set()
+        self.paused = False
+        self._room = threading.Event()
         self._transport = transport
         self._thread = threading.get_ident()
         self._waiting: list[ToWorker] = []
@@ -37,13 +37,23 @@ class Sender:
         waiting, self._waiting = self._waiting, []
         self._transport.write(encode(waiting))
 
+    def pause(self) -> None:
+        """The worker lags."""
+        self._room.clear()
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._room.set()
+
     def on_loop(self) -> bool:
-        """Whether the caller is on the loop. Another thread waits here while the worker lags, so that
-        a handler which says more than is taken is slowed."""
-        if threading.get_ident() == self._thread:
-            return True
-        self.room.wait()
-        return False
+        """Whether the caller is on the loop."""
+        return threading.get_ident() == self._thread
+
+    def wait(self) -> None:
+        """Wait while the worker lags: a handler in a thread that says more than is taken is slowed."""
+        if not self.on_loop():
+            self._room.wait()
 
     def checkpoint(self, number: int, value: bytes) -> "asyncio.Future[None]":
         self._last_call += 1
@@ -75,12 +85,14 @@ class FrameVoice:
 
     def write(self, stream: str, data: bytes) -> None:
         """Gather output for a moment: a line is printed in several pieces."""
-        sender, here = self._sender, self._sender.on_loop()
+        sender = self._sender
+        if sender.paused:
+            sender.wait()
         self._pieces.append((stream, data))
         if self._gathering:
             return
         self._gathering = True
-        if here:
+        if sender.on_loop():
             sender.loop.call_later(GATHER_SECONDS, self.flush)
         else:
             sender.loop.call_soon_threadsafe(sender.loop.call_later, GATHER_SECONDS, self.flush)
@@ -116,6 +128,8 @@ class FrameVoice:
         self._post(Advanced(self._number, done, total, message))
 
     def _post(self, message: ToWorker) -> None:
+        if self._sender.paused:
+            self._sender.wait()
         if self._sender.on_loop():
             self._after_output(message)
         else:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -62,7 +63,7 @@ class Endings:
 
     def add(self, hold: Hold, ending: Ending, output: Output | None) -> None:
         """This attempt is over. Nothing of it is told before its output is stored."""
-        if output is None and ending.snooze is None and hold.released is None:
+        if output is None and ending.snooze is None and not (hold.released or hold.progress):
             self._waiting.append((hold, ending))
             self._some.set()
         else:
@@ -113,12 +114,13 @@ class Endings:
 
     async def _end(self, hold: Hold, note: Note, output: Output | None) -> None:
         if output is not None:
-            await output.flush()
-            failpoint("worker.output_stored")
             output.seal(msgspec.msgpack.encode(note))
             failpoint("worker.sealed")
+            await output.flush()
+            failpoint("worker.output_stored")
         answer: Job | HoldfastError = Fenced(hold.lost or "")
         if not hold.lost:
+            await self._show(hold, note)
             answer = await self._insist(hold, note)
             if isinstance(answer, Invalid) and note.ending.failure is None:
                 answer = await self._insist(hold, self._refused(answer))
@@ -126,6 +128,14 @@ class Endings:
         if output is not None:
             await output.close()
         self._tell(hold, answer)
+
+    async def _show(self, hold: Hold, note: Note) -> None:
+        """The last word about its progress; and that it was run, if it is given back. Neither is worth
+        a second try."""
+        given_back = note.released is not None or note.ending.snooze is not None
+        if hold.progress or (given_back and hold.begun_at is not None):
+            with suppress(HoldfastError):
+                await self._registry.heartbeat(hold.grant, progress=hold.progress)
 
     def _refused(self, error: Invalid) -> Note:
         """What a job returned, or the jobs it asked for, can never be stored: so it has failed."""

@@ -38,6 +38,7 @@ from holdfast.worker.stopping import stop_attempt
 from holdfast.worker.tasks import stop
 
 GOVERN_SECONDS = 0.25
+SUSPECTS_MAX = 10_000
 PUT_OFF = timedelta(seconds=5)
 
 
@@ -60,6 +61,7 @@ class Functions:
         self._runners = Runners(self, processes, app, threads=slots, pool=pool, env=env, url=url)
         self._known: dict[str, Known] = {}
         self._where: dict[Hold, tuple[Link, Attempt]] = {}
+        self._suspects: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._number = 0
 
@@ -85,7 +87,10 @@ class Functions:
             self._submit(Attempt(hold))
 
     def _submit(self, attempt: Attempt) -> None:
-        self._runners.submit(attempt, self._known[attempt.hold.grant.job.spec.kind])
+        known = self._known[attempt.hold.grant.job.spec.kind]
+        if attempt.hold.job_id in self._suspects:
+            known = replace(known, isolation="process")
+        self._runners.submit(attempt, known)
 
     def begin(self, link: Link, attempt: Attempt) -> None:
         """Send it to a runner: it has begun."""
@@ -172,6 +177,11 @@ class Functions:
         else:
             output.tell(WorkerEventType(said.event_type), at=at, **(said.attributes or {}))
 
+    def wrote(self, link: Link, stream: str, data: bytes) -> None:
+        """What an exclusive runner has written past Python is its job's."""
+        for attempt in link.attempts.values():
+            self._host.output(attempt.hold).write(data, stream)
+
     async def _checkpoint(self, link: Link, hold: Hold, message: Checkpoint) -> None:
         error: str | None = None
         try:
@@ -183,6 +193,8 @@ class Functions:
     def finish(self, link: Link, attempt: Attempt, ending: Ending) -> None:
         """It is over. What failed for good is compensated, if the job can be; then the worker is told."""
         hold = attempt.hold
+        for stream, data in link.rest():
+            self.wrote(link, stream, data)
         del link.attempts[attempt.number]
         del self._where[hold]
         if attempt.over is not None and attempt.stirred is not None:
@@ -212,9 +224,25 @@ class Functions:
         self._runners.retire(link)
 
     def died(self, link: Link, exit: Exit) -> None:  # noqa: A002
-        """The process has ended: so have the attempts that were in it."""
-        for attempt in list(link.attempts.values()):
+        """The process has ended: so have the attempts that were in it.
+
+        When there were several, nobody knows whose fault it was: none pays for it, and each has a
+        process of its own the next time it comes here.
+        """
+        attempts = list(link.attempts.values())
+        if len(attempts) > 1:
+            for attempt in attempts:
+                self._suspect(attempt.hold)
+        for attempt in attempts:
             self.finish(link, attempt, _died(attempt.hold, exit, link))
+
+    def _suspect(self, hold: Hold) -> None:
+        self._suspects[hold.job_id] = None
+        while len(self._suspects) > SUSPECTS_MAX:
+            del self._suspects[next(iter(self._suspects))]
+        if not hold.stopping:
+            hold.listener = None
+            hold.give_back("the process that ran it died, with others in it")
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

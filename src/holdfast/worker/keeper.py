@@ -58,7 +58,8 @@ class Keeper:
         hold.renew_at = max(hold.renew_at, hold.deadline - LAST_SECONDS)
 
     def remove(self, hold: Hold) -> None:
-        self.holds.pop(hold.job_id, None)
+        if self.holds.get(hold.job_id) is hold:  # this worker may have got the job again
+            del self.holds[hold.job_id]
         if self._renewing and (renewing := self._renewing.pop(hold, None)) is not None:
             renewing.cancel()
 
@@ -125,7 +126,7 @@ class Keeper:
                     hold.lose(UNREACHED)
                 except Unavailable:
                     hold.progress = hold.progress or progress
-                    await self._clock.sleep(min(RETRY_SECONDS, left))
+                    await self._clock.sleep(min(RETRY_SECONDS, left / 4))
                 except HoldfastError as error:
                     hold.lose(error.message)
                 else:

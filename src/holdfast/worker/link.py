@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ from holdfast.worker.processes import Child, Exit, Processes
 
 FOREVER_SECONDS = 10.0 * 365 * 24 * 3600
 SOCKET_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024
 HANG_UP_SECONDS = 2.0
 
 
@@ -24,6 +25,8 @@ class Hears(Protocol):
     """Whoever the runner's words are for."""
 
     def heard(self, link: "Link", message: ToWorker) -> None: ...
+
+    def wrote(self, link: "Link", stream: str, data: bytes) -> None: ...
 
     def gone(self, link: "Link", exit: Exit) -> None: ...  # noqa: A002
 
@@ -62,6 +65,7 @@ class Link(asyncio.Protocol):
         self._frames: Frames[ToWorker] = from_runner()
         self._waiting: list[ToRunner] = []
         self._loop = asyncio.get_running_loop()
+        self._pipes: dict[int, str] = {}
         self._hung_up = asyncio.Event()
 
     async def start(
@@ -79,16 +83,52 @@ class Link(asyncio.Protocol):
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
             argv = [sys.executable, "-m", "holdfast.sdk.runner", "3", app, str(threads)]
-            self.child: Child = await processes.spawn(
-                [*argv, url] if url else argv,
-                env=env,
-                fds={1: 2, 2: 2, 3: theirs.fileno()},
-                seconds=FOREVER_SECONDS,
-                memory_bytes=self.memory_bytes,
-            )
+            out, err = (self._pipe("stdout"), self._pipe("stderr")) if self.exclusive else (2, 2)
+            try:
+                self.child: Child = await processes.spawn(
+                    [*argv, url] if url else argv,
+                    env=env,
+                    fds={1: out, 2: err, 3: theirs.fileno()},
+                    seconds=FOREVER_SECONDS,
+                    memory_bytes=self.memory_bytes,
+                )
+            finally:
+                if self.exclusive:
+                    os.close(out)
+                    os.close(err)
         ours.setblocking(False)
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._ending = asyncio.create_task(self._wait())
+
+    def _pipe(self, stream: str) -> int:
+        """A pipe from the process, for what it writes past Python; answers the end to give away."""
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        self._pipes[ours] = stream
+        self._loop.add_reader(ours, self._readable, ours)
+        return theirs
+
+    def _readable(self, pipe: int) -> None:
+        try:
+            data = os.read(pipe, READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._hears.wrote(self, self._pipes[pipe], data)
+        else:
+            self._close(pipe)
+
+    def _close(self, pipe: int) -> None:
+        self._loop.remove_reader(pipe)
+        del self._pipes[pipe]
+        os.close(pipe)
+
+    def rest(self) -> Iterator[tuple[str, bytes]]:
+        """What is in the pipes and was not read yet."""
+        for pipe, stream in self._pipes.items():
+            with suppress(BlockingIOError):
+                while data := os.read(pipe, READ_BYTES):
+                    yield stream, data
 
     async def _wait(self) -> None:
         exit = await self.child.wait()  # noqa: A001
@@ -102,6 +142,8 @@ class Link(asyncio.Protocol):
                 await self._hung_up.wait()
         self._transport.close()
         self._hears.gone(self, exit)
+        for pipe in list(self._pipes):
+            self._close(pipe)
 
     def data_received(self, data: bytes) -> None:
         for message in self._frames.feed(data):

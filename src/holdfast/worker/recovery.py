@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -26,10 +27,32 @@ from holdfast.worker.spool import (
     remove_folder,
 )
 
+RECOVER_SECONDS = 5.0
 KEPT_SECONDS = 2 * LEASE_MAX.total_seconds()
 """What is left for other stores is theirs, until no lease can be left of it."""
 
 KILLED = Failure(message="The worker that ran it was killed.", code="WorkerKilled", crash=True)
+
+
+class Report(Protocol):
+    """Whoever wants to know what was left, and told."""
+
+    def recovered(self, attempts: int) -> None: ...
+
+    def trouble(self, why: str) -> None: ...
+
+
+async def recover_always(
+    root: Path, store: str, registry: Registry, report: Report, *, clock: Clock, ids: Ids
+) -> None:
+    """Look now, and then every few seconds: neighbours die too. Runs until cancelled."""
+    while True:
+        try:
+            if count := await recover(root, store, registry, clock=clock, ids=ids):
+                report.recovered(count)
+        except (HoldfastError, OSError) as error:
+            report.trouble(f"what a killed worker left could not be told: {error}")
+        await clock.sleep(RECOVER_SECONDS)
 
 
 async def recover(root: Path, store: str, registry: Registry, *, clock: Clock, ids: Ids) -> int:

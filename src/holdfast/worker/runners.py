@@ -32,6 +32,8 @@ class Home(Protocol):
 
     def heard(self, link: Link, message: ToWorker) -> None: ...
 
+    def wrote(self, link: Link, stream: str, data: bytes) -> None: ...
+
     def died(self, link: Link, exit: Exit) -> None: ...  # noqa: A002
 
 
@@ -111,6 +113,9 @@ class Runners:
 
     def heard(self, link: Link, message: ToWorker) -> None:
         self._home.heard(link, message)
+
+    def wrote(self, link: Link, stream: str, data: bytes) -> None:
+        self._home.wrote(link, stream, data)
 
     def _send(self) -> None:
         link = self._shared

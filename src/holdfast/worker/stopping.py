@@ -15,6 +15,7 @@ CANCEL_SECONDS = 10.0
 RELEASE_SECONDS = 5.0
 TOLD_SECONDS = 2.0
 UNWIND_SECONDS = 5.0
+HEED_SECONDS = 0.5
 END_SECONDS = 0.1
 
 
@@ -45,7 +46,8 @@ async def stop_attempt(owner: Owner, clock: Clock, link: Link, attempt: Attempt)
     except TimeoutError:
         _give_up(link, "its runner did not answer")
         return
-    if not thread and await _over(attempt, _patience(hold, clock, UNWIND_SECONDS)):
+    seconds = HEED_SECONDS if thread else UNWIND_SECONDS
+    if await _over(attempt, _patience(hold, clock, seconds)):
         return
     _straggle(owner, link, attempt)
 

@@ -73,6 +73,17 @@ class Worker:
         self._running: dict[Hold, None] = {}
         self._outputs: dict[Hold, Output] = {}
         self._refilling = False
+        self._claimed_at = 0.0
+
+    @property
+    def running(self) -> int:
+        """How many jobs are being run."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How many are claimed, and wait for a slot."""
+        return len(self._waiting)
 
     def leave(self) -> None:
         """Take no more jobs; give the running ones a little time, then give them back."""
@@ -147,9 +158,10 @@ class Worker:
         """Claim, again under the same op_id while the store is away. Leases count from before the
         very asking that was answered. A worker that leaves asks on for a while, if jobs may have been
         granted to it: nobody else could have them meanwhile."""
-        settings, unsure, since = self._settings, False, self.clock.monotonic()
+        settings, since = self._settings, self.clock.monotonic()
+        unsure = late = False
         while True:
-            asked_at = self.clock.monotonic()
+            asked_at = self._claimed_at = self.clock.monotonic()
             try:
                 grants = await self._registry.claim(
                     settings.queues,
@@ -168,6 +180,10 @@ class Worker:
                 self._report.trouble(error.message)
                 await self.clock.sleep(RETRY_SECONDS)
             else:
+                took = self.clock.monotonic() - asked_at
+                if any(took > grant.lease_seconds / 2 for grant in grants) and not late:
+                    late = True  # asked again, the store says how much of the leases is left
+                    continue
                 failpoint("worker.granted")
                 return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
 
@@ -263,6 +279,8 @@ class Worker:
         self._freed.set()
 
     def _renewed(self, hold: Hold) -> None:
+        if hold in self._running:
+            self.output(hold)  # work that lasts has a file, for whoever comes after a crash
         self._executor(hold).renewed(hold)
 
     # Beside the jobs.
@@ -270,7 +288,10 @@ class Worker:
     async def _expire(self) -> None:
         """Close what has lapsed, whoever held it. Every worker does this; none has to."""
         while True:
-            await self.clock.sleep(EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2))
+            seconds = EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2)
+            await self.clock.sleep(seconds)
+            if self.clock.monotonic() - self._claimed_at < seconds:
+                continue  # a claim sweeps on its way
             try:
                 await self._registry.expire()
                 failpoint("worker.expired_others")
@@ -327,5 +348,5 @@ class _Opened:
         self._loops = await self._worker.open()
 
     async def __aexit__(self, *_: object) -> None:
-        await stop(*self._loops)
         await self._worker.close()
+        await stop(*self._loops)

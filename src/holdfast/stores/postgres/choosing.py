@@ -11,6 +11,8 @@ from holdfast.core.limits import PRIORITY_MAX
 from holdfast.ports import Decision, Ready
 from holdfast.stores.postgres.committing import Commit
 
+IDLE_LANES_MAX = 1_000
+
 
 class Choice(Commit):
     """A batch that may hold claims and sweeps. They lock what they choose, so it runs in a transaction.
@@ -30,6 +32,41 @@ class Choice(Commit):
             await self._claim(lane)
             await self._write()
         return batch.answers
+
+    async def promising(self) -> bool:
+        """Whether there may be something to choose. A claim in an idle lane asks first, with a single
+        statement and outside a transaction; everybody else just goes and looks."""
+        lanes = self._batch.lanes
+        if self._batch.ones or not lanes:
+            return True
+        [(lane, claims)] = lanes.items()
+        return lane not in self._place.idle or await self._glance([r for _, r in claims])
+
+    async def _glance(self, claims: list[Ready]) -> bool:
+        """Whether anything is ready for these claims or due, or was claimed by one of them before."""
+        batch, place, ready = self._batch, self._place, claims[0]
+        queues, priorities = zip(*_rows(ready), strict=True)
+        rows: list[Hashable] = [(*row, ready.lane) for row in _rows(ready)]
+        starts = place.ready.begin(rows)
+        sweeping = batch.due_limit and not self._quiet
+        [due_start] = place.due.begin([None]) if sweeping else [None]
+        [(now, is_ready, is_due, is_claimed)] = await self._ask(
+            "glance",
+            self._given_now(),
+            queues,
+            priorities,
+            starts,
+            ready.executor,
+            ready.region,
+            ready.kinds or None,
+            due_start,
+            [claim.op_id for claim in claims],
+        )
+        self._learn(now, None)
+        place.ready.end({} if is_ready else dict.fromkeys(rows, batch.now), is_ready)
+        if sweeping:
+            place.due.end({} if is_due else {None: batch.now}, is_due)
+        return bool(is_ready or is_due or is_claimed)
 
     @property
     def _quiet(self) -> bool:
@@ -76,7 +113,7 @@ class Choice(Commit):
         """Give the claims of a lane what is ready: queue after queue, priority after priority,
         oldest first."""
         ready, marks = lane[0][1], self._place.ready
-        rows = [(q, p) for q in ready.queues for p in range(PRIORITY_MAX + 1)]
+        rows = _rows(ready)
         starts = [(m, 0) for m in marks.begin((*row, ready.lane) for row in rows)]
         first = True
         while True:
@@ -87,6 +124,7 @@ class Choice(Commit):
             found = await self._ready(ready, rows, starts, wanted)
             if first:
                 marks.end(self._firsts(ready, rows, found, wanted), len(found))
+                self._note(ready.lane, len(found))
             first = False
             self._batch.decide_ready(hungry, (job.job_id for job in found))
             if len(found) < wanted:
@@ -99,6 +137,15 @@ class Choice(Commit):
             passed = rows.index((last.spec.queue, last.spec.priority))
             rows, starts = rows[passed:], starts[passed:]
             starts[0] = (last.ready_at, self._seqs[last.job_id])
+
+    def _note(self, lane: Hashable, jobs: int) -> None:
+        """Remember in which lanes the last look found nothing."""
+        idle = self._place.idle
+        idle.discard(lane)
+        if not jobs:
+            if len(idle) >= IDLE_LANES_MAX:
+                idle.clear()
+            idle.add(lane)
 
     def _firsts(
         self, ready: Ready, rows: list[tuple[str, int]], found: list[Job], wanted: int
@@ -136,3 +183,8 @@ class Choice(Commit):
             ready.kinds or None,
             wanted,
         )
+
+
+def _rows(ready: Ready) -> list[tuple[str, int]]:
+    """The rows of jobs in a lane, by queue and priority, in the order in which claims take from them."""
+    return [(queue, p) for queue in ready.queues for p in range(PRIORITY_MAX + 1)]

@@ -1,6 +1,6 @@
 """The place of a commit: a connection, the tables, and what is known about them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,7 +20,10 @@ class Speaks(Protocol):
 
 
 class Place(Struct, frozen=True):
-    """Where a commit lands: the tables, where to look in them, their epoch, and whose time counts."""
+    """Where a commit lands: the tables, where to look in them, their epoch, and whose time counts.
+
+    `idle` are the lanes in which the last look found nothing.
+    """
 
     schema: str
     ready: Marks
@@ -28,3 +31,4 @@ class Place(Struct, frozen=True):
     held: Held
     epoch: int = 0
     clock: Clock | None = None
+    idle: set[Hashable] = set()

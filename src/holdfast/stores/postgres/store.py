@@ -19,14 +19,7 @@ from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
 from holdfast.stores.postgres.held import Held
-from holdfast.stores.postgres.joining import (
-    ELSEWHERE,
-    Guest,
-    guest_of,
-    homeless,
-    refused,
-    taken,
-)
+from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
 from holdfast.stores.postgres.listening import Herald, Listener
 from holdfast.stores.postgres.marks import Marks
 from holdfast.stores.postgres.migrating import migrate
@@ -146,6 +139,9 @@ class PostgresStore:
         commit = Choice(
             session, self._place, works, locked=locked, hopeful=hopeful, channel=channel
         )
+        # Behind a pooler it may be a replica that answers: only who locks what it reads finds out.
+        if not self._sessions.pooled and not await commit.promising():
+            return [[] for _ in works]
         if locked:
             async with session.transaction():
                 answers = await commit.run()
