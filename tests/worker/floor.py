@@ -97,6 +97,7 @@ class Floor:
         *options: str,
         url: str | None = None,
         module: str = "plant",
+        app: str | None = None,
         dies_at: str | None = None,
         passing: int = 1,
     ) -> "subprocess.Popen[bytes]":
@@ -104,8 +105,18 @@ class Floor:
         armed = ["-c", ARMED, dies_at, str(passing)] if dies_at else ["-m", "holdfast"]
         if os.environ.get("H8BOOT"):
             armed = [os.environ["H8BOOT"]] + (["--arm", dies_at, str(passing)] if dies_at else [])
-        command = [sys.executable, *armed, "worker", f"{module}:app", "--store", url or self.url]
-        command += ["--name", name, "--spool", str(self.spool), "--lease", "2s", *options]
+        command = [sys.executable, *armed, "worker", app or f"{module}:app"]
+        command += [
+            "--store",
+            url or self.url,
+            "--name",
+            name,
+            "--spool",
+            str(self.spool),
+            "--lease",
+            "2s",
+            *options,
+        ]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True

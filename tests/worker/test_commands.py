@@ -289,7 +289,7 @@ def test_a_command_that_uses_more_memory_than_it_may_is_killed_and_says_so(shop:
     error = shop.job(much).error
     assert error is not None
     assert (error.crash, error.exit_code) == (True, 137)
-    assert error.message == "It used more than its limit of 64 MB."
+    assert error.message == "It used more memory than its limit of 64 MB."
     assert shop.job(little).state is State.SUCCEEDED
 
 

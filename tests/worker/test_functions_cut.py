@@ -20,9 +20,13 @@ APP = """
 @app.job
 async def coroutine(ctx: holdfast.Context):
     Path(f"{ctx.job_id}-{ctx.attempt}").write_text("here")
-    if ctx.attempt > 1: return "again"
+    if ctx.attempt > 1:
+        await asyncio.sleep(2.5)
+        return "again"
     try:
-        await asyncio.sleep(20)
+        for n in range(400):
+            print("line", n)
+            await asyncio.sleep(0.05)
     except asyncio.CancelledError:
         Path(f"{ctx.job_id}-stopped").write_text(f"{ctx.lease.total_seconds()}")
         raise
@@ -118,7 +122,8 @@ def test_cut_off_for_longer_than_the_lease_the_work_stops_before_its_end(line: L
     assert all(seconds > 0 for seconds in left)
     for job_id in jobs.values():
         job = floor.succeeded(job_id, 15)
-        assert (job.result, job.attempt, job.crashes) == ("again", 2, 1), floor.everything() + str([(str(e.event_type), str(e.occurred_at)[14:26], e.reason) for e in floor.history(job_id)])
+        assert (job.result, job.attempt, job.crashes) == ("again", 2, 1)
+    assert "has a fault" not in floor.said("w-1")
     floor.sound()
 
 
@@ -132,7 +137,7 @@ def test_cut_off_for_a_moment_nothing_is_lost_and_nothing_doubled(line: Line) ->
         time.sleep(1.6)
     job = floor.succeeded(job_id, 15)
 
-    assert (job.result, job.attempt, job.crashes, job.checkpoint) == ("talked", 1, 0, 100), floor.everything() + str([(str(e.event_type), str(e.occurred_at)[14:26], e.reason) for e in floor.history(job_id)])
+    assert (job.result, job.attempt, job.crashes, job.checkpoint) == ("talked", 1, 0, 100)
     assert floor.output(job_id) == b"".join(b"line %d\n" % n for n in range(100))
     assert job.state is State.SUCCEEDED
     assert floor.leave("w-1") == 0

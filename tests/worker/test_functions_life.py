@@ -181,6 +181,7 @@ def test_follow_ups_are_made_with_the_completion_and_not_with_a_failure(floor: F
     for job_id in (good, late):
         assert floor.succeeded(job_id).result == "parent"
         made = floor.history(job_id)[-1].attributes["follow_ups"]
+        assert isinstance(made, list)
         assert [floor.succeeded(child).result for child in made] == [1, 2]
     children = [
         job for job in floor.use(lambda r: r.list_jobs(limit=1000)).jobs if job.correlation == late

@@ -5,6 +5,7 @@ import contextvars
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor as Threads
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,13 +19,13 @@ from holdfast.sdk.context import CheckpointMismatch, Context, current
 from holdfast.sdk.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.sdk.signature import check_numbers
 from holdfast.worker.executor import Ending
+from holdfast.worker.outcomes import CRASH_EXITS
 
 if TYPE_CHECKING:
     from holdfast.sdk.jobs import JobFunction
 
 TRACEBACK_CHARACTERS_MAX = 16_000
 TRACEBACK_BYTES_MAX = 32_000
-CRASH_EXITS = (137, 139)
 RETURNED = Ending()
 
 
@@ -178,10 +179,18 @@ def _words(error: BaseException) -> str:
         return f"{type(error).__name__}, whose message cannot be shown"
 
 
+def _theirs(error: BaseException) -> TracebackType | None:
+    """The traceback without our own frames at its beginning."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
 def _tell(error: BaseException, context: Context) -> None:
     """Keep the traceback with the job: somebody will want to see it."""
     try:
-        lines = "".join(traceback.format_exception(error, limit=-20))
+        lines = "".join(traceback.format_exception(type(error), error, _theirs(error), limit=-20))
     except BaseException:
         lines = _words(error)
     trace = clip(lines[-TRACEBACK_CHARACTERS_MAX:], TRACEBACK_CHARACTERS_MAX)

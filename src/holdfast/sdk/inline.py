@@ -13,13 +13,12 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import is_last
 from holdfast.sdk.app import App
 from holdfast.sdk.handling import compensate, handle
 from holdfast.sdk.inline_attempt import Attempt, Place
 from holdfast.worker.executor import Ending, Host
-from holdfast.worker.functions import _timed_out, stopped
 from holdfast.worker.hold import Hold
+from holdfast.worker.outcomes import stopped, timed_out, to_compensate
 from holdfast.worker.stopping import CANCEL_SECONDS, HEED_SECONDS, RELEASE_SECONDS, UNWIND_SECONDS
 from holdfast.worker.tasks import stop
 
@@ -144,19 +143,12 @@ class Inline:
         if attempt.failed is not None:
             ending = replace(attempt.failed, compensated=ending.compensated is True)
         elif hold.timed_out:
-            ending = _timed_out(hold)
-        if attempt.failed is None and self._compensates(hold, ending):
+            ending = Ending(failure=timed_out(hold))
+        undo = self._app.jobs[hold.grant.job.spec.kind].compensate
+        if attempt.failed is None and undo is not None and to_compensate(hold, ending):
             self._begin(hold, ending)
         else:
             self.host.ended(hold, ending)
-
-    def _compensates(self, hold: Hold, ending: Ending) -> bool:
-        job = hold.grant.job
-        if hold.lost or self._app.jobs[job.spec.kind].compensate is None:
-            return False
-        if ending.failure is not None:
-            return hold.cancelled or is_last(job, ending.failure)
-        return ending.cancelled and hold.released is None
 
     # Stopping.
 

@@ -114,7 +114,9 @@ class Runner(asyncio.Protocol):
             self._sender.post(Ended(run.number, GONE))
             return
         work = compensate if compensating else handle
-        attempt = _Attempt(context, voice, thread=not job.is_async)
+        undo = job.compensate if compensating else None
+        on_loop = job.is_async if undo is None else undo.is_async
+        attempt = _Attempt(context, voice, thread=not on_loop)
         self._attempts[run.number] = attempt
         running = self._run(run.number, work(job, context, run.payload, self._threads))
         attempt.task = self._loop.create_task(running)

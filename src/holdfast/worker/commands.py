@@ -17,6 +17,7 @@ from holdfast.failpoint import failpoint
 from holdfast.worker.environment import environment, secrets
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import Hold
+from holdfast.worker.outcomes import CRASH_EXITS, exited, timed_out, too_big
 from holdfast.worker.pipes import Pipes, Streams, Terminal
 from holdfast.worker.processes import MARGIN_SECONDS, Child, Exit, Processes
 from holdfast.worker.redaction import Redactor
@@ -24,7 +25,6 @@ from holdfast.worker.tasks import stop
 
 STOP_SECONDS = 10.0
 PIPE_SECONDS = 1.0
-CRASH_EXITS = (137, 139)
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
 EXIT_TIMEOUT = 124
@@ -120,7 +120,7 @@ class Attempt:
             try:
                 child = await self._start(command, env, streams)
             except ChildProcessError:  # the warden was killed, and it with it
-                return Ending(failure=_exited(CRASH_EXITS[0]))
+                return Ending(failure=exited(CRASH_EXITS[0], _words(CRASH_EXITS[0])))
             except OSError as error:
                 return Ending(failure=_not_started(error, command.argv[0]))
             return await self._follow(child, command, streams, hidden)
@@ -234,40 +234,24 @@ class Attempt:
 
     def _ending(self, code: int, ended: Exit, command: Command) -> Ending:
         hold = self._hold
-        limit = hold.grant.job.spec.timeout
         if ended.status == -signal.SIGKILL:
             self._look_at_lease("the lease ended before the command did")
         if hold.lost:
             return STOPPED
-        if self._stopped and hold.timed_out and limit is not None:
-            return Ending(stopped=True, failure=_timed_out(limit.total_seconds()))
+        if self._stopped and hold.timed_out:
+            return Ending(stopped=True, failure=timed_out(hold, exit_code=EXIT_TIMEOUT))
         if self._stopped and hold.cancelled:
             return STOPPED
         if ended.memory and command.memory_bytes is not None:
-            return Ending(stopped=self._stopped, failure=_too_big(command.memory_bytes))
+            return Ending(stopped=self._stopped, failure=too_big(command.memory_bytes))
         if code == 0:
             return Ending(stopped=self._stopped, result=b'{"exit_code":0}')
-        return Ending(stopped=self._stopped, failure=_exited(code))
+        return Ending(stopped=self._stopped, failure=exited(code, _words(code)))
 
 
-def _exited(code: int) -> Failure:
+def _words(code: int) -> str:
     crash = code in CRASH_EXITS
-    words = f"The command was killed ({code})." if crash else f"The command exited with {code}."
-    return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=crash)
-
-
-def _timed_out(seconds: float) -> Failure:
-    return Failure(
-        message=f"It ran longer than its timeout of {seconds:g} s.",
-        code="Timeout",
-        exit_code=EXIT_TIMEOUT,
-        reason_code=ReasonCode.TIMEOUT,
-    )
-
-
-def _too_big(limit: int) -> Failure:
-    words = f"It used more than its limit of {limit / 1e6:g} MB."
-    return Failure(message=words, code="Memory", exit_code=CRASH_EXITS[0], crash=True)
+    return f"The command was killed ({code})." if crash else f"The command exited with {code}."
 
 
 def _invalid(error: Invalid) -> Ending:

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import ReasonCode, WorkerEventType
+from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid
-from holdfast.core.job import Failure, Progress
-from holdfast.core.lifecycle import is_last
+from holdfast.core.job import Progress
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.frames import (
     Advanced,
@@ -32,6 +31,7 @@ from holdfast.worker.frames import (
 )
 from holdfast.worker.hold import Hold
 from holdfast.worker.link import Attempt, Link
+from holdfast.worker.outcomes import exited, stopped, timed_out, to_compensate, too_big
 from holdfast.worker.processes import Exit, Processes
 from holdfast.worker.runners import Runners
 from holdfast.worker.stopping import stop_attempt
@@ -203,22 +203,15 @@ class Functions:
         if attempt.failed is not None:
             ending = replace(attempt.failed, compensated=ending.compensated is True)
         elif hold.timed_out:
-            ending = _timed_out(hold)
+            ending = Ending(failure=timed_out(hold))
         if hold.lost:
             self._limit(link)  # now: the others must not die for it
         self._runners.ended(link)
-        if attempt.failed is None and self._compensates(hold, ending):
+        known = self._known[hold.grant.job.spec.kind]
+        if attempt.failed is None and known.compensates and to_compensate(hold, ending):
             self._submit(Attempt(hold, ending))
         else:
             self._host.ended(hold, ending)
-
-    def _compensates(self, hold: Hold, ending: Ending) -> bool:
-        job = hold.grant.job
-        if hold.lost or not self._known[job.spec.kind].compensates:
-            return False
-        if ending.failure is not None:
-            return hold.cancelled or is_last(job, ending.failure)
-        return ending.cancelled and hold.released is None
 
     def retire(self, link: Link) -> None:
         self._runners.retire(link)
@@ -276,30 +269,12 @@ def _run(number: int, hold: Hold) -> Run:
     )
 
 
-def stopped(hold: Hold) -> Ending:
-    """The ending of work that did not end by itself."""
-    return Ending(cancelled=hold.cancelled, stopped=True)
-
-
-def _timed_out(hold: Hold) -> Ending:
-    limit = hold.grant.job.spec.timeout or timedelta()
-    failure = Failure(
-        message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
-        code="Timeout",
-        reason_code=ReasonCode.TIMEOUT,
-    )
-    return Ending(failure=failure)
-
-
 def _died(hold: Hold, exit: Exit, link: Link) -> Ending:  # noqa: A002
     """What became of a job whose process has died: stopped by us, or a crash."""
     if hold.stopping:
         return stopped(hold)
     code = exit.status if exit.status >= 0 else 128 - exit.status
-    if exit.memory:
-        most = (link.memory_bytes or 0) / 2**20
-        words = f"It used more memory than its limit of {most:g} MiB."
-    else:
-        words = f"The process that ran it died ({code})."
-    failure = Failure(message=words, code=f"Exit{code}", exit_code=code, crash=True)
-    return Ending(failure=failure)
+    if exit.memory and link.memory_bytes is not None:
+        return Ending(failure=too_big(link.memory_bytes))
+    failure = exited(code, f"The process that ran it died ({code}).")
+    return Ending(failure=replace(failure, crash=True))

@@ -105,7 +105,7 @@ class Keeper:
                 hold.lose(UNHEEDED if hold.silent else UNREACHED)
                 continue
             limit, begun_at = hold.grant.job.spec.timeout, hold.begun_at
-            if limit and begun_at and now - begun_at >= limit.total_seconds():
+            if limit and begun_at is not None and now - begun_at >= limit.total_seconds():
                 hold.time_out()
             if hold.renew_at <= now and not hold.silent and hold not in self._renewing:
                 self._renewing[hold] = asyncio.create_task(self._renew(hold))

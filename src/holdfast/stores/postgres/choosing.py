@@ -37,7 +37,7 @@ class Choice(Commit):
         """Whether there may be something to choose. A claim in an idle lane asks first, with a single
         statement and outside a transaction; everybody else just goes and looks."""
         lanes = self._batch.lanes
-        if self._batch.ones or not lanes:
+        if self._batch.ones or len(lanes) != 1:
             return True
         [(lane, claims)] = lanes.items()
         return lane not in self._place.idle or await self._glance([r for _, r in claims])

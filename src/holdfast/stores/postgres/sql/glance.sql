@@ -9,7 +9,6 @@ SELECT clock_timestamp(),
                WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
                  AND ready_at <= coalesce($1::timestamptz, statement_timestamp())
                  AND ready_at >= lane.first_ready_at
-                 AND (due_at IS NULL OR due_at > coalesce($1::timestamptz, statement_timestamp()))
                  AND executor IS NOT DISTINCT FROM $5::text
                  AND (region IS NULL OR $6::text IS NULL OR region = $6::text)
                  AND ($7::text[] IS NULL OR kind = ANY($7::text[]))

@@ -1,0 +1,47 @@
+"""What came of work that did not simply return: the same words, whoever ran it."""
+
+from datetime import timedelta
+
+from holdfast.core.catalogue import ReasonCode
+from holdfast.core.job import Failure
+from holdfast.core.lifecycle import is_last
+from holdfast.worker.executor import Ending
+from holdfast.worker.hold import Hold
+
+CRASH_EXITS = (137, 139)
+
+
+def stopped(hold: Hold) -> Ending:
+    """The ending of work that did not end by itself."""
+    return Ending(cancelled=hold.cancelled, stopped=True)
+
+
+def timed_out(hold: Hold, *, exit_code: int | None = None) -> Failure:
+    limit = hold.grant.job.spec.timeout or timedelta()
+    return Failure(
+        message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
+        code="Timeout",
+        exit_code=exit_code,
+        reason_code=ReasonCode.TIMEOUT,
+    )
+
+
+def exited(code: int, words: str) -> Failure:
+    """An exit that is no success. One that shows a crash counts among the crashes."""
+    return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=code in CRASH_EXITS)
+
+
+def too_big(limit: int) -> Failure:
+    """It was killed because it used more memory than it may."""
+    size = f"{limit // 10**6} MB" if limit % 10**6 == 0 else f"{limit / 2**20:g} MiB"
+    words = f"It used more memory than its limit of {size}."
+    return Failure(message=words, code="Memory", exit_code=CRASH_EXITS[0], crash=True)
+
+
+def to_compensate(hold: Hold, ending: Ending) -> bool:
+    """Whether the job ends with this, and so what it did has to be undone, if it can be."""
+    if hold.lost:
+        return False
+    if ending.failure is not None:
+        return hold.cancelled or is_last(hold.grant.job, ending.failure)
+    return ending.cancelled and hold.released is None
