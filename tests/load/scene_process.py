@@ -21,12 +21,13 @@ from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
 from holdfast.worker import worker as claiming
+from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.functions import Functions
 from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover
 from holdfast.worker.spool import FileSpool
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 claiming.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scene
 

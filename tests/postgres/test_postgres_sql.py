@@ -159,6 +159,10 @@ OURS = {
     "select_histories": "ARRAY['job-7']",
     "get_jobs": "ARRAY['job-7']",
     "select_feed": "100, 100, 100",
+    "glance": (
+        "now(), ARRAY['default'], ARRAY[5::smallint], ARRAY['-infinity'::timestamptz], NULL, NULL,"
+        " NULL, '-infinity', ARRAY['op-7']"
+    ),
     "delete_events": "ARRAY[1, 2, 3]",
     "delete_claims": "ARRAY[1, 2, 3]",
     "delete_facts": "ARRAY['job-7']",

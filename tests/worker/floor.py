@@ -103,8 +103,6 @@ class Floor:
     ) -> "subprocess.Popen[bytes]":
         """A worker of the app; with `dies_at` it is killed when it passes that failpoint."""
         armed = ["-c", ARMED, dies_at, str(passing)] if dies_at else ["-m", "holdfast"]
-        if os.environ.get("H8BOOT"):
-            armed = [os.environ["H8BOOT"]] + (["--arm", dies_at, str(passing)] if dies_at else [])
         command = [sys.executable, *armed, "worker", app or f"{module}:app"]
         command += [
             "--store",

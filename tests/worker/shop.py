@@ -20,10 +20,11 @@ from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 30.0

@@ -105,7 +105,10 @@ def test_a_crash_of_the_shared_runner_costs_nobody_and_each_of_its_jobs_then_run
     dead = floor.until(culprit, lambda job: job.ended)
 
     assert (job.result, job.crashes, job.failures) == (2, 0, 0)
-    assert (dead.attempt, dead.crashes) == (2, 1)  # alone, the second time: nobody else can be blamed
+    assert (dead.attempt, dead.crashes) == (
+        2,
+        1,
+    )  # alone, the second time: nobody else can be blamed
 
 
 def test_what_was_said_before_the_process_died_is_kept(floor: Floor) -> None:

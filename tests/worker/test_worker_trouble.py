@@ -20,6 +20,7 @@ from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.endings import Endings
 from holdfast.worker.hold import Hold
@@ -27,7 +28,7 @@ from holdfast.worker.keeper import Keeper
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.tasks import stop as end
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 
 @pytest.fixture

@@ -27,10 +27,11 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -21,6 +21,7 @@ from holdfast.core.errors import Invalid
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry, shown_url, store_name
 from holdfast.system import SystemClock, SystemIds
+from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.executor import Executor
 from holdfast.worker.functions import Functions
@@ -28,7 +29,7 @@ from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover_always
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 SLOTS_FOR_APP = 32
 POOL_PER_CORE = 4

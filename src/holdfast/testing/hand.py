@@ -20,8 +20,9 @@ from holdfast.sdk.app import App
 from holdfast.sdk.inline import Inline, Witness
 from holdfast.testing.shared_store import SharedStore
 from holdfast.testing.virtual_time import VirtualClock, VirtualLoop
+from holdfast.worker.claims import Settings
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 ATTEMPTS_MAX = 1000
 

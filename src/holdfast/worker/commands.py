@@ -224,7 +224,7 @@ class Attempt:
             child.send(signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    while not self._hold.lost:
+                    while not (self._hold.lost or self._hold.urgent):
                         await self._stir()
         child.send(signal.SIGKILL)
 

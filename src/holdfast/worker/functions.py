@@ -155,6 +155,13 @@ class Functions:
         attempt = link.attempts.get(message.number)
         if attempt is None:
             return  # a straggler: over for us already
+        try:
+            self._take(link, attempt, message)
+        except Exception as error:
+            self._host.trouble(f"the worker has a fault: {error!r}")
+            attempt.hold.lose("the worker could not take what it said")
+
+    def _take(self, link: Link, attempt: Attempt, message: ToWorker) -> None:
         match message:
             case Ended():
                 self.finish(link, attempt, message.ending)

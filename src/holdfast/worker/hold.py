@@ -25,6 +25,7 @@ class Hold:
         "renew_at",
         "silent",
         "timed_out",
+        "urgent",
     )
 
     def __init__(self, grant: Grant, deadline: float) -> None:
@@ -37,6 +38,7 @@ class Hold:
         self.cancelled = False
         self.released: str | None = None
         self.timed_out = False
+        self.urgent = False
         self.silent = False
         self.listener: Callable[[], None] | None = None
 
@@ -50,10 +52,12 @@ class Hold:
             self.lost = why
             self._stir()
 
-    def give_back(self, why: str) -> None:
-        """This worker cannot go on with it: stop the work and release the job."""
-        if self.released is None:
-            self.released = why
+    def give_back(self, why: str, *, now: bool = False) -> None:
+        """This worker cannot go on with it: stop the work and release the job. `now`: give it no time
+        to end by itself."""
+        if self.released is None or (now and not self.urgent):
+            self.released = self.released or why
+            self.urgent = now
             self._stir()
 
     def time_out(self) -> None:

@@ -59,7 +59,7 @@ async def _ends_by_itself(attempt: Attempt) -> bool:
     assert over is not None
     with suppress(TimeoutError):
         async with asyncio.timeout(CANCEL_SECONDS if hold.cancelled else RELEASE_SECONDS):
-            while not (hold.lost or hold.timed_out or over.is_set()):
+            while not (hold.lost or hold.timed_out or hold.urgent or over.is_set()):
                 await stirred.wait()
                 stirred.clear()
     return over.is_set()

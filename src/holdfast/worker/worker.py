@@ -3,18 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from datetime import timedelta
-from itertools import groupby, product
+from itertools import groupby
 
-from msgspec import Struct
-
-from holdfast.core.errors import HoldfastError, Unavailable
-from holdfast.core.job import Job, Progress
-from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import Progress
 from holdfast.core.spec import Json
-from holdfast.core.state import LEASED, State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Filter, Grant, Ids, Registry
+from holdfast.ports import Clock, Grant, Ids, Registry
+from holdfast.worker.claims import Claims, Settings
 from holdfast.worker.endings import Endings, Report
 from holdfast.worker.executor import Ending, Executor
 from holdfast.worker.hold import Hold
@@ -24,22 +20,10 @@ from holdfast.worker.pace import Pace
 from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
 
-IDLE_SECONDS = 0.5
+IDLE_SECONDS = 0.6
 EXPIRE_SECONDS = 1.0
-RETRY_SECONDS = 0.5
 SURPLUS_SECONDS = 1.0
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """What a worker is told. `drain` ends it when its queues have nothing left to run."""
-
-    owner: str
-    queues: tuple[str, ...] = ("default",)
-    slots: int = 1
-    region: str | None = None
-    lease: timedelta | None = None
-    drain: bool = False
-    leave_seconds: float = 10.0
+LAST_SECONDS = 20.0
 
 
 class Worker:
@@ -63,6 +47,7 @@ class Worker:
         self._ids = ids
         self._executors = executors
         self._by_kind: dict[str, Executor] = {}
+        self._claims = Claims(registry, settings, report, clock=clock, kinds=self._by_kind)
         self._spool = spool
         self._keeper = Keeper(registry, clock, self._renewed)
         self._endings = Endings(registry, clock, ids, report, self._closed)
@@ -73,7 +58,6 @@ class Worker:
         self._running: dict[Hold, None] = {}
         self._outputs: dict[Hold, Output] = {}
         self._refilling = False
-        self._claimed_at = 0.0
 
     @property
     def running(self) -> int:
@@ -88,7 +72,7 @@ class Worker:
     def leave(self) -> None:
         """Take no more jobs; give the running ones a little time, then give them back."""
         if self._leaving.is_set():
-            self._give_back("the worker was told twice to leave")
+            self._give_back("the worker was told twice to leave", now=True)
         self._leaving.set()
         self._freed.set()
 
@@ -116,10 +100,20 @@ class Worker:
         for executor in self._executors:
             await executor.open(self)
             self._by_kind |= dict.fromkeys(executor.kinds, executor)
-        return [
+        loops = [
             asyncio.create_task(loop)
             for loop in (self._keeper.keep(), self._keeper.listen(), self._endings.run())
         ]
+        for loop in loops:
+            loop.add_done_callback(self._broken)
+        return loops
+
+    def _broken(self, loop: asyncio.Task[None]) -> None:
+        """A worker without its keeper must hold nothing: it leaves, at once."""
+        if not loop.cancelled() and (error := loop.exception()):
+            self._report.trouble(f"the worker has a fault, and leaves: {error!r}")
+            self.leave()
+            self.leave()
 
     async def close(self) -> None:
         for executor in self._executors:
@@ -136,10 +130,15 @@ class Worker:
                 await self._freed.wait()
                 continue
             mark = self._registry.mark()
-            holds = await self._ask(self._ids.new(), wanted)
+            holds = await self._claims.ask(self._ids.new(), wanted, self._leaving)
             self._take(holds)
             if len(holds) < wanted:
-                if not holds and self._settings.drain and not held and not await self._more():
+                if (
+                    not holds
+                    and self._settings.drain
+                    and not held
+                    and not await self._claims.any_left()
+                ):
                     return
                 await self._idle(mark)
 
@@ -153,59 +152,6 @@ class Worker:
                 break
         finally:
             await stop(changed, leaving)
-
-    async def _ask(self, op_id: str, wanted: int) -> list[Hold]:
-        """Claim, again under the same op_id while the store is away. Leases count from before the
-        very asking that was answered. A worker that leaves asks on for a while, if jobs may have been
-        granted to it: nobody else could have them meanwhile."""
-        settings, since = self._settings, self.clock.monotonic()
-        unsure = late = False
-        while True:
-            asked_at = self._claimed_at = self.clock.monotonic()
-            try:
-                grants = await self._registry.claim(
-                    settings.queues,
-                    owner=settings.owner,
-                    limit=min(wanted, BATCH_ITEMS_MAX),
-                    op_id=op_id,
-                    kinds=tuple(self._by_kind),
-                    lease=settings.lease,
-                    region=settings.region,
-                )
-            except Unavailable as error:
-                unsure = unsure or error.applied == "unknown"
-                waited = self.clock.monotonic() - since
-                if self._leaving.is_set() and (not unsure or waited > settings.leave_seconds):
-                    return []  # what may have been granted comes free with its lease
-                self._report.trouble(error.message)
-                await self.clock.sleep(RETRY_SECONDS)
-            else:
-                took = self.clock.monotonic() - asked_at
-                if any(took > grant.lease_seconds / 2 for grant in grants) and not late:
-                    late = True  # asked again, the store says how much of the leases is left
-                    continue
-                failpoint("worker.granted")
-                return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
-
-    async def _more(self) -> bool:
-        """Whether the queues hold anything that this worker can run, now or later."""
-        for queue, kind in product(self._settings.queues, self._by_kind):
-            which = Filter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
-            cursor: str | None = None
-            while True:
-                page = await self._registry.list_jobs(which, after=cursor)
-                if any(self._suits(job) for job in page.jobs):
-                    return True
-                cursor = page.next
-                if cursor is None:
-                    break
-        return False
-
-    def _suits(self, job: Job) -> bool:
-        here = self._settings.region
-        return job.spec.executor is None and (
-            not job.spec.region or not here or job.spec.region == here
-        )
 
     # Running.
 
@@ -290,7 +236,7 @@ class Worker:
         while True:
             seconds = EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2)
             await self.clock.sleep(seconds)
-            if self.clock.monotonic() - self._claimed_at < seconds:
+            if self.clock.monotonic() - self._claims.asked_at < seconds:
                 continue  # a claim sweeps on its way
             try:
                 await self._registry.expire()
@@ -323,7 +269,17 @@ class Worker:
                     await self._empty()
             except TimeoutError:
                 self._give_back("the worker is shutting down")
+                await self._last_moments()
         await self._empty()
+
+    async def _last_moments(self) -> None:
+        """What does not even end now, such as a compensation that hangs, is left to its lease."""
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._empty()
+        except TimeoutError:
+            for hold in list(self._keeper.holds.values()):
+                hold.lose("the worker has left")
 
     async def _empty(self) -> None:
         while self._keeper.holds:
@@ -332,9 +288,9 @@ class Worker:
             if self._leaving.is_set() and self._waiting:
                 self._let_go("the worker is leaving")
 
-    def _give_back(self, why: str) -> None:
+    def _give_back(self, why: str, *, now: bool = False) -> None:
         for hold in list(self._keeper.holds.values()):
-            hold.give_back(why)
+            hold.give_back(why, now=now)
 
 
 class _Opened:

@@ -22,10 +22,10 @@ from holdfast.stores.sqlite.statements import statement
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.planting import Swaps, bug
 from holdfast.testing.simulation.stores import Connection, Server
+from holdfast.worker.claims import Claims
 from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
 from holdfast.worker.spool import MemoryLog
-from holdfast.worker.worker import Worker
 
 
 def _jobs(connection: Connection) -> dict[str, Job]:
@@ -142,14 +142,14 @@ def nobody_sweeps() -> Swaps:
 @bug(trap=1, store="sqlite")
 def counts_from_the_answer() -> Swaps:
     """A worker counts its lease from when the answer came."""
-    real = Worker._ask
+    real = Claims.ask
 
-    async def ask(self: Worker, op_id: str, free: int) -> list[Hold]:
-        holds = await real(self, op_id, free)
-        now = self.clock.monotonic()
+    async def ask(self: Claims, *words: Any) -> list[Hold]:
+        holds = await real(self, *words)
+        now = self._clock.monotonic()
         return [Hold(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
 
-    return ((Worker, "_ask", ask),)
+    return ((Claims, "ask", ask),)
 
 
 @bug(trap=44)

@@ -29,8 +29,9 @@ from holdfast.testing.simulation.reckoning import reckon
 from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
 from holdfast.testing.simulation.witness import Violation, Witness
+from holdfast.worker.claims import Settings
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.worker import Settings, Worker
+from holdfast.worker.worker import Worker
 
 OBJECT_RATES = 0.3
 """A call on documents makes many requests: each is struck less often."""

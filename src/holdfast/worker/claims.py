@@ -1,0 +1,112 @@
+"""Claims: how a worker asks for jobs, and whether there is anything left to ask for."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import product
+
+from msgspec import Struct
+
+from holdfast.core.errors import Unavailable
+from holdfast.core.job import Job
+from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.state import LEASED, State
+from holdfast.failpoint import failpoint
+from holdfast.ports import Clock, Filter, Registry
+from holdfast.worker.endings import Report
+from holdfast.worker.hold import Hold
+
+RETRY_SECONDS = 0.5
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a worker is told. `drain` ends it when its queues have nothing left to run."""
+
+    owner: str
+    queues: tuple[str, ...] = ("default",)
+    slots: int = 1
+    region: str | None = None
+    lease: timedelta | None = None
+    drain: bool = False
+    leave_seconds: float = 10.0
+
+
+class Claims:
+    """Asks for the kinds of jobs that a worker has, and no others. `asked_at` is when it last did."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        settings: Settings,
+        report: Report,
+        *,
+        clock: Clock,
+        kinds: Iterable[str],
+    ) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._report = report
+        self._clock = clock
+        self._kinds = kinds
+        self.asked_at = 0.0
+
+    async def ask(self, op_id: str, wanted: int, leaving: asyncio.Event) -> list[Hold]:
+        """Claim, again under the same op_id while the store is away. Leases count from before the
+        very asking that was answered. A worker that leaves asks on for a while, if jobs may have been
+        granted to it: nobody else could have them meanwhile."""
+        settings, since = self._settings, self._clock.monotonic()
+        unsure = late = False
+        while True:
+            asked_at = self.asked_at = self._clock.monotonic()
+            try:
+                grants = await self._registry.claim(
+                    settings.queues,
+                    owner=settings.owner,
+                    limit=min(wanted, BATCH_ITEMS_MAX),
+                    op_id=op_id,
+                    kinds=tuple(self._kinds),
+                    lease=settings.lease,
+                    region=settings.region,
+                )
+            except Unavailable as error:
+                unsure = unsure or error.applied == "unknown"
+                waited = self._clock.monotonic() - since
+                if leaving.is_set() and (not unsure or waited > settings.leave_seconds):
+                    return []  # what may have been granted comes free with its lease
+                self._report.trouble(error.message)
+                await self._clock.sleep(RETRY_SECONDS)
+            else:
+                took = self._clock.monotonic() - asked_at
+                if any(took > grant.lease_seconds / 2 for grant in grants) and not late:
+                    late = True  # asked again, the store says how much of the leases is left
+                    continue
+                failpoint("worker.granted")
+                return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
+
+    async def any_left(self) -> bool:
+        """Whether the queues hold anything that this worker can run, now or later. A store that cannot
+        be asked may have something."""
+        try:
+            return await self._any_left()
+        except Unavailable as error:
+            self._report.trouble(error.message)
+            return True
+
+    async def _any_left(self) -> bool:
+        for queue, kind in product(self._settings.queues, self._kinds):
+            which = Filter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
+            cursor: str | None = None
+            while True:
+                page = await self._registry.list_jobs(which, after=cursor)
+                if any(self._suits(job) for job in page.jobs):
+                    return True
+                cursor = page.next
+                if cursor is None:
+                    break
+        return False
+
+    def _suits(self, job: Job) -> bool:
+        here = self._settings.region
+        return job.spec.executor is None and (
+            not job.spec.region or not here or job.spec.region == here
+        )
