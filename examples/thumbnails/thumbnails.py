@@ -60,7 +60,7 @@ def main() -> None:
 
     names = ("dawn", "noon", "broken", "huge", "late")
     jobs = {
-        name: thumbnail.configure(name=name).enqueue(
+        name: thumbnail.configure(title=name).enqueue(
             source=f"pictures/{name}.ppm", target=f"pictures/{name}.png"
         )
         for name in names

@@ -128,7 +128,7 @@ async def run(task: Task, registry: LocalRegistry, acknowledged: Acknowledged) -
     spool.label(task.url)
     processes = Processes(clock, inherited=[spool.lock])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    functions = Functions(processes, "scene_app:app", slots=2, pool=1, env=env, url=task.url)
+    functions = Functions(processes, "scene_app:app", slots=2, env=env, url=task.url)
     await functions.load()
     worker = Worker(
         registry,

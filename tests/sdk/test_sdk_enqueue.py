@@ -102,7 +102,7 @@ def test_configure_changes_a_copy(memory: App) -> None:
         timeout=None,
         lease=timedelta(seconds=5),
         labels={"a": "b"},
-        name="a sum",
+        title="a sum",
         retry=Retry(max_failures=7),
         job_id="job-7",
         correlation_id="order-7",

@@ -17,8 +17,7 @@ from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.lifecycle import Stopped, Success
 from holdfast.worker import commands as commands_module
 from holdfast.worker import output as output_module
-from holdfast.worker.hold import Hold
-from holdfast.worker.processes import MARGIN_SECONDS
+from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.spool import MemorySpool, Piece
 
 

@@ -1,8 +1,8 @@
 """Functions whose process dies, grows too large, or cannot be started."""
 
-import os
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from floor import Floor, opened, patient
@@ -54,12 +54,13 @@ def naps(seconds: float): time.sleep(seconds)
 def good(): return "good"
 """
 ONCE = Retry(max_failures=1, max_crashes=1)
+SLOTS = 8
 
 
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     with opened("sqlite", tmp_path_factory.mktemp("crash"), APP) as floor:
-        floor.worker("w-1", "-c", "20")
+        floor.worker("w-1", "-c", str(SLOTS))
         yield floor
 
 
@@ -105,10 +106,7 @@ def test_a_crash_of_the_shared_runner_costs_nobody_and_each_of_its_jobs_then_run
     dead = floor.until(culprit, lambda job: job.ended)
 
     assert (job.result, job.crashes, job.failures) == (2, 0, 0)
-    assert (dead.attempt, dead.crashes) == (
-        2,
-        1,
-    )  # alone, the second time: nobody else can be blamed
+    assert (dead.attempt, dead.crashes) == (2, 1)  # alone: now nobody else can be blamed
 
 
 def test_what_was_said_before_the_process_died_is_kept(floor: Floor) -> None:
@@ -123,12 +121,11 @@ def test_processes_of_their_own_are_kept_warm_and_replaced_in_time(floor: Floor)
 
     pids = [floor.succeeded(job_id).result for job_id in jobs]
 
-    assert len(set(map(str, pids))) <= 8
+    assert len(set(map(str, pids))) <= SLOTS
 
 
 def test_no_lane_starves_and_waiting_for_a_process_is_no_timeout(floor: Floor) -> None:
-    pool = min(20, 4 * (os.cpu_count() or 1))
-    naps = [floor.enqueue("naps", {"seconds": 1.5}) for _ in range(pool)]
+    naps = [floor.enqueue("naps", {"seconds": 1.5}) for _ in range(SLOTS)]
     patient(lambda: all(floor.job(job_id).state is State.RUNNING for job_id in naps))
     limit = timedelta(seconds=1)
     late = floor.enqueue("where", timeout=limit)
@@ -140,7 +137,13 @@ def test_no_lane_starves_and_waiting_for_a_process_is_no_timeout(floor: Floor) -
     assert floor.succeeded(other, 10).result == "lean"
 
 
-def test_an_app_that_is_broken_meanwhile_puts_jobs_off_and_burns_none(floor: Floor) -> None:
+def test_an_app_that_is_broken_meanwhile_puts_jobs_off_and_burns_none(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path, APP) as floor:
+        floor.worker("w-1", "-c", "4")
+        break_and_mend(floor)
+
+
+def break_and_mend(floor: Floor) -> None:
     floor.succeeded(floor.enqueue("good"))
     floor.write("raise RuntimeError('half an edit')")
     floor.ended(floor.enqueue("dies", {"how": "os._exit"}, retry=ONCE))

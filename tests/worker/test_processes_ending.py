@@ -24,7 +24,8 @@ from yard import (
 )
 
 from holdfast.worker import processes as processes_module
-from holdfast.worker.processes import MARGIN_SECONDS, Child, Exit, Processes
+from holdfast.worker.hold import MARGIN_SECONDS
+from holdfast.worker.processes import Child, Exit, Processes
 
 
 def test_what_a_leader_leaves_running_is_killed_with_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder
 from holdfast.core.errors import Invalid
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry, shown_url, store_name
-from holdfast.system import SystemClock, SystemIds
+from holdfast.system import SystemClock, SystemIds, boot_id
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.executor import Executor
@@ -32,7 +32,6 @@ from holdfast.worker.tasks import stop
 from holdfast.worker.worker import Worker
 
 SLOTS_FOR_APP = 32
-POOL_PER_CORE = 4
 
 
 @click.command()
@@ -158,7 +157,7 @@ async def work(
             )
         registry = await open_registry(url)
         try:
-            where = store_name(url)
+            where = f"{store_name(url)} {boot_id()}"  # nobody speaks for another machine's workers
             spool.label(where)
             worker = Worker(
                 registry,
@@ -193,7 +192,6 @@ def _functions(processes: Processes, app: str, slots: int) -> Functions:
         processes,
         app,
         slots=slots,
-        pool=min(slots, POOL_PER_CORE * (os.cpu_count() or 1)),
         env=os.environ,
         url=given_store(),
     )

@@ -46,12 +46,12 @@ class Call(Struct, Generic[R_co], frozen=True):
 class Options(TypedDict, total=False):
     """What may be said about one job. Durations are a timedelta or seconds.
 
-    `name` is for people; `request_id` makes a request idempotent in its queue; `job_id` names the job
+    `title` is for people; `request_id` makes a request idempotent in its queue; `job_id` names the job
     itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
     """
 
     queue: str
-    name: str | None
+    title: str | None
     priority: int
     delay: Duration | None
     run_at: datetime | None
@@ -112,6 +112,8 @@ def _given(options: Options, what: str) -> dict[str, Any]:
     given: dict[str, Any] = {**options}
     if unknown := given.keys() - Options.__annotations__.keys():
         raise Invalid(f"{what}: there is no option {min(unknown)}.")
+    if "title" in given:
+        given["name"] = given.pop("title")
     for name in _DURATIONS:
         if given.get(name) is not None:
             given[name] = duration(given[name], f"{what}: {name}")

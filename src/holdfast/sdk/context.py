@@ -34,6 +34,9 @@ current: contextvars.ContextVar["Context"] = contextvars.ContextVar("holdfast_co
 """The context of the handler that is running in this task or thread."""
 
 
+_making = threading.Lock()
+
+
 class Voice(Protocol):
     """How what a handler says reaches its worker. Called from any thread."""
 
@@ -102,7 +105,8 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether the handler was asked to stop: a cancel, a lost lease, a timeout, or a worker that
-        leaves. Save what is worth saving, then raise `Cancelled` or return."""
+        leaves. Save what is worth saving, then raise `Cancelled`. Return only if the work is done: what
+        returns has succeeded."""
         return self._told
 
     def check(self) -> None:
@@ -113,16 +117,19 @@ class Context:
     def wait_cancelled(self, seconds: float | None = None) -> bool:
         """Wait until the handler is asked to stop, at most so many seconds; answers whether it was.
         For plain functions: a sleep that ends early."""
-        if self._bell is None:
-            self._bell = threading.Event()
-        return self._told or self._bell.wait(seconds)
+        with _making:
+            self._bell = bell = self._bell or threading.Event()
+        return self._told or bell.wait(seconds)
 
     async def cancellation(self) -> None:
         """Return when the handler is asked to stop. For coroutines."""
-        if not self._told:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            if not self._told:
+                await waiter
+        finally:
+            self._waiters.remove(waiter)
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
         """Say how far the work is, in whole numbers; the newest word counts."""
@@ -131,9 +138,10 @@ class Context:
                 raise Invalid(
                     f"Progress is counted in whole numbers from 0 on, not {number!r:.80}."
                 )
-        self._voice.progress(int(done), total, None if message is None else clip(str(message)))
+        most = None if total is None else int(total)
+        self._voice.progress(int(done), most, None if message is None else clip(str(message)))
 
-    def emit(self, name: str, **attributes: Json) -> None:
+    def emit(self, name: str, /, **attributes: Json) -> None:
         """Add an event of your own to the attempt, such as `emit("page_rendered", page=3)`."""
         check_id(name, "The name of an event")
         facts = check_value(attributes, f"The event {name}", ATTRIBUTES_BYTES_MAX - 256)
@@ -160,6 +168,8 @@ class Context:
 
     async def checkpoint_async(self, state: Json) -> None:
         """Keep `state` for the next attempt; when this returns it is stored. For coroutines."""
+        if state is None:
+            raise Invalid("A checkpoint is something to go on from: None is nothing.")
         value = msgspec.json.encode(check_value(state, "A checkpoint", CHECKPOINT_BYTES_MAX))
         if asyncio.get_running_loop() is self._loop:
             await self._voice.checkpoint(value)

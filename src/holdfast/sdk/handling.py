@@ -38,6 +38,8 @@ async def handle(
         arguments = job.arguments.decode(msgspec.Raw(payload))
     except Invalid as error:
         return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.PARSE_ERROR)
+    except BaseException as error:  # by a type of theirs, as it was made
+        return _raised(error, context)
     try:
         result = await _call(
             job.function, job.is_async, job.takes_context, context, arguments, threads
@@ -152,6 +154,11 @@ def _exited(error: SystemExit) -> Ending:
         crash=code in CRASH_EXITS,
     )
     return Ending(failure=failure)
+
+
+def broken(error: BaseException) -> Ending:
+    """The ending of an attempt that our own code has failed."""
+    return _failed(error, retryable=True)
 
 
 def _failed(

@@ -185,6 +185,8 @@ class Inline:
             attempt.task.cancel()
         await self.host.clock.sleep(HEED_SECONDS if attempt.thread else UNWIND_SECONDS)
         attempt.stopping = None
+        if attempt.over.is_set():
+            return
         if hold.cancelled and not (hold.lost or hold.timed_out or hold.released):
             hold.abandon()
         else:

@@ -89,7 +89,7 @@ class InlineContext(Context):
     def __init__(self, inline: "Inline", attempt: Attempt) -> None:
         grant = attempt.hold.grant
         job = grant.job
-        kept = job.checkpoint
+        kept = attempt.hold.checkpoint
         super().__init__(
             job_id=job.job_id,
             kind=job.spec.kind,

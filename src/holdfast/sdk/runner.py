@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.core.errors import Invalid
 from holdfast.sdk.app import App
 from holdfast.sdk.context import CheckpointRefused, Context
-from holdfast.sdk.handling import compensate, handle
+from holdfast.sdk.handling import broken, compensate, handle
 from holdfast.sdk.loading import load_app
 from holdfast.sdk.streams import route
 from holdfast.sdk.voice import FrameVoice, Sender
@@ -27,7 +27,6 @@ from holdfast.worker.frames import (
     Answer,
     Compensate,
     Ended,
-    Finish,
     Hello,
     Known,
     Renewed,
@@ -51,9 +50,7 @@ class Runner(asyncio.Protocol):
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="handler")
         self._frames = from_worker()
         self._attempts: dict[int, _Attempt] = {}
-        self._finishing = False
         self._loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # a socket is one
@@ -89,9 +86,6 @@ class Runner(asyncio.Protocol):
                 )
             case Compensate():
                 self._begin(message.run, compensating=True)
-            case Finish():
-                self._finishing = True
-                self._leave()
 
     def _begin(self, run: Run, *, compensating: bool) -> None:
         voice = FrameVoice(self._sender, run.number)
@@ -126,10 +120,10 @@ class Runner(asyncio.Protocol):
             ending = await work
         except asyncio.CancelledError:  # before it had begun
             ending = Ending(cancelled=True, stopped=True)
+        except BaseException as error:
+            ending = broken(error)
         self._attempts.pop(number).voice.flush()
         self._sender.post(Ended(number, ending))
-        if self._finishing:
-            self._leave()
 
     def _stop(self, message: Stop) -> None:
         attempt = self._attempts.get(message.number)
@@ -139,10 +133,6 @@ class Runner(asyncio.Protocol):
         if message.now and not attempt.thread and attempt.task is not None:
             attempt.task.cancel()
         self._sender.post(Told(message.number, attempt.thread))
-
-    def _leave(self) -> None:
-        if not self._attempts and not self.gone.done():
-            self.gone.set_result(None)
 
 
 class _Attempt:
@@ -167,11 +157,10 @@ def hello(app: App) -> Hello:
 
 
 async def run(link: socket.socket, app: App, threads: int) -> None:
-    """Serve the worker at the other end until it has no more work."""
+    """Serve the worker at the other end, until it is gone."""
     loop = asyncio.get_running_loop()
-    transport, runner = await loop.create_connection(lambda: Runner(app, threads), sock=link)
-    await runner.gone
-    transport.close()
+    await loop.create_connection(lambda: Runner(app, threads), sock=link)
+    await loop.create_future()
 
 
 def main(arguments: list[str]) -> None:

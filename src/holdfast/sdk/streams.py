@@ -3,9 +3,12 @@
 import io
 import logging
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from holdfast.sdk.context import current
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 def route() -> None:
@@ -32,6 +35,18 @@ class Routed(io.TextIOBase):
         context.write(self._stream, text.encode(errors="replace"))
         return len(text)
 
+    @property
+    def buffer(self) -> "RoutedBytes":
+        return RoutedBytes(self)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write what is no text."""
+        context = current.get(None)
+        if context is None:
+            self._plain.buffer.write(data)
+        else:
+            context.write(self._stream, data)
+
     def flush(self) -> None:
         self._plain.flush()
 
@@ -47,6 +62,25 @@ class Routed(io.TextIOBase):
     @property
     def encoding(self) -> str:  # type: ignore[override]
         return "utf-8"
+
+
+class RoutedBytes(io.RawIOBase):
+    """The bytes under a routed stream, for whoever writes to `sys.stdout.buffer`."""
+
+    def __init__(self, routed: Routed) -> None:
+        super().__init__()
+        self._routed = routed
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "Buffer") -> int:
+        whole = bytes(memoryview(data))
+        self._routed.write_bytes(whole)
+        return len(whole)
+
+    def flush(self) -> None:
+        self._routed.flush()
 
 
 class JobLog(logging.Handler):

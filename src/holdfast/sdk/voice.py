@@ -6,9 +6,11 @@ from collections import deque
 
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Attributes
-from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
+from holdfast.core.job import Failure
+from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX, clip
 from holdfast.system import SystemClock
-from holdfast.worker.frames import Advanced, Checkpoint, Said, ToWorker, encode
+from holdfast.worker.executor import Ending
+from holdfast.worker.frames import Advanced, Checkpoint, Ended, Hello, Said, ToWorker, encode
 
 GATHER_SECONDS = 0.02
 
@@ -35,7 +37,11 @@ class Sender:
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._transport.write(encode(waiting))
+        try:
+            self._transport.write(encode(waiting))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            for message in waiting:  # one of them cannot be written; the others must not pay for it
+                self._transport.write(_encode_one(message))
 
     def pause(self) -> None:
         """The worker lags."""
@@ -141,3 +147,14 @@ class FrameVoice:
 
     def checkpoint(self, value: bytes) -> "asyncio.Future[None]":
         return self._sender.checkpoint(self._number, value)
+
+
+def _encode_one(message: ToWorker) -> bytes:
+    """The message, or what is said in its place: nothing may keep an attempt from ending."""
+    try:
+        return encode([message])
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        assert not isinstance(message, Hello)  # ours, and of plain text
+        words = f"What it said could not be passed on: {error}."
+        failure = Failure(message=clip(words), code=type(error).__name__, retryable=False)
+        return encode([Ended(message.number, Ending(failure=failure))])

@@ -16,10 +16,10 @@ from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
 from holdfast.failpoint import failpoint
 from holdfast.worker.environment import environment, secrets
 from holdfast.worker.executor import Ending, Host
-from holdfast.worker.hold import Hold
+from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.outcomes import CRASH_EXITS, exited, timed_out, too_big
 from holdfast.worker.pipes import Pipes, Streams, Terminal
-from holdfast.worker.processes import MARGIN_SECONDS, Child, Exit, Processes
+from holdfast.worker.processes import Child, Exit, Processes
 from holdfast.worker.redaction import Redactor
 from holdfast.worker.tasks import stop
 

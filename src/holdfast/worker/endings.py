@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -72,12 +73,13 @@ class Endings:
     def _begin(self, hold: Hold, note: Note, output: Output | None) -> None:
         task = asyncio.create_task(self._end(hold, note, output))
         self._apart[task] = None
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, hold=hold))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[None], hold: Hold) -> None:
         del self._apart[task]
         if not task.cancelled() and (error := task.exception()):
             self._report.trouble(f"an attempt could not be ended: {error!r}")
+            self._closed(hold)
 
     async def run(self) -> None:
         """Complete what has ended, all that waits in one commit. Runs until cancelled."""
@@ -173,8 +175,8 @@ class Endings:
 
 
 def _released(hold: Hold, ending: Ending) -> str | None:
-    """Why the job is given back, if it is: work that ended by itself counts, even then."""
-    return hold.released if ending.stopped else None
+    """Why the job is given back, if it is: work that ended by itself, or was undone, counts."""
+    return hold.released if ending.stopped and ending.compensated is None else None
 
 
 async def tell(registry: Registry, grant: Grant, note: Note) -> Job:

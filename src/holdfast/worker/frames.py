@@ -10,6 +10,8 @@ from msgspec import Struct
 from holdfast.worker.executor import Ending
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
+FRAME_BYTES = 1024 * 1024
+"""What a frame should not exceed, unless a single message does."""
 
 
 class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
@@ -54,10 +56,6 @@ class Compensate(Struct, array_like=True, tag=5, frozen=True):
     """The last attempt has failed: run the compensation of this job."""
 
     run: Run
-
-
-class Finish(Struct, array_like=True, tag=6, frozen=True):
-    """There is no more work: end when what runs has ended."""
 
 
 class Known(Struct, array_like=True, frozen=True):
@@ -119,7 +117,7 @@ class Told(Struct, array_like=True, tag=16, frozen=True):
     thread: bool
 
 
-ToRunner: TypeAlias = Run | Stop | Renewed | Answer | Compensate | Finish
+ToRunner: TypeAlias = Run | Stop | Renewed | Answer | Compensate
 ToWorker: TypeAlias = Hello | Ended | Said | Advanced | Checkpoint | Told
 
 _LENGTH = struct.Struct(">I")
@@ -128,8 +126,11 @@ M = TypeVar("M")
 
 
 def encode(messages: Sequence[ToRunner] | Sequence[ToWorker]) -> bytes:
-    """One frame."""
+    """The messages in one frame, or in several when they are large."""
     body = _encoder.encode(messages)
+    if len(body) > FRAME_BYTES and len(messages) > 1:
+        middle = len(messages) // 2
+        return encode(messages[:middle]) + encode(messages[middle:])
     return _LENGTH.pack(len(body)) + body
 
 

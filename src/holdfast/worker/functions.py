@@ -32,6 +32,7 @@ from holdfast.worker.frames import (
 from holdfast.worker.hold import Hold
 from holdfast.worker.link import Attempt, Link
 from holdfast.worker.outcomes import exited, stopped, timed_out, to_compensate, too_big
+from holdfast.worker.output import Output
 from holdfast.worker.processes import Exit, Processes
 from holdfast.worker.runners import Runners
 from holdfast.worker.stopping import stop_attempt
@@ -53,12 +54,11 @@ class Functions:
         app: str,
         *,
         slots: int,
-        pool: int,
         env: Mapping[str, str],
         url: str | None = None,
     ) -> None:
         self._app = app
-        self._runners = Runners(self, processes, app, threads=slots, pool=pool, env=env, url=url)
+        self._runners = Runners(self, processes, app, slots=slots, env=env, url=url)
         self._known: dict[str, Known] = {}
         self._where: dict[Hold, tuple[Link, Attempt]] = {}
         self._suspects: dict[str, None] = {}
@@ -79,6 +79,9 @@ class Functions:
         self._task(self._govern())
 
     async def close(self) -> None:
+        for hold in list(self._where):
+            hold.listener = None
+            hold.lose("the worker has ended")
         await stop(*self._tasks)
         await self._runners.close()
 
@@ -114,11 +117,23 @@ class Functions:
             link.send(run)
         else:
             link.send(Compensate(run))
+            if (limit := hold.grant.job.spec.timeout) is not None:
+                self._task(self._time_out(link, attempt, limit.total_seconds()))
+
+    async def _time_out(self, link: Link, attempt: Attempt, seconds: float) -> None:
+        """A compensation has as much time as its handler had."""
+        await self._host.clock.sleep(seconds)
+        if attempt.number in link.attempts:
+            attempt.hold.timed_out = True
+            await stop_attempt(self, self._host.clock, link, attempt)
 
     def put_off(self, attempt: Attempt, why: str) -> None:
         self._host.trouble(f"{self._app} cannot be run: {why}")
-        ending = Ending(snooze=PUT_OFF, reason="the worker cannot load its app")
-        self._host.ended(attempt.hold, ending)
+        if attempt.failed is not None:
+            self._host.ended(attempt.hold, replace(attempt.failed, compensated=False))
+        else:
+            ending = Ending(snooze=PUT_OFF, reason="the worker cannot load its app")
+            self._host.ended(attempt.hold, ending)
 
     def renewed(self, hold: Hold) -> None:
         if (place := self._where.get(hold)) is not None:
@@ -166,7 +181,7 @@ class Functions:
             case Ended():
                 self.finish(link, attempt, message.ending)
             case Said():
-                self._said(attempt.hold, message)
+                self._said(link, attempt.hold, message)
             case Advanced():
                 progress = Progress(message.done, message.total, message.message)
                 self._host.progress(attempt.hold, progress)
@@ -176,18 +191,33 @@ class Functions:
                 if attempt.told is not None and not attempt.told.done():
                     attempt.told.set_result(message.thread)
 
-    def _said(self, hold: Hold, said: Said) -> None:
+    def _said(self, link: Link, hold: Hold, said: Said) -> None:
         output = self._host.output(hold)
         at = datetime.fromtimestamp(said.at, UTC)
         if said.data is not None:
             output.write(said.data, said.stream or "stdout", at)
+            self._slow_down(link, output)
         else:
             output.tell(WorkerEventType(said.event_type), at=at, **(said.attributes or {}))
 
     def wrote(self, link: Link, stream: str, data: bytes) -> None:
-        """What an exclusive runner has written past Python is its job's."""
+        """What an exclusive runner has written past Python is its job's. One that writes without a job
+        has something left over from the last, which must not pass for the next one's."""
+        if not link.attempts:
+            self._runners.retire(link)
         for attempt in link.attempts.values():
-            self._host.output(attempt.hold).write(data, stream)
+            output = self._host.output(attempt.hold)
+            output.write(data, stream)
+            self._slow_down(link, output)
+
+    def _slow_down(self, link: Link, output: Output) -> None:
+        """Hear no more from a runner whose job says more than the store takes, until there is room."""
+        if output.full and link.deafen():
+            self._task(self._hear_again(link, output))
+
+    async def _hear_again(self, link: Link, output: Output) -> None:
+        await output.room()
+        link.listen()
 
     async def _checkpoint(self, link: Link, hold: Hold, message: Checkpoint) -> None:
         error: str | None = None
@@ -207,18 +237,30 @@ class Functions:
         if attempt.over is not None and attempt.stirred is not None:
             attempt.over.set()
             attempt.stirred.set()
+        if attempt.told is not None and not attempt.told.done():
+            attempt.told.set_result(False)
         if attempt.failed is not None:
             ending = replace(attempt.failed, compensated=ending.compensated is True)
         elif hold.timed_out:
             ending = Ending(failure=timed_out(hold))
+        elif hold.cancelled and ending.snooze is not None:
+            ending = stopped(hold)
         if hold.lost:
             self._limit(link)  # now: the others must not die for it
         self._runners.ended(link)
-        known = self._known[hold.grant.job.spec.kind]
-        if attempt.failed is None and known.compensates and to_compensate(hold, ending):
+        if attempt.failed is None and self._undoes(hold, ending):
             self._submit(Attempt(hold, ending))
         else:
             self._host.ended(hold, ending)
+
+    def _undoes(self, hold: Hold, ending: Ending) -> bool:
+        known = self._known[hold.grant.job.spec.kind]
+        return known.compensates and to_compensate(hold, ending)
+
+    def undoes(self, attempt: Attempt) -> bool:
+        hold = attempt.hold
+        ending = Ending(failure=timed_out(hold)) if hold.timed_out else stopped(hold)
+        return attempt.failed is None and not hold.cancelled and self._undoes(hold, ending)
 
     def retire(self, link: Link) -> None:
         self._runners.retire(link)
@@ -260,7 +302,7 @@ def _run(number: int, hold: Hold) -> Run:
     grant = hold.grant
     job = grant.job
     spec = job.spec
-    kept = job.checkpoint
+    kept = hold.checkpoint
     return Run(
         number,
         spec.kind,

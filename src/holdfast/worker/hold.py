@@ -3,19 +3,24 @@
 from collections.abc import Callable
 
 from holdfast.core.job import Job, Progress
+from holdfast.core.spec import Json
 from holdfast.ports import Grant
+
+MARGIN_SECONDS = 0.5
+"""How long before its lease ends the work must have stopped: time for whoever comes next."""
 
 
 class Hold:
     """`deadline` is on the worker's own monotonic clock, counted from before the lease was asked for.
 
-    `lost`, `cancelled`, `released` and `timed_out` only ever go from no to yes; whoever runs the job
-    listens, and is called whenever one does.
+    Whoever runs the job listens, and is called whenever it is lost, cancelled, given back or out of
+    time. `checkpoint` is what the job kept last.
     """
 
     __slots__ = (
         "begun_at",
         "cancelled",
+        "checkpoint",
         "deadline",
         "grant",
         "listener",
@@ -34,6 +39,7 @@ class Hold:
         self.begun_at: float | None = None
         self.renew_at = 0.0
         self.progress: Progress | None = None
+        self.checkpoint: Json = grant.job.checkpoint
         self.lost: str | None = None
         self.cancelled = False
         self.released: str | None = None

@@ -11,18 +11,17 @@ from holdfast.core.job import Job, Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
-from holdfast.worker.hold import Hold
+from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.tasks import stop
 
 TICK_SECONDS = 0.1
 START_SECONDS = 0.2
-LAST_SECONDS = 10.0
+UNTOLD_SECONDS = 10.0
 RENEWALS_PER_LEASE = 3
 RENEWAL_SECONDS_MIN = 0.1
 PROGRESS_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2
-MARGIN_SECONDS = 0.5
 EARLIER_SECONDS = 0.25
 UNREACHED = "the store could not be reached before the lease ended"
 UNHEEDED = "it was told to stop, and did not"
@@ -55,7 +54,7 @@ class Keeper:
 
     def end(self, hold: Hold) -> None:
         """The work is over, and about to be told: renew its lease only if that takes long."""
-        hold.renew_at = max(hold.renew_at, hold.deadline - LAST_SECONDS)
+        hold.renew_at = max(hold.renew_at, hold.deadline - UNTOLD_SECONDS)
 
     def remove(self, hold: Hold) -> None:
         if self.holds.get(hold.job_id) is hold:  # this worker may have got the job again
@@ -81,6 +80,7 @@ class Keeper:
                     raise
                 await self._clock.sleep(RETRY_SECONDS)
             else:
+                hold.checkpoint = value
                 self._heard(hold, job, asked_at)
                 return
 

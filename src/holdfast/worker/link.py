@@ -18,6 +18,7 @@ from holdfast.worker.processes import Child, Exit, Processes
 FOREVER_SECONDS = 10.0 * 365 * 24 * 3600
 SOCKET_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
+PIPE_READS_MAX = 16
 HANG_UP_SECONDS = 2.0
 
 
@@ -67,6 +68,7 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, str] = {}
         self._hung_up = asyncio.Event()
+        self._deaf = False
 
     async def start(
         self,
@@ -124,11 +126,11 @@ class Link(asyncio.Protocol):
         os.close(pipe)
 
     def rest(self) -> Iterator[tuple[str, bytes]]:
-        """What is in the pipes and was not read yet."""
+        """What is in the pipes and was not read yet: as much as they hold, whoever still writes."""
         for pipe, stream in self._pipes.items():
             with suppress(BlockingIOError):
-                while data := os.read(pipe, READ_BYTES):
-                    yield stream, data
+                for _ in range(PIPE_READS_MAX):
+                    yield stream, os.read(pipe, READ_BYTES)
 
     async def _wait(self) -> None:
         exit = await self.child.wait()  # noqa: A001
@@ -137,6 +139,7 @@ class Link(asyncio.Protocol):
                 ConnectionError(f"The process that runs the app ended at once ({exit.status}).")
             )
             self.hello.exception()
+        self.listen()
         with suppress(TimeoutError):  # what it said before it died still counts
             async with asyncio.timeout(HANG_UP_SECONDS):
                 await self._hung_up.wait()
@@ -156,6 +159,24 @@ class Link(asyncio.Protocol):
         """Nothing more is heard from it: whatever it still runs, it runs for nobody."""
         self._hung_up.set()
         self.kill()
+
+    def deafen(self) -> bool:
+        """Hear nothing for a while; answers whether anything was heard until now."""
+        if self._deaf or self._transport.is_closing():
+            return False
+        self._deaf = True
+        self._transport.pause_reading()
+        for pipe in self._pipes:
+            self._loop.remove_reader(pipe)
+        return True
+
+    def listen(self) -> None:
+        """Hear again."""
+        if self._deaf and not self._transport.is_closing():
+            self._deaf = False
+            self._transport.resume_reading()
+            for pipe in self._pipes:
+                self._loop.add_reader(pipe, self._readable, pipe)
 
     def send(self, message: ToRunner) -> None:
         """Send it with whatever else is sent in this turn of the loop."""
@@ -183,6 +204,8 @@ class Link(asyncio.Protocol):
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
+        """End the process; nothing more is sent to it."""
+        self.retired = True
         self.child.send(signal.SIGKILL)
 
     async def close(self) -> None:

@@ -44,4 +44,4 @@ def to_compensate(hold: Hold, ending: Ending) -> bool:
         return False
     if ending.failure is not None:
         return hold.cancelled or is_last(hold.grant.job, ending.failure)
-    return ending.cancelled and hold.released is None
+    return ending.cancelled and (hold.cancelled or hold.released is None)

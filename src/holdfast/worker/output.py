@@ -65,6 +65,11 @@ class Output:
                 WorkerEventType.PROCESS_ERROR, error_message="Output beyond 1 GiB is not kept."
             )
 
+    @property
+    def full(self) -> bool:
+        """Whether more waits than should."""
+        return not self._room.is_set()
+
     async def room(self) -> None:
         """Wait until there is room for more."""
         await self._room.wait()

@@ -16,9 +16,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.ports import Clock
+from holdfast.worker.hold import MARGIN_SECONDS
 from holdfast.worker.warden import DESCRIPTORS_MAX, FRAME_BYTES_MAX, READ_BYTES, cut, encode
 
-MARGIN_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 LOOK_SECONDS = 0.005
 

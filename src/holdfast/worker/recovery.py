@@ -17,6 +17,7 @@ from holdfast.worker.endings import Note, tell
 from holdfast.worker.executor import Ending
 from holdfast.worker.output import as_event
 from holdfast.worker.spool import (
+    UNREADABLE,
     Piece,
     Record,
     Seal,
@@ -66,12 +67,25 @@ async def recover(root: Path, store: str, registry: Registry, *, clock: Clock, i
     for folder in _folders(root):
         with _locked(folder) as ours:
             if ours and _store(folder) == store:
-                for path in attempts(folder):
-                    count += await _finish(read_file(path), registry, ids)
-                    path.unlink()
-                remove_folder(folder)
+                count += await _tell_all(folder, registry, ids)
             elif ours and now - folder.stat().st_mtime > KEPT_SECONDS:
                 remove_folder(folder)
+    return count
+
+
+async def _tell_all(folder: Path, registry: Registry, ids: Ids) -> int:
+    """Tell what is in this folder, and remove it; a file that cannot be read is set aside."""
+    count = unreadable = 0
+    for path in attempts(folder):
+        records = read_file(path)
+        if records and isinstance(records[0], Title):
+            count += await _finish(records[0], records, registry, ids)
+            path.unlink()
+        else:
+            path.rename(path.with_suffix(UNREADABLE))
+            unreadable += 1
+    if not unreadable:
+        remove_folder(folder)
     return count
 
 
@@ -102,11 +116,8 @@ def _locked(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-async def _finish(records: list[Record], registry: Registry, ids: Ids) -> bool:
+async def _finish(title: Title, records: list[Record], registry: Registry, ids: Ids) -> bool:
     """Whether the attempt was still its owner's, and is ended now."""
-    if not records or not isinstance(records[0], Title):
-        return False
-    title = records[0]
     [job] = await registry.get_many([title.job_id])
     if job is None or not job.leased or job.fencing_token != title.fencing_token:
         return False

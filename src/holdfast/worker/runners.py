@@ -46,16 +46,14 @@ class Runners:
         processes: Processes,
         app: str,
         *,
-        threads: int,
-        pool: int,
+        slots: int,
         env: Mapping[str, str],
         url: str | None,
     ) -> None:
         self._home = home
         self._processes = processes
         self._app = app
-        self._threads = threads
-        self._pool = pool
+        self._slots = slots
         self._env = env
         self._url = url
         self._shared: Link | None = None
@@ -151,7 +149,7 @@ class Runners:
         count = sum(link.exclusive for link in self.links)
         coming = sum(self._starting.values())
         for _ in range(len(lane) - coming):
-            if count + coming < self._pool:
+            if count + coming < self._slots:
                 coming += 1
                 self._spawn(self._grow(memory_bytes), exclusive=True)
             elif others:
@@ -181,7 +179,7 @@ class Runners:
 
     async def _start(self, *, exclusive: bool, memory_bytes: int | None) -> tuple[Link, Hello]:
         link = Link(self, exclusive=exclusive, memory_bytes=memory_bytes)
-        threads = 1 if exclusive else self._threads
+        threads = 1 if exclusive else self._slots
         self.links[link] = None
         try:
             await link.start(

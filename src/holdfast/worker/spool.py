@@ -9,6 +9,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -21,6 +22,7 @@ from holdfast.worker.hold import Hold
 
 _HEAD = struct.Struct(">II")
 READ_BYTES = 1024 * 1024
+UNREADABLE = ".unreadable"
 
 
 class Piece(Struct, array_like=True, tag=1, gc=False, frozen=True):
@@ -40,7 +42,6 @@ class Title(Struct, array_like=True, tag=2, frozen=True):
     job_id: str
     attempt: int
     fencing_token: int
-    owner: str
 
 
 class Seal(Struct, array_like=True, tag=3, frozen=True):
@@ -133,8 +134,7 @@ class FileSpool:
     def log(self, hold: Hold) -> "FileLog":
         grant = hold.grant
         path = self.folder / f"{grant.job_id}.{grant.fencing_token}"
-        title = Title(grant.job_id, grant.attempt, grant.fencing_token, grant.job.owner or "")
-        return FileLog(path, title)
+        return FileLog(path, Title(grant.job_id, grant.attempt, grant.fencing_token))
 
     def close(self) -> None:
         """Give the folder up; one that is empty is removed."""
@@ -145,7 +145,12 @@ class FileSpool:
 
 def attempts(folder: Path) -> Iterator[Path]:
     """The files of attempts in a spool folder."""
-    return (path for path in sorted(folder.iterdir()) if path.name not in ("lock", "store"))
+    ours = ("lock", "store")
+    return (
+        path
+        for path in sorted(folder.iterdir())
+        if path.name not in ours and path.suffix != UNREADABLE
+    )
 
 
 def remove_folder(folder: Path) -> None:
@@ -186,10 +191,10 @@ class FileLog:
         return True
 
     def read(self, items: int, size: int) -> Batch | None:
-        if self._sent < self._end:
-            records = _records(self._file, self._sent)
-            pieces = ((record, end) for record, end in records if isinstance(record, Piece))
-            return _batch(pieces, items, size)
+        records = _records(self._file, self._sent)
+        pieces = ((record, end) for record, end in records if isinstance(record, Piece))
+        if batch := _batch(pieces, items, size):
+            return batch
         return _batch(((piece, -1 - n) for n, piece in enumerate(self._rest)), items, size)
 
     def sent(self, end: int) -> None:
@@ -199,11 +204,13 @@ class FileLog:
             del self._rest[:-end]
 
     def seal(self, note: bytes) -> None:
-        self._write(Seal(note))
+        if not self._rest:  # else an ending would be told without all that came before it
+            self._write(Seal(note))
 
     def remove(self) -> None:
         os.close(self._file)
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._path.unlink()
 
 
 def read_file(path: Path) -> list[Record]:
@@ -219,7 +226,8 @@ _decoder = msgspec.msgpack.Decoder(Record)
 
 
 def _records(file: int, start: int) -> Iterator[tuple[Record, int]]:
-    """Each whole record from `start` on, and where the next begins. A torn one ends them."""
+    """Each whole record from `start` on, and where the next begins. One that is torn, or of another
+    version, ends them."""
     data = b""
     while more := os.pread(file, READ_BYTES, start + len(data)):
         data += more
@@ -232,8 +240,12 @@ def _records(file: int, start: int) -> Iterator[tuple[Record, int]]:
             body = data[at + _HEAD.size : end]
             if crc32(body) != checksum:
                 return
+            try:
+                record = _decoder.decode(body)
+            except msgspec.MsgspecError:
+                return
             at = end
-            yield _decoder.decode(body), start + end
+            yield record, start + end
         start, data = start + at, data[at:]
 
 

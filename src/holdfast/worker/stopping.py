@@ -7,9 +7,8 @@ from typing import Protocol
 from holdfast.ports import Clock
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import Stop
-from holdfast.worker.hold import Hold
+from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.link import Attempt, Link
-from holdfast.worker.processes import MARGIN_SECONDS
 
 CANCEL_SECONDS = 10.0
 RELEASE_SECONDS = 5.0
@@ -26,12 +25,19 @@ class Owner(Protocol):
 
     def retire(self, link: Link) -> None: ...
 
+    def undoes(self, attempt: Attempt) -> bool:
+        """Whether a compensation follows when this attempt is ended as it is."""
+        ...
+
 
 async def stop_attempt(owner: Owner, clock: Clock, link: Link, attempt: Attempt) -> None:
     """See a running attempt to its end, for whatever reason it has to stop."""
+    if link.attempts.get(attempt.number) is not attempt:
+        return  # it has ended meanwhile
     hold = attempt.hold
     attempt.over = asyncio.Event()
     attempt.stirred = asyncio.Event()
+    link.listen()  # whatever it says now must be heard
     link.send(Stop(attempt.number, now=False))
     if await _ends_by_itself(attempt):
         return
@@ -87,7 +93,6 @@ def _give_up(link: Link, why: str) -> None:
         if not attempt.hold.stopping:
             attempt.hold.listener = None
             attempt.hold.give_back(why)
-    link.retired = True
     link.kill()
 
 
@@ -96,7 +101,9 @@ def _straggle(owner: Owner, link: Link, attempt: Attempt) -> None:
     A cancelled job ends with its lease; any other is over for us. The runner gets no more work."""
     hold = attempt.hold
     owner.retire(link)
-    if hold.cancelled and not (hold.lost or hold.timed_out or hold.released):
+    if owner.undoes(attempt):  # nothing is undone beside what is still being done
+        _give_up(link, "a neighbour of it could not be stopped otherwise")
+    elif hold.cancelled and not (hold.lost or hold.timed_out or hold.released):
         hold.abandon()
     else:
         owner.finish(link, attempt, Ending(cancelled=hold.cancelled, stopped=True))

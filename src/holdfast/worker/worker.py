@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from holdfast.core.errors import HoldfastError
@@ -13,8 +14,8 @@ from holdfast.ports import Clock, Grant, Ids, Registry
 from holdfast.worker.claims import Claims, Settings
 from holdfast.worker.endings import Endings, Report
 from holdfast.worker.executor import Ending, Executor
-from holdfast.worker.hold import Hold
-from holdfast.worker.keeper import MARGIN_SECONDS, Keeper
+from holdfast.worker.hold import MARGIN_SECONDS, Hold
+from holdfast.worker.keeper import Keeper
 from holdfast.worker.output import Output
 from holdfast.worker.pace import Pace
 from holdfast.worker.spool import Log, MemoryLog, Spool
@@ -123,7 +124,8 @@ class Worker:
 
     async def _claim(self) -> None:
         while not self._leaving.is_set():
-            held = len(self._waiting) + len(self._running)
+            storing = sum(hold not in self._running for hold in self._outputs)
+            held = len(self._waiting) + len(self._running) + storing
             wanted = self._pace.wanted(len(self._waiting), held)
             if not wanted:
                 self._freed.clear()
@@ -261,25 +263,25 @@ class Worker:
     # Leaving.
 
     async def _finish(self) -> None:
-        """Let running jobs end; what takes too long is stopped and given back."""
-        if self._leaving.is_set():
-            self._let_go("the worker is leaving")
-            try:
-                async with asyncio.timeout(self._settings.leave_seconds):
-                    await self._empty()
-            except TimeoutError:
-                self._give_back("the worker is shutting down")
-                await self._last_moments()
-        await self._empty()
+        """Let running jobs end. A worker that leaves stops what takes too long and gives it back; what
+        does not even end then, such as a compensation that hangs, is left to its lease."""
+        if not self._leaving.is_set():
+            await self._empty()
+            return
+        self._let_go("the worker is leaving")
+        if not await self._empties(self._settings.leave_seconds):
+            self._give_back("the worker is shutting down")
+            if not await self._empties(LAST_SECONDS):
+                for hold in list(self._keeper.holds.values()):
+                    hold.lose("the worker has left")
+                await self._empties(LAST_SECONDS / 10)
 
-    async def _last_moments(self) -> None:
-        """What does not even end now, such as a compensation that hangs, is left to its lease."""
-        try:
-            async with asyncio.timeout(LAST_SECONDS):
+    async def _empties(self, seconds: float) -> bool:
+        """Whether everything ends within so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await self._empty()
-        except TimeoutError:
-            for hold in list(self._keeper.holds.values()):
-                hold.lose("the worker has left")
+        return not self._keeper.holds
 
     async def _empty(self) -> None:
         while self._keeper.holds:
