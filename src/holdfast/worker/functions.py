@@ -211,8 +211,9 @@ class Functions:
             self._slow_down(link, output)
 
     def _slow_down(self, link: Link, output: Output) -> None:
-        """Hear no more from a runner whose job says more than the store takes, until there is room."""
-        if output.full and link.deafen():
+        """Hear no more from a runner whose job says more than the store takes, until there is room. One
+        that has something to stop is heard: else its answer would wait behind all that was said."""
+        if output.full and not _stops(link) and link.deafen():
             self._task(self._hear_again(link, output))
 
     async def _hear_again(self, link: Link, output: Output) -> None:
@@ -316,6 +317,12 @@ def _run(number: int, hold: Hold) -> Run:
         job.trace_id,
         None if kept is None else msgspec.json.encode(kept),
     )
+
+
+def _stops(link: Link) -> bool:
+    """Whether anything in this runner was told to stop, and has not ended yet."""
+    attempts = link.attempts.values()
+    return any(attempt.over is not None and not attempt.hold.silent for attempt in attempts)
 
 
 def _died(hold: Hold, exit: Exit, link: Link) -> Ending:  # noqa: A002

@@ -69,6 +69,7 @@ class Link(asyncio.Protocol):
         self._pipes: dict[int, str] = {}
         self._hung_up = asyncio.Event()
         self._deaf = False
+        self._dead = False
 
     async def start(
         self,
@@ -139,6 +140,7 @@ class Link(asyncio.Protocol):
                 ConnectionError(f"The process that runs the app ended at once ({exit.status}).")
             )
             self.hello.exception()
+        self._dead = True
         self.listen()
         with suppress(TimeoutError):  # what it said before it died still counts
             async with asyncio.timeout(HANG_UP_SECONDS):
@@ -161,8 +163,9 @@ class Link(asyncio.Protocol):
         self.kill()
 
     def deafen(self) -> bool:
-        """Hear nothing for a while; answers whether anything was heard until now."""
-        if self._deaf or self._transport.is_closing():
+        """Hear nothing for a while; answers whether that is news. The last words of a process that
+        has ended are heard."""
+        if self._deaf or self._dead or self._transport.is_closing():
             return False
         self._deaf = True
         self._transport.pause_reading()

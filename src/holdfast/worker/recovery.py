@@ -75,7 +75,7 @@ async def recover(root: Path, store: str, registry: Registry, *, clock: Clock, i
 
 async def _tell_all(folder: Path, registry: Registry, ids: Ids) -> int:
     """Tell what is in this folder, and remove it; a file that cannot be read is set aside."""
-    count = unreadable = 0
+    count = 0
     for path in attempts(folder):
         records = read_file(path)
         if records and isinstance(records[0], Title):
@@ -83,10 +83,14 @@ async def _tell_all(folder: Path, registry: Registry, ids: Ids) -> int:
             path.unlink()
         else:
             path.rename(path.with_suffix(UNREADABLE))
-            unreadable += 1
-    if not unreadable:
+    if not _keeps(folder):
         remove_folder(folder)
     return count
+
+
+def _keeps(folder: Path) -> bool:
+    """Whether anything was set aside here, for people to look at."""
+    return any(path.suffix == UNREADABLE for path in folder.iterdir())
 
 
 def _folders(root: Path) -> list[Path]:

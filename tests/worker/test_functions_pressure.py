@@ -1,0 +1,184 @@
+"""A function that says more than the store takes is slowed, never cut; and it can still be stopped."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from desk import Desk
+from floor import HEAD
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.ports import Grant, Registry
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_registry
+from holdfast.worker.executor import Ending
+from holdfast.worker.functions import Functions
+from holdfast.worker.hold import Hold
+from holdfast.worker.output import Output
+from holdfast.worker.spool import FileLog, Title
+from parts import CLOCK, held, run
+
+APP = """
+@app.job
+def floods(ctx: holdfast.Context, lines: int):
+    for n in range(lines):
+        print(f"{n:06d}" + "x" * 65_000)
+        Path(os.environ["AT"]).write_text(str(n + 1))
+        time.sleep(0.001)
+        ctx.check()
+
+@app.job
+async def naps(seconds: float):
+    await asyncio.sleep(seconds)
+    return "rested"
+"""
+UNSENT_BYTES = 256 * 1024
+HEARD_BYTES = 3 * 1024 * 1024
+"""What a deaf worker may have: what may wait, and what was read or on its way in frames by then."""
+
+LINES = 600
+
+
+class SlowStore:
+    """A registry that publishes nothing before `open` is set."""
+
+    def __init__(self, registry: LocalRegistry) -> None:
+        self._registry = registry
+        self.open = asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._registry, name)
+
+    async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
+        await self.open.wait()
+        return await self._registry.publish(grant, events)
+
+
+class Plant(Desk):
+    """A host of functions whose store is slow, with a spool in files."""
+
+    def __init__(self, registry: LocalRegistry, folder: Path) -> None:
+        super().__init__(registry, folder)
+        self.store = SlowStore(registry)
+        self.troubles: list[str] = []
+
+    def trouble(self, why: str) -> None:
+        self.troubles.append(why)
+
+    def output(self, hold: Hold) -> Output:
+        if hold not in self.outputs:
+            log = FileLog(self.folder / hold.job_id, Title(hold.job_id, 1, 1))
+            store: Registry = self.store  # type: ignore[assignment]
+            self.outputs[hold] = Output(store, self.clock, hold, log)
+        return self.outputs[hold]
+
+    async def start(self, functions: Functions, kind: str, **payload: object) -> Hold:
+        document = msgspec.Raw(msgspec.json.encode(payload))
+        hold = await held(self.registry, kind, payload=document)
+        functions.run([hold])
+        return hold
+
+    async def over(self, hold: Hold) -> Ending:
+        """How it ended, whether its output is stored or not."""
+        while not (found := [ending for ended, ending in self.endings if ended is hold]):
+            self.some.clear()
+            await self.some.wait()
+        return found[0]
+
+    def spooled(self, hold: Hold) -> int:
+        return (self.folder / hold.job_id).stat().st_size
+
+    async def still(self) -> int:
+        """How far the handler is, once it gets no further."""
+        seen = self.at()
+        while True:
+            await asyncio.sleep(0.4)
+            if seen == self.at() > 0:
+                return seen
+            seen = self.at()
+
+    def at(self) -> int:
+        """How many lines the handler has printed."""
+        path = self.folder / "at"
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    async def lines(self, hold: Hold) -> list[bytes]:
+        await self.outputs[hold].flush()
+        data, cursor = b"", None
+        while (page := await self.registry.log(hold.job_id, after=cursor)).events:
+            data += b"".join(event.data or b"" for event in page.events if event.stream)
+            cursor = page.cursor
+        return data.splitlines()
+
+
+@asynccontextmanager
+async def planted(folder: Path) -> AsyncIterator[tuple[Plant, Functions]]:
+    (folder / "plant.py").write_text(HEAD + APP)
+    registry = await open_registry("memory://")
+    plant = Plant(registry, folder)
+    paths = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "PYTHONPATH": paths, "AT": str(folder / "at")}
+    functions = Functions(plant.processes, "plant:app", slots=2, env=env)
+    try:
+        await functions.load()
+        await functions.open(plant)
+        yield plant, functions
+    finally:
+        await functions.close()
+        await plant.processes.close()
+        for output in plant.outputs.values():
+            await output.close()
+        await registry.close()
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.worker.output.UNSENT_BYTES_MAX", UNSENT_BYTES)
+
+
+def test_a_flood_is_slowed_while_the_store_is_away_and_nothing_of_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    async def body() -> None:
+        async with planted(tmp_path) as (plant, functions):
+            hold = await plant.start(functions, "floods", lines=LINES)
+            assert await plant.still() < LINES
+            assert plant.spooled(hold) < UNSENT_BYTES + HEARD_BYTES
+
+            plant.store.open.set()
+
+            assert await plant.ending(hold) == Ending()
+            lines = await plant.lines(hold)
+            assert [int(line[:6]) for line in lines] == list(range(LINES))
+            assert plant.troubles == []
+
+    run(body())
+
+
+@pytest.mark.parametrize("how", [Hold.time_out, Hold.give_back])
+def test_a_flood_that_waits_for_the_store_can_be_stopped_without_its_neighbour(
+    tmp_path: Path, how: Callable[..., None]
+) -> None:
+    async def body() -> None:
+        async with planted(tmp_path) as (plant, functions):
+            hold = await plant.start(functions, "floods", lines=LINES)
+            neighbour = await plant.start(functions, "naps", seconds=1.5)
+            printed = await plant.still()
+            before = CLOCK.monotonic()
+            how(hold, *(("leaving",) if how is Hold.give_back else ()))
+            await plant.over(hold)
+
+            assert CLOCK.monotonic() - before < 1.5
+            assert (await plant.over(neighbour)).result == b'"rested"'
+            plant.store.open.set()
+            lines = await plant.lines(hold)
+            assert printed <= len(lines) < LINES
+            assert [int(line[:6]) for line in lines] == list(range(len(lines)))
+            assert neighbour.released is None
+
+    run(body())

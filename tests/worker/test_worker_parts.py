@@ -1,0 +1,186 @@
+"""Parts of a worker, each by itself: frames, links, stopping, the spool on a full disk."""
+
+import asyncio
+import errno
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.job import Failure
+from holdfast.worker.executor import Ending
+from holdfast.worker.frames import (
+    FRAME_BYTES,
+    FRAME_BYTES_MAX,
+    Advanced,
+    Said,
+    Told,
+    ToWorker,
+    encode,
+    from_runner,
+)
+from holdfast.worker.link import Attempt
+from holdfast.worker.spool import FileLog, Piece, Seal, Title, read_file
+from parts import Ears, Stage, linked, run
+
+TITLE = Title("job-1", 1, 1)
+
+
+def piece(sequence: int, data: bytes = b"words") -> Piece:
+    return Piece(sequence, "output", 1.0, "stdout", data, {})
+
+
+def test_many_words_are_several_frames_and_arrive_in_order() -> None:
+    words: list[ToWorker] = [Said(1, "output", 1.0, "stdout", bytes(60_000)) for _ in range(1200)]
+    words[7] = Advanced(2, 1, None, None)
+
+    data = encode(words)
+
+    frames = from_runner()
+    cuts = range(0, len(data), 256 * 1024)
+    heard = [word for at in cuts for word in frames.feed(data[at : at + 256 * 1024])]
+    assert len(data) > FRAME_BYTES_MAX
+    assert heard == words
+    length = int.from_bytes(data[:4], "big")
+    assert length <= FRAME_BYTES
+
+
+def test_a_killed_link_is_retired() -> None:
+    async def body() -> None:
+        link, child, far = await linked(Ears())
+        link.kill()
+
+        assert link.retired
+        assert child.signals == [signal.SIGKILL]
+        link._transport.close()
+        far.close()
+
+    run(body())
+
+
+def test_a_deaf_link_hears_nothing_until_it_listens_and_the_dead_are_heard_out() -> None:
+    async def body() -> None:
+        ears = Ears()
+        link, _, far = await linked(ears)
+        pipe = link._pipe("stderr")
+        assert link.deafen()
+        assert not link.deafen()
+        far.sendall(encode([Told(1, thread=True)]))
+        os.write(pipe, b"raw")
+        await asyncio.sleep(0.05)
+        assert ears.words == []
+
+        link.listen()
+        await asyncio.sleep(0.05)
+
+        assert sorted(map(str, ears.words)) == sorted(map(str, [Told(1, thread=True), b"raw"]))
+        link._dead = True
+        assert not link.deafen()
+        for end in list(link._pipes):
+            link._close(end)
+        os.close(pipe)
+        link._transport.close()
+        far.close()
+
+    run(body())
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_an_attempt_that_ends_as_it_is_stopped_is_not_taken_for_stuck(
+    tmp_path: Path, when: str
+) -> None:
+    async def body() -> None:
+        async with Stage(tmp_path) as stage:
+            stage.hold.time_out()
+            if when == "during":
+                await stage.told()
+            stage.says(Ending())
+            stopping = stage.attempt.stopping
+            assert stopping is not None
+            async with asyncio.timeout(1):
+                await stopping
+
+            assert stage.child.signals == []
+            assert not stage.link.retired
+            assert len(stage.desk.endings) == 1
+
+    run(body())
+
+
+def test_a_runner_that_has_something_to_stop_is_heard_however_much_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.output.UNSENT_BYTES_MAX", 10)
+
+    async def body() -> None:
+        async with Stage(tmp_path) as stage:
+            said = Said(stage.attempt.number, "output", 1.0, "stdout", b"x" * 100)
+            stage.functions.heard(stage.link, said)
+            assert not stage.hears()
+            stage.hold.time_out()
+            await stage.told()
+            assert stage.hears()
+            stage.functions.heard(stage.link, said)
+            assert stage.hears()
+
+    run(body())
+
+
+def test_a_compensation_that_no_runner_can_be_had_for_has_failed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Stage(tmp_path) as stage:
+            failed = Ending(failure=Failure(message="no"))
+            for attempt in (Attempt(stage.hold, failed), Attempt(stage.hold)):
+                stage.functions.put_off(attempt, "no app")
+
+            first, second = [ending for _, ending in stage.desk.endings]
+            assert (first.failure, first.compensated) == (failed.failure, False)
+            assert second.snooze is not None
+
+    run(body())
+
+
+def test_what_a_full_disk_does_not_take_is_read_and_keeps_the_seal_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileLog(tmp_path / "log", TITLE)
+    log.append(piece(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.worker.spool.os.write", full_disk)
+        log.append(piece(2))
+    log.append(piece(3))
+    log.seal(b"note")
+
+    assert not any(isinstance(record, Seal) for record in read_file(tmp_path / "log"))
+    read: list[int] = []
+    while batch := log.read(1, 1000):
+        read += [found.sequence for found in batch.pieces]
+        log.sent(batch.end)
+    assert read == [1, 2, 3]
+    log.remove()
+
+
+def test_what_is_sealed_before_it_is_read_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileLog(tmp_path / "log", TITLE)
+    log.append(piece(1))
+    log.seal(b"note")
+    batch = log.read(10, 1000)
+    assert batch is not None
+    log.sent(batch.end)
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.worker.spool.os.write", full_disk)
+        log.append(piece(2))
+
+    rest = log.read(10, 1000)
+
+    assert rest is not None
+    assert rest.pieces == [piece(2)]
+    assert isinstance(read_file(tmp_path / "log")[-1], Seal)
+    log.remove()
+
+
+def full_disk(file: int, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
