@@ -104,16 +104,19 @@ def test_a_message_that_cannot_be_written_fails_its_own_attempt_and_no_other() -
         wire = Wire()
         sender = Sender(asyncio.get_running_loop(), cast("asyncio.WriteTransport", wire))
         first, second, third = (FrameVoice(sender, number) for number in (1, 2, 3))
-        sender.post(Ended(4, Ending(result=b"4")))
+        sender.post(Ended(4, Ending(result=b"4"), 1.0))
         first.progress(1, Five(5), None)
         second.say(WorkerEventType.CUSTOM, {"name": "odd", "data": 2**70})
         third.write("stdout", b"heard")
         third.flush()
-        sender.post(Ended(5, Ending(result=b"5")))
+        sender.post(Ended(5, Ending(result=b"5"), 1.0))
         await asyncio.sleep(0.01)
 
         four, one, two, three, five = wire.heard
-        assert (four, five) == (Ended(4, Ending(result=b"4")), Ended(5, Ending(result=b"5")))
+        assert (four, five) == (
+            Ended(4, Ending(result=b"4"), 1.0),
+            Ended(5, Ending(result=b"5"), 1.0),
+        )
         assert isinstance(three, Said)
         assert (three.number, three.data) == (3, b"heard")
         for number, failed in ((1, one), (2, two)):

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from desk import Desk
 from floor import HEAD
+from link_desk import CLOCK, held, run
 
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -21,7 +22,6 @@ from holdfast.worker.functions import Functions
 from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
 from holdfast.worker.spool import FileLog, Title
-from parts import CLOCK, held, run
 
 APP = """
 @app.job

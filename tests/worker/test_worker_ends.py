@@ -8,6 +8,7 @@ from zlib import crc32
 
 import msgspec
 import pytest
+from link_desk import CLOCK, held, run
 from shop import Silent
 
 from holdfast.core.catalogue import ReasonCode
@@ -24,7 +25,6 @@ from holdfast.worker.recovery import recover
 from holdfast.worker.spool import FileSpool, MemoryLog, MemorySpool
 from holdfast.worker.tasks import stop
 from holdfast.worker.worker import Worker
-from parts import CLOCK, held, run
 
 IDS = SystemIds()
 STOPPED = Ending(cancelled=True, stopped=True)

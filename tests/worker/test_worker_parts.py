@@ -7,8 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from link_desk import Ears, Stage, linked, run
 
 from holdfast.core.job import Failure
+from holdfast.worker.attempts import Attempt
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import (
     FRAME_BYTES,
@@ -20,9 +22,7 @@ from holdfast.worker.frames import (
     encode,
     from_runner,
 )
-from holdfast.worker.link import Attempt
 from holdfast.worker.spool import FileLog, Piece, Seal, Title, read_file
-from parts import Ears, Stage, linked, run
 
 TITLE = Title("job-1", 1, 1)
 
@@ -82,6 +82,22 @@ def test_a_deaf_link_hears_nothing_until_it_listens_and_the_dead_are_heard_out()
         os.close(pipe)
         link._transport.close()
         far.close()
+
+    run(body())
+
+
+@pytest.mark.parametrize(("after", "failed"), [(0.9, False), (1.1, True)])
+def test_what_ended_in_time_and_was_heard_late_has_not_timed_out(
+    tmp_path: Path, after: float, failed: bool
+) -> None:
+    async def body() -> None:
+        async with Stage(tmp_path) as stage:
+            assert stage.hold.begun_at is not None
+            stage.hold.time_out()
+            stage.says(Ending(), at=stage.hold.begun_at + after)
+
+            [(_, ending)] = stage.desk.endings
+            assert (ending.failure is not None) is failed
 
     run(body())
 

@@ -105,7 +105,7 @@ class Runner(asyncio.Protocol):
         )
         job = self._app.jobs.get(run.kind)
         if job is None:  # the app was changed after the worker had read it
-            self._sender.post(Ended(run.number, GONE))
+            self._sender.post(Ended(run.number, GONE, self._clock.monotonic()))
             return
         work = compensate if compensating else handle
         undo = job.compensate if compensating else None
@@ -123,7 +123,7 @@ class Runner(asyncio.Protocol):
         except BaseException as error:
             ending = broken(error)
         self._attempts.pop(number).voice.flush()
-        self._sender.post(Ended(number, ending))
+        self._sender.post(Ended(number, ending, self._clock.monotonic()))
 
     def _stop(self, message: Stop) -> None:
         attempt = self._attempts.get(message.number)

@@ -157,4 +157,4 @@ def _encode_one(message: ToWorker) -> bytes:
         assert not isinstance(message, Hello)  # ours, and of plain text
         words = f"What it said could not be passed on: {error}."
         failure = Failure(message=clip(words), code=type(error).__name__, retryable=False)
-        return encode([Ended(message.number, Ending(failure=failure))])
+        return encode([Ended(message.number, Ending(failure=failure), at=0.0)])

@@ -76,10 +76,11 @@ class Hello(Struct, array_like=True, tag=11, frozen=True):
 
 
 class Ended(Struct, array_like=True, tag=12, frozen=True):
-    """An attempt, or its compensation, is over."""
+    """An attempt, or its compensation, is over since `at` (monotonic seconds)."""
 
     number: int
     ending: Ending
+    at: float
 
 
 class Said(Struct, array_like=True, tag=13, gc=False, frozen=True):

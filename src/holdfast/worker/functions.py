@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Progress
+from holdfast.worker.attempts import Attempt, died, run_of
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.frames import (
     Advanced,
@@ -24,14 +25,13 @@ from holdfast.worker.frames import (
     Hello,
     Known,
     Renewed,
-    Run,
     Said,
     Told,
     ToWorker,
 )
 from holdfast.worker.hold import Hold
-from holdfast.worker.link import Attempt, Link
-from holdfast.worker.outcomes import exited, stopped, timed_out, to_compensate, too_big
+from holdfast.worker.link import Link
+from holdfast.worker.outcomes import stopped, timed_out, to_compensate
 from holdfast.worker.output import Output
 from holdfast.worker.processes import Exit, Processes
 from holdfast.worker.runners import Runners
@@ -111,7 +111,7 @@ class Functions:
         if hold.deadline < link.deadline:
             link.govern(hold.deadline, now)
         hold.listener = lambda: self._stir(link, attempt)
-        run = _run(attempt.number, hold)
+        run = run_of(attempt)
         if attempt.failed is None:
             hold.begun_at = now
             link.send(run)
@@ -179,6 +179,8 @@ class Functions:
     def _take(self, link: Link, attempt: Attempt, message: ToWorker) -> None:
         match message:
             case Ended():
+                if _in_time(attempt.hold, message.at):
+                    attempt.hold.timed_out = False  # it was we who heard of it late
                 self.finish(link, attempt, message.ending)
             case Said():
                 self._said(link, attempt.hold, message)
@@ -277,7 +279,7 @@ class Functions:
             for attempt in attempts:
                 self._suspect(attempt.hold)
         for attempt in attempts:
-            self.finish(link, attempt, _died(attempt.hold, exit, link))
+            self.finish(link, attempt, died(attempt.hold, exit, link.memory_bytes))
 
     def _suspect(self, hold: Hold) -> None:
         self._suspects[hold.job_id] = None
@@ -299,38 +301,15 @@ class Functions:
             self._host.trouble(f"the worker has a fault: {error!r}")
 
 
-def _run(number: int, hold: Hold) -> Run:
-    grant = hold.grant
-    job = grant.job
-    spec = job.spec
-    kept = hold.checkpoint
-    return Run(
-        number,
-        spec.kind,
-        job.job_id,
-        bytes(spec.payload),
-        grant.attempt,
-        grant.fencing_token,
-        hold.deadline,
-        spec.queue,
-        job.correlation,
-        job.trace_id,
-        None if kept is None else msgspec.json.encode(kept),
-    )
-
-
 def _stops(link: Link) -> bool:
     """Whether anything in this runner was told to stop, and has not ended yet."""
     attempts = link.attempts.values()
     return any(attempt.over is not None and not attempt.hold.silent for attempt in attempts)
 
 
-def _died(hold: Hold, exit: Exit, link: Link) -> Ending:  # noqa: A002
-    """What became of a job whose process has died: stopped by us, or a crash."""
-    if hold.stopping:
-        return stopped(hold)
-    code = exit.status if exit.status >= 0 else 128 - exit.status
-    if exit.memory and link.memory_bytes is not None:
-        return Ending(failure=too_big(link.memory_bytes))
-    failure = exited(code, f"The process that ran it died ({code}).")
-    return Ending(failure=replace(failure, crash=True))
+def _in_time(hold: Hold, ended_at: float) -> bool:
+    limit = hold.grant.job.spec.timeout
+    begun_at = hold.begun_at
+    return (
+        limit is not None and begun_at is not None and ended_at - begun_at < limit.total_seconds()
+    )

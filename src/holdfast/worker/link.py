@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.worker.executor import Ending
+from holdfast.worker.attempts import Attempt
 from holdfast.worker.frames import Frames, Hello, ToRunner, ToWorker, encode, from_runner
-from holdfast.worker.hold import Hold
 from holdfast.worker.processes import Child, Exit, Processes
 
 FOREVER_SECONDS = 10.0 * 365 * 24 * 3600
@@ -30,24 +29,6 @@ class Hears(Protocol):
     def wrote(self, link: "Link", stream: str, data: bytes) -> None: ...
 
     def gone(self, link: "Link", exit: Exit) -> None: ...  # noqa: A002
-
-
-class Attempt:
-    """Work in a runner: a handler, or the compensation of one that `failed`.
-
-    `told`, `stirred` and `over` are for whoever has to stop it.
-    """
-
-    __slots__ = ("failed", "hold", "number", "over", "stirred", "stopping", "told")
-
-    def __init__(self, hold: Hold, failed: Ending | None = None) -> None:
-        self.hold = hold
-        self.failed = failed
-        self.number = 0
-        self.stopping: asyncio.Task[None] | None = None
-        self.told: asyncio.Future[bool] | None = None
-        self.stirred: asyncio.Event | None = None
-        self.over: asyncio.Event | None = None
 
 
 class Link(asyncio.Protocol):

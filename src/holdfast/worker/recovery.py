@@ -82,7 +82,7 @@ async def _tell_all(folder: Path, registry: Registry, ids: Ids) -> int:
             count += await _finish(records[0], records, registry, ids)
             path.unlink()
         else:
-            path.rename(path.with_suffix(UNREADABLE))
+            path.rename(path.with_name(f"{path.name}{UNREADABLE}"))
     if not _keeps(folder):
         remove_folder(folder)
     return count

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from holdfast.core.errors import Invalid
 from holdfast.failpoint import failpoint
+from holdfast.worker.attempts import Attempt
 from holdfast.worker.frames import Hello, Known, ToWorker
-from holdfast.worker.link import Attempt, Link
+from holdfast.worker.link import Link
 from holdfast.worker.processes import Exit, Processes
 from holdfast.worker.tasks import stop
 

@@ -5,10 +5,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from holdfast.ports import Clock
+from holdfast.worker.attempts import Attempt
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import Stop
 from holdfast.worker.hold import MARGIN_SECONDS, Hold
-from holdfast.worker.link import Attempt, Link
+from holdfast.worker.link import Link
 
 CANCEL_SECONDS = 10.0
 RELEASE_SECONDS = 5.0

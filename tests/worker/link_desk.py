@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Coroutine
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,11 +15,12 @@ from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
+from holdfast.worker.attempts import Attempt
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import Ended, Known
 from holdfast.worker.functions import Functions
 from holdfast.worker.hold import Hold
-from holdfast.worker.link import Attempt, Hears, Link
+from holdfast.worker.link import Hears, Link
 from holdfast.worker.processes import Child, Exit
 from holdfast.worker.tasks import stop
 
@@ -119,5 +121,6 @@ class Stage:
     def hears(self) -> bool:
         return not self.link._deaf
 
-    def says(self, ending: Ending) -> None:
-        self.functions.heard(self.link, Ended(self.attempt.number, ending))
+    def says(self, ending: Ending, at: float = inf) -> None:
+        """It says that it has ended, at a time that is late unless another is given."""
+        self.functions.heard(self.link, Ended(self.attempt.number, ending, at))
