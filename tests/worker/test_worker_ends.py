@@ -159,7 +159,7 @@ def test_an_unreadable_spool_file_is_set_aside_and_the_others_are_told(
 
         assert (await registry.get(hold.job_id)).result == "done"
         kept = [path.name for path in (tmp_path / "dead").iterdir()]
-        assert sorted(kept) == ["0-job.unreadable", "lock", "store"]
+        assert sorted(kept) == ["0-job.3.unreadable", "lock", "store"]
         await registry.close()
 
     run(body())
