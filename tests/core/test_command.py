@@ -9,6 +9,12 @@ from holdfast.core.errors import Invalid
 FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
 
 
+def test_a_command_has_no_terminal_unless_it_asks_for_one_and_then_an_ordinary_one() -> None:
+    command = Command(argv=("top",))
+
+    assert (command.pty, command.rows, command.columns) == (False, 24, 80)
+
+
 def test_a_command_comes_back_from_its_payload() -> None:
     assert decode_command(encode_command(FULL)) == FULL
     assert bytes(encode_command(Command(argv=("true",)))) == b'{"argv":["true"]}'

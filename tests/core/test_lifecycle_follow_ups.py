@@ -49,9 +49,18 @@ def test_a_success_makes_its_follow_ups_in_order_and_lists_them() -> None:
         [event] = made.events
         assert made.before is None
         assert (made.after.state, made.after.created_at) == (State.QUEUED, LATER)
+        assert made.after.fencing_token == 0
         assert (made.after.correlation_id, made.after.trace_id) == ("order-7", "trace-7")
         assert (event.cause, event.occurred_at) == ("job-1/4", LATER)
         assert differences(made.after, fold([event], made.after.job_id)) == []
+
+
+def test_a_follow_up_is_caused_by_the_success_not_by_the_start_beside_it() -> None:
+    change = changed(job_in(State.ASSIGNED), following(Success(), asked("a")))
+
+    [made] = change.made
+    started, succeeded = change.events
+    assert made.events[0].cause == succeeded.event_id != started.event_id
 
 
 def test_a_follow_up_may_be_tied_to_something_else_or_be_handed_to_an_executor() -> None:
