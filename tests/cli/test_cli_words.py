@@ -11,13 +11,13 @@ from holdfast.cli.durations import Duration, Instant
 from holdfast.cli.exits import Exit, error_exit, outcome_exit
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.cli.options import Pair
-from holdfast.cli.session import actor
 from holdfast.cli.terminal import age, count, shorten
 from holdfast.core import errors
 from holdfast.core.job import Failure, Job
 from holdfast.core.limits import check_id
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.sdk.caller import actor
 from holdfast.sdk.open import DEFAULT_STORE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,13 +126,13 @@ def test_the_table_of_commands_is_true() -> None:
 def test_the_actor_is_a_safe_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("root", "Jörg Müller", "DOMAIN\\me", "x" * 300):
         monkeypatch.setattr(getpass, "getuser", lambda name=name: name)
-        assert check_id(actor(), "actor").startswith("user:")
+        assert check_id(actor.__wrapped__(), "actor").startswith("user:")
 
     def nobody() -> str:
         raise KeyError
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    assert actor() == "user:unknown"
+    assert actor.__wrapped__() == "user:unknown"
 
 
 def test_small_words() -> None:

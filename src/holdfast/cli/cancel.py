@@ -4,10 +4,11 @@ import click
 
 from holdfast.cli.options import job_argument, store_option
 from holdfast.cli.safe import plain
-from holdfast.cli.session import actor, run
+from holdfast.cli.session import run
 from holdfast.core.explain import span
 from holdfast.core.job import Job
 from holdfast.ports import Registry
+from holdfast.sdk.caller import actor
 
 
 @click.command()

@@ -7,7 +7,7 @@ import click
 from holdfast.cli.documents import job_document, print_json
 from holdfast.cli.options import complete_jobs, job_argument, store_option
 from holdfast.cli.portrait import replays_of, title
-from holdfast.cli.session import actor, run
+from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.errors import Conflict
@@ -15,6 +15,7 @@ from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import State
 from holdfast.ports import Filter, Registry
+from holdfast.sdk.caller import actor
 
 _HEADERS = (
     "JOB",

@@ -13,7 +13,6 @@ import click
 
 from holdfast.cli.demo_view import LiveView, PlainView, View
 from holdfast.cli.exits import Exit
-from holdfast.cli.session import actor
 from holdfast.cli.terminal import on_terminal
 from holdfast.core.catalogue import EventType
 from holdfast.core.command import Command, encode_command
@@ -22,6 +21,7 @@ from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Registry, Request, Verification
+from holdfast.sdk.caller import actor
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
 

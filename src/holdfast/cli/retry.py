@@ -3,8 +3,9 @@
 import click
 
 from holdfast.cli.options import job_argument, store_option
-from holdfast.cli.session import actor, run
+from holdfast.cli.session import run
 from holdfast.cli.terminal import hint
+from holdfast.sdk.caller import actor
 
 
 @click.command()

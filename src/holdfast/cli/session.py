@@ -1,8 +1,6 @@
 """One command's session with a registry: open, do one thing, close; and what to say if it fails."""
 
 import asyncio
-import getpass
-import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -40,15 +38,6 @@ async def _session(url: str, work: Callable[[Registry], Awaitable[T]], *, create
         return await work(registry)
     finally:
         await registry.close()
-
-
-def actor() -> str:
-    """Who acts, in the characters an id may have."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in many containers
-        name = "unknown"
-    return f"user:{re.sub(r'[^A-Za-z0-9._-]', '_', name)[:100]}"
 
 
 def explain_error(error: Exception) -> int:

@@ -9,7 +9,7 @@ from holdfast.cli.durations import Duration, Instant
 from holdfast.cli.exits import outcome_exit
 from holdfast.cli.options import Pair, chosen_store, store_option
 from holdfast.cli.output import Output, follow_output
-from holdfast.cli.session import absolute, actor, run
+from holdfast.cli.session import absolute, run
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import clock, hint, on_terminal
 from holdfast.core.command import Command, encode_command
@@ -18,6 +18,7 @@ from holdfast.core.limits import LEASE_DEFAULT
 from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
 from holdfast.ports import Registry, Request
+from holdfast.sdk.caller import actor
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
