@@ -22,7 +22,7 @@ from holdfast.worker.functions import Functions
 from holdfast.worker.hold import Hold
 from holdfast.worker.link import Hears, Link
 from holdfast.worker.processes import Child, Exit
-from holdfast.worker.tasks import stop
+from holdfast.worker.tasks import Tasks
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
@@ -97,6 +97,7 @@ class Stage:
         self.functions = Functions(self.desk.processes, "plant:app", slots=1, env={})
         self.functions._known = {"work": Known("work", "shared", None, compensates=False)}
         self.functions._host = self.desk
+        self.functions._tasks = Tasks(self.desk.trouble)
         self.link, self.child, self.far = await linked(Ears())
         self.link.exclusive = False
         self.hold = await held(self.registry, timeout=timedelta(seconds=1))
@@ -107,7 +108,7 @@ class Stage:
     async def __aexit__(self, *_: object) -> None:
         self.link._transport.close()
         self.far.close()
-        await stop(*self.functions._tasks)
+        await self.functions._tasks.stop()
         for output in self.desk.outputs.values():
             await output.close()
         await self.registry.close()

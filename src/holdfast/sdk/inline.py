@@ -20,7 +20,7 @@ from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import Hold
 from holdfast.worker.outcomes import stopped, timed_out, to_compensate
 from holdfast.worker.stopping import CANCEL_SECONDS, HEED_SECONDS, RELEASE_SECONDS, UNWIND_SECONDS
-from holdfast.worker.tasks import stop
+from holdfast.worker.tasks import Tasks, stop
 
 Witness: TypeAlias = Callable[[Attempt, Place], None]
 """Called on the loop at every place of a handler. What it raises, the handler gets."""
@@ -36,7 +36,6 @@ class Inline:
         self._number = threads
         self._witness = witness
         self._attempts: dict[Hold, Attempt] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self.errors: dict[str, BaseException] = {}
         self.parked = 0
         """How many handlers do nothing but wait for the worker: to be asked to stop, or for its store."""
@@ -44,13 +43,14 @@ class Inline:
 
     async def open(self, host: Host) -> None:
         self.host = host
+        self._tasks = Tasks(host.trouble)
         self.kinds = tuple(self._app.jobs)
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._threads = ThreadPoolExecutor(self._number, thread_name_prefix="handler")
 
     async def close(self) -> None:
-        await stop(*self._tasks)
+        await self._tasks.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -93,7 +93,7 @@ class Inline:
         hold.listener = lambda: self._stir(attempt)
         work = handle if failed is None else compensate
         payload = bytes(hold.grant.job.spec.payload)
-        attempt.task = self._task(
+        attempt.task = self._tasks.start(
             self._run(attempt, work(job, attempt.context, payload, self._threads))
         )
 
@@ -160,7 +160,7 @@ class Inline:
             attempt.context.tell()
             attempt.stirred.set()
             if attempt.stopping is None:
-                attempt.stopping = self._task(self._stop(attempt))
+                attempt.stopping = self._tasks.start(self._stop(attempt))
 
     def _bury(self, attempt: Attempt) -> None:
         """Its worker has died with it: nobody says how it ended. Its slot is free."""
@@ -173,7 +173,7 @@ class Inline:
         """See a handler that was told to its end: a coroutine is cancelled when its time is up, what
         a thread does is of no interest any more."""
         hold = attempt.hold
-        patience = self._task(
+        patience = self._tasks.start(
             self.host.clock.sleep(CANCEL_SECONDS if hold.cancelled else RELEASE_SECONDS)
         )
         patience.add_done_callback(lambda _: attempt.stirred.set())
@@ -191,14 +191,3 @@ class Inline:
             hold.abandon()
         else:
             self._finish(attempt, stopped(hold))
-
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if not task.cancelled() and (error := task.exception()):
-            self.host.trouble(f"the worker has a fault: {error!r}")

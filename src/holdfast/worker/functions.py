@@ -3,10 +3,8 @@
 A handler that has to stop is told; one that does not heed it is cancelled, or its process is killed.
 """
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +34,7 @@ from holdfast.worker.output import Output
 from holdfast.worker.processes import Exit, Processes
 from holdfast.worker.runners import Runners
 from holdfast.worker.stopping import stop_attempt
-from holdfast.worker.tasks import stop
+from holdfast.worker.tasks import Tasks
 
 GOVERN_SECONDS = 0.25
 SUSPECTS_MAX = 10_000
@@ -62,7 +60,6 @@ class Functions:
         self._known: dict[str, Known] = {}
         self._where: dict[Hold, tuple[Link, Attempt]] = {}
         self._suspects: dict[str, None] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._number = 0
 
     async def load(self) -> Hello:
@@ -76,13 +73,14 @@ class Functions:
 
     async def open(self, host: Host) -> None:
         self._host = host
-        self._task(self._govern())
+        self._tasks = Tasks(host.trouble)
+        self._tasks.start(self._govern())
 
     async def close(self) -> None:
         for hold in list(self._where):
             hold.listener = None
             hold.lose("the worker has ended")
-        await stop(*self._tasks)
+        await self._tasks.stop()
         await self._runners.close()
 
     def run(self, holds: Sequence[Hold]) -> None:
@@ -118,7 +116,7 @@ class Functions:
         else:
             link.send(Compensate(run))
             if (limit := hold.grant.job.spec.timeout) is not None:
-                self._task(self._time_out(link, attempt, limit.total_seconds()))
+                self._tasks.start(self._time_out(link, attempt, limit.total_seconds()))
 
     async def _time_out(self, link: Link, attempt: Attempt, seconds: float) -> None:
         """A compensation has as much time as its handler had."""
@@ -159,7 +157,9 @@ class Functions:
         if attempt.failed is not None and not attempt.hold.lost:
             return  # a compensation is stopped by nothing but the loss of the lease
         if attempt.stopping is None or attempt.stopping.done():
-            attempt.stopping = self._task(stop_attempt(self, self._host.clock, link, attempt))
+            attempt.stopping = self._tasks.start(
+                stop_attempt(self, self._host.clock, link, attempt)
+            )
         elif attempt.stirred is not None:
             attempt.stirred.set()
 
@@ -188,7 +188,7 @@ class Functions:
                 progress = Progress(message.done, message.total, message.message)
                 self._host.progress(attempt.hold, progress)
             case Checkpoint():
-                self._task(self._checkpoint(link, attempt.hold, message))
+                self._tasks.start(self._checkpoint(link, attempt.hold, message))
             case Told():
                 if attempt.told is not None and not attempt.told.done():
                     attempt.told.set_result(message.thread)
@@ -216,7 +216,7 @@ class Functions:
         """Hear no more from a runner whose job says more than the store takes, until there is room. One
         that has something to stop is heard: else its answer would wait behind all that was said."""
         if output.full and not _stops(link) and link.deafen():
-            self._task(self._hear_again(link, output))
+            self._tasks.start(self._hear_again(link, output))
 
     async def _hear_again(self, link: Link, output: Output) -> None:
         await output.room()
@@ -288,17 +288,6 @@ class Functions:
         if not hold.stopping:
             hold.listener = None
             hold.give_back("the process that ran it died, with others in it")
-
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if not task.cancelled() and (error := task.exception()):
-            self._host.trouble(f"the worker has a fault: {error!r}")
 
 
 def _stops(link: Link) -> bool:

@@ -1,7 +1,30 @@
-"""Ending tasks."""
+"""Tasks: each has an owner, and an end."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+
+class Tasks:
+    """The tasks of one owner. What breaks one is said."""
+
+    def __init__(self, trouble: Callable[[str], None]) -> None:
+        self._trouble = trouble
+        self._running: dict[asyncio.Task[None], None] = {}
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._running[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not task.cancelled() and (error := task.exception()):
+            self._trouble(f"the worker has a fault: {error!r}")
+
+    async def stop(self) -> None:
+        await stop(*self._running)
 
 
 async def stop(*tasks: "asyncio.Future[Any]") -> None:
