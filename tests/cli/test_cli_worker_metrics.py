@@ -19,7 +19,7 @@ from cli_world import CliWorld
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from worker_talk import arguments, granted, shop
+from worker_talk import arguments, calls_per_job, granted, shop
 
 from holdfast.cli import worker_metrics
 from holdfast.cli.worker_metrics import Address, Metrics, Server, Source
@@ -39,7 +39,7 @@ REQUIRED = (  # R1.43
     "failures",
     "dead_letters",
 )
-MICROSECONDS_MAX = 1.0
+CALLS_MAX = 10
 
 
 class Deaf:
@@ -190,19 +190,8 @@ def test_a_store_that_is_away_is_told_and_the_rest_still_shown() -> None:
     assert value(found["holdfast_slots"]) == 4
 
 
-def test_a_job_costs_less_than_a_microsecond_to_count() -> None:
-    metrics = Metrics(Deaf())
-    grants = [granted(f"job-{number}") for number in range(20_000)]
-    ends = [replace(grant.job, state=State.SUCCEEDED) for grant in grants]
-    took = []
-    for _ in range(7):
-        before = time.process_time()
-        for grant, job in zip(grants, ends, strict=True):
-            metrics.started(grant)
-            metrics.ended(job, 0.01)
-        took.append(time.process_time() - before)
-
-    assert min(took) / len(grants) * 1e6 < MICROSECONDS_MAX
+def test_a_job_is_counted_in_a_handful_of_calls() -> None:
+    assert calls_per_job(Metrics(Deaf()), 1000) < CALLS_MAX
 
 
 @pytest.mark.parametrize(
