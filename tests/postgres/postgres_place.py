@@ -109,3 +109,18 @@ def said(sequence: int, at: Event) -> Event:
 
 def jobs_of(answers: list[list[Decision]]) -> list[Job]:
     return [d.after for [d] in answers if isinstance(d, Change)]
+
+
+async def waiting_for_a_lock(person: "asyncpg.Connection[Any]", count: int = 1) -> None:
+    """Until so many of the store's sessions wait for a lock."""
+    sql = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND application_name = 'holdfast'"
+    )
+    for _ in range(1000):
+        # In a transaction, the list of sessions stays as it was first seen.
+        await person.execute("SELECT pg_stat_clear_snapshot()")
+        if await person.fetchval(sql) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")

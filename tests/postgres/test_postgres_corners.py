@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from postgres_place import waiting_for_a_lock
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Invalid, Unavailable
@@ -103,19 +104,6 @@ def told(given_id: str, about: str) -> Event:
     )
 
 
-async def waits(stranger: "asyncpg.Connection[Any]", sessions: int = 1) -> None:
-    """Until so many of the store's sessions wait for a lock."""
-    sql = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        " AND application_name = 'holdfast'"
-    )
-    for _ in range(400):
-        if await stranger.fetchval(sql) >= sessions:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
-
-
 def test_a_job_made_again_while_its_predecessor_is_pruned_has_no_token_of_before(
     place: Place,
 ) -> None:
@@ -131,7 +119,7 @@ def test_a_job_made_again_while_its_predecessor_is_pruned_has_no_token_of_before
                 registry.enqueue(made("job-1"), actor="user:ana"),
                 registry.claim(["elsewhere"], owner="worker-8"),
             )
-            await waits(pruner)
+            await waiting_for_a_lock(pruner)
             await pruner.execute(
                 f"INSERT INTO {place.schema}.meta VALUES ('token_floor', '{before}')"
             )

@@ -20,6 +20,7 @@ from postgres_place import (
     said,
     schema_of,
     seized,
+    waiting_for_a_lock,
     wanted,
 )
 
@@ -153,15 +154,6 @@ async def check_seen(store: PostgresStore, seen: list[Event]) -> None:
 
 async def locked_by(person: "asyncpg.Connection[Any]", schema: str, job_id: str) -> None:
     await person.execute(f"SELECT FROM {schema}.job WHERE job_id = $1 FOR NO KEY UPDATE", job_id)
-
-
-async def waiting_for_a_lock(person: "asyncpg.Connection[Any]", count: int = 1) -> None:
-    for _ in range(500):
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        if await person.fetchval(sql) >= count:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
 
 
 def test_a_claim_in_an_old_transaction_comes_after_the_enqueue_in_a_younger_one() -> None:
