@@ -8,7 +8,7 @@ DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
 SOURCES := src tests bench examples tools verify
 
-.PHONY: run test check format lint types imports coverage verify bench lock clean
+.PHONY: run test check format lint types imports coverage zombie verify bench freeze lock clean
 
 run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
@@ -37,6 +37,9 @@ coverage: .venv/dev/.ready  ## core and registry: every branch
 		tests/test_store_contract.py -m "not slow"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
+zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see who refuses what they do next
+	@$(DEV) -m verify.zombie
+
 verify: .venv/dev/.ready  ## every proof in its long form, forty minutes; saves verify/results/verify.md
 	$(DEV) -m verify
 
@@ -44,6 +47,10 @@ bench: .venv/dev/.ready  ## our verbs, and the real worker, beside a bare script
 	PYTHONPATH=src $(DEV) bench/run.py --store sqlite
 	PYTHONPATH=src $(DEV) bench/run.py --store postgres
 	PYTHONPATH=src $(DEV) bench/worker.py
+	PYTHONPATH=src $(DEV) bench/guards.py
+
+freeze: .venv/dev/.ready  ## the same freeze in front of other job systems, each in an environment of its own
+	PYTHONPATH=src:. $(DEV) bench/freeze/run.py
 
 lock: .venv/dev/.ready  ## pin every dependency by hash, without naming a host
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \

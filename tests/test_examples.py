@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -126,6 +127,27 @@ def read_png(path: Path) -> tuple[int, int, list[bytes]]:
     stride = width * 3 + 1
     assert len(pixels) == stride * height
     return width, height, [pixels[y * stride + 1 : (y + 1) * stride] for y in range(height)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_frozen_worker_that_pays_late_is_refused_by_the_bank(tmp_path: Path) -> None:
+    example = Example("payments", tmp_path)
+
+    said = example.main().splitlines()
+
+    thawed = next(n for n, line in enumerate(said) if "is thawed" in line)
+    assert "bank: order-1002: 59.00 charged under token 2" in said[:thawed]
+    assert said[thawed + 1 :] == [
+        "bank: order-1002: 60.00 refused. Token 1 is stale: order-1002 has seen token 2."
+    ]
+    with sqlite3.connect(example.folder / "bank.db") as books:
+        charges = dict(books.execute("SELECT order_id, cents FROM charge"))
+    books.close()
+    assert charges == {"order-1001": 2500, "order-1002": 5900, "order-1003": 1200}
+    jobs = {job.spec.lock: job for job in example.jobs()}
+    assert {job.state for job in jobs.values()} == {holdfast.State.SUCCEEDED}
+    assert (jobs["order-1002"].result, jobs["order-1002"].attempt) == (5900, 2)
 
 
 @pytest.mark.slow

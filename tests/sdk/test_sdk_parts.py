@@ -67,6 +67,7 @@ def told(recorder: Recorder) -> Context:
         queue="default",
         attempt=1,
         fencing_token=1,
+        lock=None,
         deadline=0.0,
         correlation_id="job-1",
         trace_id=None,

@@ -16,6 +16,7 @@ from holdfast.core.command import Command, decode_command, encode_command
 from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.fencing import parse
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 
@@ -120,6 +121,8 @@ def test_a_job_sees_little_of_the_workers_environment(shop: Shop) -> None:
     assert seen["MINE"] == "yes"
     assert seen["GPU"] == "7"
     assert seen["HOLDFAST_JOB_ID"] == job_id
+    fence = parse(seen["HOLDFAST_FENCE"])
+    assert (fence.token, fence.job_id, fence.resource) == (1, job_id, job_id)
     assert seen["HOLDFAST_FENCING_TOKEN"] == seen["HOLDFAST_ATTEMPT"] == "1"
     assert "WORKER_ONLY" not in seen
 

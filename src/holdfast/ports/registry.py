@@ -215,6 +215,11 @@ class Registry(Protocol):
 
     async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice: ...
 
+    async def tail(self) -> str:
+        """A cursor for `feed` and `watch` that passes over what is old: everything committed after
+        this call comes behind it."""
+        ...
+
     def watch(
         self, job_id: str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[Event, None]: ...

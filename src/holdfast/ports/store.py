@@ -172,6 +172,11 @@ class Store(Protocol):
         transactions one may come twice, with the same `event_id`."""
         ...
 
+    async def tail(self) -> str:
+        """A cursor for `feed` that passes over what is old: everything committed after the call comes
+        behind it, and possibly a little of what was before."""
+        ...
+
     async def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of the caller's own; known ids are ignored. Answers how many were new."""
         ...

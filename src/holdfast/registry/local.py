@@ -242,6 +242,9 @@ class LocalRegistry:
     async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice:
         return await query.feed(self._line, after=after, limit=limit)
 
+    async def tail(self) -> str:
+        return await self._store.tail()
+
     def watch(
         self, job_id: str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[Event, None]:

@@ -30,6 +30,7 @@ from holdfast.sdk.calls import Options, configured
 from holdfast.sdk.context import Context
 from holdfast.sdk.durations import Duration
 from holdfast.sdk.jobs import Isolation, JobFunction, JobOptions, compensation
+from holdfast.sdk.locks import lock_name
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.signature import Function, Signature, located
 
@@ -103,7 +104,8 @@ class DecoratorOptions(TypedDict, total=False):
 
     `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
     which may have `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
-    `compensate` undoes what was done, with the same arguments, while the last attempt closes.
+    `compensate` undoes what was done, with the same arguments, while the last attempt closes. Jobs with
+    one `lock` run one after the other; its name may be made of arguments: `lock="order-{order_id}"`.
     """
 
     name: str | None
@@ -200,6 +202,8 @@ def _job(
         raise Invalid(f"{what}: {located(str(error))}.") from error
     kind = _kind(function, own.get("name"), own.get("version", 1))
     arguments = Signature(function, kind)
+    if (lock := lock_name(rest.get("lock"), arguments)) is not None:
+        del rest["lock"]
     given: Options = {name: value for name, value in rest.items() if value is not None}  # type: ignore[assignment]
     template = Request(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own)))
     isolation: Isolation = own.get("isolation", "shared")
@@ -211,6 +215,7 @@ def _job(
         isolation=isolation,
         memory_bytes=_memory(own.get("memory"), isolation, kind),
         compensate=None if undo is None else compensation(undo, arguments),
+        lock=lock,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import msgspec
 
 from holdfast.core.catalogue import WorkerEventType
-from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.errors import Fenced, HoldfastError, Invalid
 from holdfast.core.event import Attributes
 from holdfast.core.limits import (
     ATTRIBUTES_BYTES_MAX,
@@ -22,6 +22,7 @@ from holdfast.core.limits import (
     clip,
 )
 from holdfast.core.spec import Json, check_value
+from holdfast.fencing.fence import Fence
 from holdfast.ports import Clock, Request
 from holdfast.sdk.errors import Cancelled, PermanentError
 
@@ -68,6 +69,7 @@ class Context:
         queue: str,
         attempt: int,
         fencing_token: int,
+        lock: str | None,
         deadline: float,
         correlation_id: str,
         trace_id: str | None,
@@ -81,6 +83,7 @@ class Context:
         self.queue = queue
         self.attempt = attempt
         self.fencing_token = fencing_token
+        self.lock = lock
         self.correlation_id = correlation_id
         self.trace_id = trace_id
         self.follow_ups: list[Request] = []
@@ -101,6 +104,32 @@ class Context:
         when little is left.
         """
         return timedelta(seconds=max(0.0, self._deadline - self._clock.monotonic()))
+
+    def guard(self, resource: str | None = None) -> Fence:
+        """The fence for a write to `resource`: hand it to whatever does the write, and that refuses it
+        once somebody else owns the work.
+
+        Tokens are ordered by the job's lock. A job without one has tokens that only order its own
+        attempts: `guard()` is for what no other job writes to. `Fenced` if the lease has run out.
+        """
+        if resource is None:
+            resource = self.lock or self.job_id
+        elif self.lock is None:
+            raise Invalid(
+                f"Job {self.job_id} has no lock, so its token says nothing about other jobs that write"
+                f" to {resource!r:.80}. Make the jobs with a lock, such as @app.job(lock=...), or use"
+                " ctx.guard() for what this job alone writes to."
+            )
+        if not self.lease:
+            raise Fenced(
+                "The lease has run out: the job may be somebody else's.", job_id=self.job_id
+            )
+        return Fence(
+            resource=check_id(resource, "resource"),
+            token=self.fencing_token,
+            job_id=self.job_id,
+            lock=self.lock,
+        )
 
     @property
     def cancelled(self) -> bool:

@@ -96,6 +96,7 @@ class InlineContext(Context):
             queue=job.spec.queue,
             attempt=grant.attempt,
             fencing_token=grant.fencing_token,
+            lock=job.spec.lock,
             deadline=attempt.hold.deadline,
             correlation_id=job.correlation,
             trace_id=job.trace_id,

@@ -13,6 +13,7 @@ from holdfast.ports import Request
 from holdfast.sdk.background import check_blocking
 from holdfast.sdk.calls import Call, Options, configured
 from holdfast.sdk.handle import Handle, Reach
+from holdfast.sdk.locks import LockName, lock_name
 from holdfast.sdk.signature import Function, Signature
 
 P = ParamSpec("P")
@@ -66,6 +67,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         isolation: Isolation = "shared",
         memory_bytes: int | None = None,
         compensate: "Compensation | None" = None,
+        lock: LockName | None = None,
         connection: object = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -80,6 +82,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         self.compensate = compensate
         self._request = request
         self._reach = reach
+        self._lock = lock
         self._connection = connection
 
     def __repr__(self) -> str:
@@ -89,7 +92,8 @@ class JobFunction(Generic[P, R_co, F_co]):
         """The call as a value: checked, not made."""
         payload = self.arguments.encode(args, kwargs)
         request = self._request
-        spec = replace(request.spec, payload=payload)
+        lock = request.spec.lock if self._lock is None else self._lock.of(payload)
+        spec = replace(request.spec, payload=payload, lock=lock)
         return Call(replace(request, spec=spec), self.result_type)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]:
@@ -124,6 +128,9 @@ class JobFunction(Generic[P, R_co, F_co]):
         `enqueue`, any of asyncpg's or psycopg's for `enqueue_async`.
         """
         connection = options.pop("connection", self._connection)
+        lock = self._lock
+        if "lock" in options and (lock := lock_name(options["lock"], self.arguments)) is not None:
+            options["lock"] = None
         return JobFunction(
             self.function,
             self.arguments,
@@ -132,6 +139,7 @@ class JobFunction(Generic[P, R_co, F_co]):
             isolation=self.isolation,
             memory_bytes=self.memory_bytes,
             compensate=self.compensate,
+            lock=lock,
             connection=connection,
         )
 

@@ -95,6 +95,7 @@ class Runner(asyncio.Protocol):
             queue=run.queue,
             attempt=run.attempt,
             fencing_token=run.fencing_token,
+            lock=run.lock,
             deadline=run.deadline,
             correlation_id=run.correlation_id,
             trace_id=run.trace_id,

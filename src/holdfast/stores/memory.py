@@ -172,6 +172,9 @@ class MemoryStore:
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return self._slice(iter(self._log), after, limit)
 
+    async def tail(self) -> str:
+        return str(self._last_log_id)
+
     def _slice(self, events: Iterator[Event], after: str | None, limit: int) -> Slice:
         start = position(after) if after else 0
         found = tuple(

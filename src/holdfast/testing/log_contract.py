@@ -97,6 +97,28 @@ class LogContract:
 
         play(self.open, tmp_path, body)
 
+    def test_from_the_tail_on_the_feed_shows_what_comes_after(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            empty = await world.store.tail()
+            await world.enqueue("job-1")
+            middle = await world.store.tail()
+            grant = await world.claim()
+            await world.registry.complete(grant, Success())
+            end = await world.store.tail()
+
+            async def ids(cursor: str) -> list[str]:
+                page = await world.store.feed(after=cursor, limit=100)
+                return [event.event_id for event in page.events]
+
+            chain = [f"job-1/{offset}" for offset in (1, 2, 3, 4)]
+            assert await ids(empty) == chain
+            assert await ids(middle) == chain[1:]
+            assert await ids(end) == []
+            await world.enqueue("job-2")
+            assert await ids(end) == ["job-2/1"]
+
+        play(self.open, tmp_path, body)
+
     def test_recording_an_event_again_adds_nothing(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:
             await world.enqueue("job-1")

@@ -73,6 +73,10 @@ class SharedStore(MemoryStore):
         with self._alone():
             return await super().feed(after=after, limit=limit)
 
+    async def tail(self) -> str:
+        with self._alone():
+            return await super().tail()
+
     async def record(self, events: Sequence[Event]) -> int:
         with self._alone():
             return await super().record(events)

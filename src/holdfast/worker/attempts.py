@@ -44,6 +44,7 @@ def run_of(attempt: Attempt) -> Run:
         bytes(spec.payload),
         grant.attempt,
         grant.fencing_token,
+        spec.lock,
         hold.deadline,
         spec.queue,
         job.correlation,

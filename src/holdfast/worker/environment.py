@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.core.command import Command
 from holdfast.core.errors import Invalid
+from holdfast.fencing.fence import Fence
 from holdfast.ports import Grant
 
 INHERITED = (
@@ -35,11 +36,16 @@ def environment(
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
     env |= command.env
+    lock = grant.job.spec.lock
+    fence = Fence(
+        resource=lock or grant.job_id, token=grant.fencing_token, job_id=grant.job_id, lock=lock
+    )
     env |= secrets(own, command)
     env |= {
         "HOLDFAST_JOB_ID": grant.job_id,
         "HOLDFAST_ATTEMPT": str(grant.attempt),
         "HOLDFAST_FENCING_TOKEN": str(grant.fencing_token),
+        "HOLDFAST_FENCE": fence.header,
         "HOLDFAST_QUEUE": grant.job.spec.queue,
     }
     if command.pty:

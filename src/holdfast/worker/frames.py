@@ -23,6 +23,7 @@ class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
     payload: bytes
     attempt: int
     fencing_token: int
+    lock: str | None
     deadline: float
     queue: str
     correlation_id: str

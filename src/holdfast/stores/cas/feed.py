@@ -98,6 +98,9 @@ class Feed:
                 break
         return Slice(tuple(events), f"{number}.{place}")
 
+    async def tail(self) -> str:
+        return f"{await self._end()}.0"
+
     async def _page(self, name: str) -> FeedPage:
         found = await self._shelf.fetch(name, FeedPage)
         return found[0] if found else FeedPage("", ())

@@ -207,6 +207,9 @@ class CasStore:
         await self._dispatch.repair()
         return await self._feed.read(after=after, limit=limit)
 
+    async def tail(self) -> str:
+        return await self._feed.tail()
+
     async def record(self, events: Sequence[Event]) -> int:
         parcels: list[Parcel] = []
         try:

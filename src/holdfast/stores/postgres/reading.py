@@ -84,6 +84,10 @@ class Reading:
             place = next(row[-1] for row in rows if row[0] == log_id)
         return Slice(events, self._cursor(place, log_id))
 
+    async def tail(self) -> str:
+        [(below,)] = await self._ask("select_tail")
+        return self._cursor(below, 0)
+
     def _cursor(self, *places: int) -> str:
         return ".".join(map(str, (self._place.epoch, *places)))
 

@@ -248,6 +248,9 @@ class PostgresStore:
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return await self._read(lambda r: r.feed(after=after, limit=limit))
 
+    async def tail(self) -> str:
+        return await self._read(lambda r: r.tail())
+
     async def resource(self, key: str) -> Resource:
         return await self._read(lambda r: r.resource(key))
 

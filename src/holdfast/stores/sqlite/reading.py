@@ -82,6 +82,11 @@ def feed(connection: apsw.Connection, epoch: int, after: str | None, limit: int)
     return _slice(connection.execute(statement("select_feed"), (start, limit)), epoch, start)
 
 
+def tail(connection: apsw.Connection, epoch: int) -> str:
+    [(last,)] = connection.execute(statement("select_tail"))
+    return f"{epoch}.{last}"
+
+
 def _position(cursor: str | None, epoch: int) -> int:
     if cursor is None:
         return 0

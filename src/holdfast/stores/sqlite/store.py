@@ -177,6 +177,9 @@ class SqliteStore:
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return await self._read(lambda c: reading.feed(c, self._epoch, after, limit))
 
+    async def tail(self) -> str:
+        return await self._read(lambda c: reading.tail(c, self._epoch))
+
     async def resource(self, key: str) -> Resource:
         return await self._read(lambda c: reading.resource(c, key))
 

@@ -108,6 +108,9 @@ class SqlServer:
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return reading.feed(self._connection, EPOCH_OF_THE_FEED, after, limit)
 
+    async def tail(self) -> str:
+        return reading.tail(self._connection, EPOCH_OF_THE_FEED)
+
     async def resource(self, key: str) -> Resource:
         return reading.resource(self._connection, key)
 

@@ -107,6 +107,9 @@ class Connection:
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         return await self._read(lambda: self._server.feed(after=after, limit=limit))
 
+    async def tail(self) -> str:
+        return await self._read(self._server.tail)
+
     async def record(self, events: Sequence[Event]) -> int:
         return await self._link.call(lambda: self._server.record(events), writes=True)
 

@@ -1,0 +1,19 @@
+"""Fences that hold where the work has its effects: guards for whatever a job writes to."""
+
+from holdfast.fencing.authority import Authoritative, Cached
+from holdfast.fencing.fence import HEADER, Fence, parse
+from holdfast.fencing.guard import Authority, Guard, Marks, Memory
+from holdfast.fencing.subscribed import Subscribed
+
+__all__ = [
+    "HEADER",
+    "Authoritative",
+    "Authority",
+    "Cached",
+    "Fence",
+    "Guard",
+    "Marks",
+    "Memory",
+    "Subscribed",
+    "parse",
+]

@@ -1,0 +1,64 @@
+"""The guard: what a service asks before it lets a write through."""
+
+from typing import Protocol
+
+from holdfast.core.errors import Invalid
+from holdfast.fencing.fence import Fence, Mark, admit, check_fence
+
+MARKS_MAX = 100_000
+
+
+class Authority(Protocol):
+    """What is known about who holds a job. It may be behind: it never replaces the marks."""
+
+    async def check(self, fence: Fence) -> None:
+        """Raise `Fenced` if the token does not hold its job, as far as is known here."""
+        ...
+
+
+class Marks(Protocol):
+    """The highest token seen at each resource."""
+
+    async def admit(self, fence: Fence) -> None:
+        """Remember the token, or raise `Fenced` for one below what was seen, and `Conflict` for one
+        that cannot be compared with it. One step: no other token comes in between."""
+        ...
+
+
+class Memory:
+    """Marks of one process. Those of the resources written to longest ago are forgotten."""
+
+    def __init__(self, *, limit: int = MARKS_MAX) -> None:
+        if limit < 1:
+            raise Invalid(f"A guard remembers at least one mark, not {limit}.")
+        self._limit = limit
+        self._marks: dict[str, Mark] = {}
+
+    async def admit(self, fence: Fence) -> None:
+        mark = admit(fence, self._marks.get(fence.resource))
+        self._marks.pop(fence.resource, None)
+        self._marks[fence.resource] = mark
+        if len(self._marks) > self._limit:
+            del self._marks[next(iter(self._marks))]
+
+
+class Guard:
+    """Lets through what the authority does not refuse and the resource's mark admits.
+
+        guard = Guard(Cached(registry))
+        await guard.check(fence)
+
+    A check is not a write: between the two another owner may write. Where the resource can, let it
+    compare the token in the write itself: see `holdfast.fencing.postgres` and its neighbours.
+    """
+
+    def __init__(self, authority: Authority | None = None, marks: Marks | None = None) -> None:
+        self._authority = authority
+        self._marks = marks or Memory()
+
+    async def check(self, fence: Fence) -> None:
+        """Raise `Fenced` or `Conflict` if this write must not happen."""
+        check_fence(fence)
+        if self._authority is not None:
+            await self._authority.check(fence)
+        await self._marks.admit(fence)

@@ -1,0 +1,55 @@
+"""A fence in the same SQLite transaction as the write."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.core.errors import Invalid
+from holdfast.fencing.fence import Fence, check_fence, mixed, stale
+
+TABLE = """\
+CREATE TABLE IF NOT EXISTS holdfast_mark (
+    resource TEXT PRIMARY KEY,
+    source TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    seen_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+) WITHOUT ROWID, STRICT
+"""
+ADMIT = """\
+INSERT INTO holdfast_mark AS mark (resource, source, token) VALUES (?, ?, ?)
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token, seen_at = excluded.seen_at
+WHERE mark.source = excluded.source AND mark.token <= excluded.token
+RETURNING token
+"""
+SEEN = "SELECT source, token FROM holdfast_mark WHERE resource = ?"
+
+
+class Connection(Protocol):
+    """What we use of a connection: of the standard library's `sqlite3`, or of `apsw`."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    @property
+    def execute(self) -> Callable[..., Any]: ...
+
+
+def install(connection: Connection) -> None:
+    """Make the table of marks, if it is not there."""
+    connection.execute(TABLE)
+
+
+def admit(connection: Connection, fence: Fence) -> None:
+    """Raise `Fenced` or `Conflict` if this transaction's writes must not happen. Then roll back.
+
+    From here to the end of the transaction nobody else can write, so what follows is written under
+    this token or not at all.
+    """
+    check_fence(fence)
+    row = (fence.resource, fence.source, fence.token)
+    admitted = connection.execute(ADMIT, row).fetchall()
+    if not connection.in_transaction:  # sqlite3 may begin one by itself; now it must be there
+        raise Invalid("Begin a transaction on the connection first: BEGIN IMMEDIATE.")
+    if admitted:
+        return
+    [(source, seen)] = connection.execute(SEEN, (fence.resource,)).fetchall()
+    raise stale(fence, seen) if source == fence.source else mixed(fence, source)

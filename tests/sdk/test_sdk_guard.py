@@ -1,0 +1,168 @@
+"""`ctx.guard`, and locks that are named after arguments."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Fenced, Invalid
+from holdfast.fencing import Fence, sqlite
+from holdfast.testing import memory_app
+
+
+def test_a_guard_is_for_the_lock_of_the_job_or_for_the_job_itself() -> None:
+    app = App()
+    seen: list[Fence] = []
+
+    @app.job(lock="order-{order_id}")
+    def pay(ctx: Context, order_id: int) -> None:
+        seen.extend([ctx.guard(), ctx.guard("ledger")])
+
+    @app.job
+    async def note(ctx: Context) -> None:
+        seen.append(ctx.guard())
+
+    with memory_app(app) as bench:
+        paid, noted = pay.enqueue(17), note.enqueue()
+        bench.drain()
+        assert paid.job.spec.lock == "order-17"
+
+    lock = "order-17"
+    assert seen[0] == Fence(resource=lock, token=1, job_id=paid.job_id, lock=lock)
+    assert seen[1] == Fence(resource="ledger", token=1, job_id=paid.job_id, lock=lock)
+    assert seen[2] == Fence(resource=noted.job_id, token=1, job_id=noted.job_id)
+
+
+def test_a_job_without_a_lock_cannot_guard_what_other_jobs_write_to() -> None:
+    app = App()
+
+    @app.job(max_failures=1)
+    def pay(ctx: Context) -> None:
+        ctx.guard("account-17")
+
+    with memory_app(app) as bench:
+        job = pay.enqueue()
+        bench.drain()
+        failed = job.refresh().error
+
+    assert failed is not None
+    assert "has no lock" in failed.message
+    assert "@app.job(lock=...)" in failed.message
+
+
+def test_jobs_of_one_lock_get_tokens_of_one_order() -> None:
+    """Scenario 14, with the second job's token above the first one's."""
+    app = App()
+    tokens: list[int] = []
+
+    @app.job(lock="account-{account}")
+    def pay(ctx: Context, account: int, amount: int = 5) -> None:
+        tokens.append(ctx.guard().token)
+
+    with memory_app(app) as bench:
+        first, second = (pay.enqueue(17) for _ in range(2))
+        other = pay.enqueue(18)
+        bench.drain()
+        assert {job.job.spec.lock for job in (first, second)} == {"account-17"}
+        assert other.job.spec.lock == "account-18"
+
+    assert sorted(tokens) == [1, 1, 2]
+
+
+def test_a_zombie_learns_it_from_its_guard_when_its_lease_is_over() -> None:
+    app = App()
+    learnt: list[str] = []
+
+    @app.job(lease=10)
+    def pay(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            bench.clock.advance(11)
+            try:
+                ctx.guard()
+            except Fenced as error:
+                learnt.append(error.message)
+                raise
+        return "paid"
+
+    with memory_app(app) as bench:
+        job = pay.enqueue()
+        bench.drain()
+        assert job.result() == "paid"
+
+    assert learnt == ["The lease has run out: the job may be somebody else's."]
+
+
+def test_a_stale_fence_is_refused_where_the_work_has_its_effect(tmp_path: Path) -> None:
+    """Two jobs on one resource: the first one's late write meets what the second one has done."""
+    app = App()
+    bank = sqlite3.connect(tmp_path / "bank.db", check_same_thread=False)
+    sqlite.install(bank)
+    bank.execute("CREATE TABLE payment (job TEXT)")
+    late: list[Fence] = []
+
+    def pay_under(fence: Fence) -> None:
+        with bank:
+            sqlite.admit(bank, fence)
+            bank.execute("INSERT INTO payment VALUES (?)", (fence.job_id,))
+
+    @app.job(lock="account-17")
+    def pay(ctx: Context) -> None:
+        late.append(ctx.guard())
+        pay_under(ctx.guard())
+
+    with memory_app(app) as bench:
+        jobs = [pay.enqueue().job_id for _ in range(2)]
+        bench.drain()
+
+    with pytest.raises(Fenced, match="account-17 has seen token 2"):
+        pay_under(late[0])
+    assert [row[0] for row in bank.execute("SELECT job FROM payment")] == jobs
+    bank.close()
+
+
+@pytest.mark.parametrize(
+    ("lock", "arguments", "name"),
+    [
+        ("order-{order}", {"order": "a.b"}, "order-a.b"),
+        ("{customer}.{order}", {"order": "7", "customer": 3}, "3.7"),
+        ("{customer}", {"order": "7"}, "0"),
+        ("all", {"order": "7"}, "all"),
+    ],
+)
+def test_a_lock_is_named_after_arguments(lock: str, arguments: dict[str, Any], name: str) -> None:
+    app = App()
+
+    @app.job(lock=lock)
+    def pay(order: str, customer: int | None = 0) -> None: ...
+
+    assert pay.call(**arguments).spec.lock == name
+    assert pay.configure(queue="x").call(**arguments).spec.lock == name
+    assert pay.configure(lock="plain").call(**arguments).spec.lock == "plain"
+    assert pay.configure(lock=None).call(**arguments).spec.lock is None
+    assert (
+        pay.configure(lock="of-{order}").call(**arguments).spec.lock == f"of-{arguments['order']}"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"order": "a b"}, {"order": ""}, {"order": "7", "customer": None}]
+)
+def test_an_argument_that_cannot_be_part_of_a_name_is_refused(arguments: dict[str, Any]) -> None:
+    app = App()
+
+    @app.job(lock="{order}{customer}" if "customer" in arguments else "{order}")
+    def pay(order: str, customer: int | None = 0) -> None: ...
+
+    with pytest.raises(Invalid, match="pay: "):
+        pay.call(**arguments)
+
+
+@pytest.mark.parametrize(
+    "lock", ["{", "{}", "{nobody}", "{order.x}", "{order:>9}", "{order!r}", "{0}"]
+)
+def test_a_pattern_that_names_no_argument_is_refused(lock: str) -> None:
+    def pay(order: str) -> None: ...
+
+    with pytest.raises(Invalid, match="pay: lock"):
+        App().job(lock=lock)(pay)
