@@ -1,95 +1,20 @@
-"""What a guard knows of the registry: asked, remembered, or told by the feed. Scenario 17."""
+"""What a guard knows of the registry: asked, or remembered. Scenario 17."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fencing_world import STORES, Asked, fence, run, to_token, verdicts
 
-from conftest import cas_store, memory_store, sqlite_store
-from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid, Unavailable
+from holdfast.core.errors import Fenced, Invalid, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
-from holdfast.fencing import Authoritative, Authority, Cached, Fence, Guard, Subscribed
-from holdfast.ports import Grant, Slice
+from holdfast.fencing import Authoritative, Authority, Cached, Fence, Guard
+from holdfast.fencing.authority import Standing
 from holdfast.registry.local import LocalRegistry
-from holdfast.testing.world import Opener, World, play
-from postgres_world import postgres_store
-
-STORES = [memory_store, sqlite_store, cas_store, postgres_store]
-
-
-class Asked(LocalRegistry):
-    """A registry that counts what it is asked, and can be cut off."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.store, world.ids)
-        self.asked: list[str] = []
-        self.calls = 0
-        self.cut = self.deaf = False
-
-    async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
-        if self.cut:
-            raise Unavailable("The store is away.")
-        self.asked += job_ids
-        self.calls += 1
-        return await super().get_many(job_ids)
-
-    async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice:
-        if self.cut or self.deaf:
-            raise Unavailable("The store is away.")
-        return await super().feed(after=after, limit=limit)
-
-
-Body = Callable[[World, Asked], Coroutine[Any, Any, None]]
-
-
-def run(tmp_path: Path, body: Body, opener: Opener = memory_store) -> None:
-    async def main(world: World) -> None:
-        await body(world, Asked(world))
-
-    play(opener, tmp_path, main)
-
-
-async def to_token(world: World, token: int) -> Grant:
-    """The job's grant with that token."""
-    job = await world.registry.get("job-1")
-    while True:
-        if job.lease is not None:
-            grant = Grant(
-                job=job, fencing_token=job.fencing_token, attempt=job.attempt, lease_seconds=60
-            )
-            if grant.fencing_token >= token:
-                return grant
-            await world.registry.release(grant)
-        job = (await world.claim()).job
-
-
-def fence(token: int, lock: str | None = None) -> Fence:
-    return Fence(resource="account-17", token=token, job_id="job-1", lock=lock)
-
-
-async def verdicts(authority: Authority, *tokens: int) -> list[bool]:
-    found = []
-    for token in tokens:
-        try:
-            await authority.check(fence(token))
-        except Fenced:
-            found.append(False)
-        else:
-            found.append(True)
-    return found
-
-
-async def heard(world: World, authority: Subscribed) -> None:
-    """Until the authority has heard the feed to its end, as it is now."""
-    authority._heard = None
-    deadline = asyncio.get_running_loop().time() + 30
-    while authority.silent:
-        assert asyncio.get_running_loop().time() < deadline
-        world.store._signal.set()  # type: ignore[attr-defined]
-        await asyncio.sleep(0.005)
+from holdfast.testing.world import Opener, World
 
 
 def test_scenario_17_authoritative(tmp_path: Path) -> None:
@@ -134,58 +59,6 @@ def test_scenario_17_cached_asks_about_a_token_above_what_it_knows(tmp_path: Pat
         assert registry.calls == 2
 
     run(tmp_path, body)
-
-
-@pytest.mark.parametrize("opener", STORES)
-def test_scenario_17_subscribed(tmp_path: Path, opener: Opener) -> None:
-    async def body(world: World, registry: Asked) -> None:
-        await world.enqueue("job-1")
-        await to_token(world, 41)
-        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
-            await heard(world, authority)
-            await authority.check(fence(41))
-            await to_token(world, 43)
-            await heard(world, authority)
-            registry.asked.clear()
-
-            assert await verdicts(authority, 30, 42, 43) == [False, False, True]
-            assert registry.asked == []  # all of it was told
-
-            registry.deaf = True
-            await asyncio.sleep(0.1)
-            world.clock.advance(4)
-            assert authority.silent
-            assert await verdicts(authority, 30, 42, 43) == [False, False, True]
-            assert registry.asked == ["job-1"] * 3  # silent: every write is asked about
-
-            registry.deaf = False
-            world.clock.advance(1)  # whoever listens tries again
-            await heard(world, authority)
-            assert await verdicts(authority, 43, 43, 42) == [True, True, False]
-            assert len(registry.asked) == 4  # once: what happened meanwhile was not told
-        assert authority.silent
-
-    run(tmp_path, body, opener)
-
-
-@pytest.mark.parametrize("opener", STORES)
-def test_a_subscriber_knows_of_claims_and_ends_without_asking(
-    tmp_path: Path, opener: Opener
-) -> None:
-    async def body(world: World, registry: Asked) -> None:
-        async with Subscribed(registry, clock=world.clock, beat=0.02) as authority:
-            await heard(world, authority)
-            await world.enqueue("job-1", lock="account-17")
-            grant = await world.claim()
-            await heard(world, authority)
-            await authority.check(fence(1, "account-17"))
-            await world.registry.complete(grant, Success())
-            await heard(world, authority)
-            with pytest.raises(Fenced):
-                await authority.check(fence(1, "account-17"))
-            assert registry.asked == []
-
-    run(tmp_path, body, opener)
 
 
 @pytest.mark.parametrize("opener", STORES)
@@ -362,30 +235,6 @@ def test_who_stops_waiting_for_an_answer_takes_it_from_nobody_else(tmp_path: Pat
     run(tmp_path, body)
 
 
-def test_a_subscriber_that_is_cut_off_begins_again(tmp_path: Path) -> None:
-    async def body(world: World, registry: Asked) -> None:
-        await world.enqueue("job-1")
-        first = await world.claim()
-        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
-            await heard(world, authority)
-            await authority.check(fence(1))
-            registry.cut = True
-            world.store._signal.set()  # type: ignore[attr-defined]
-            await asyncio.sleep(0.05)
-            assert authority.silent
-            with pytest.raises(Unavailable):
-                await authority.check(fence(1))
-            await world.registry.release(first)
-            await world.claim()
-            registry.cut = False
-            assert await verdicts(authority, 1, 2) == [False, True]
-            world.clock.advance(1)
-            await heard(world, authority)
-            assert await verdicts(authority, 1, 2) == [False, True]
-
-    run(tmp_path, body)
-
-
 def test_a_cache_has_an_end(tmp_path: Path) -> None:
     async def body(world: World, registry: Asked) -> None:
         authority = Cached(registry, limit=2, clock=world.clock)
@@ -408,16 +257,102 @@ def test_a_cache_without_sense_is_refused(tmp_path: Path, options: dict[str, Any
     run(tmp_path, body)
 
 
-def test_a_subscriber_that_reads_too_seldom_is_refused(tmp_path: Path) -> None:
+def test_a_cache_asks_about_a_job_that_nobody_holds(tmp_path: Path) -> None:
+    """It knows that token 2 will be next. That is not to say that 2 may write."""
+
     async def body(world: World, registry: Asked) -> None:
-        for beat, silence in ((0.0, 1.0), (2.0, 1.0)):
-            with pytest.raises(Invalid):
-                Subscribed(registry, beat=beat, silence=silence)
+        await world.enqueue("job-1")
+        first = await world.claim()
+        authority = Cached(registry, clock=world.clock)
+        await world.registry.release(first)
+        assert await verdicts(authority, 1, 2, 2) == [False, False, False]
+        await world.claim()
+        assert await verdicts(authority, 2) == [True]
 
     run(tmp_path, body)
 
 
-def test_refusals_have_the_job_and_say_what_to_do() -> None:
-    for error in (Fenced("x", job_id="job-1"), Conflict("x", job_id="job-1")):
-        assert isinstance(error, HoldfastError)
-        assert error.advice
+def test_an_answer_is_as_old_as_its_question(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        first = await world.claim()
+        authority = Cached(registry, max_age=5, clock=world.clock)
+        real = registry.get_many
+
+        async def slow(job_ids: Sequence[str]) -> list[Job | None]:
+            found = await real(job_ids)
+            world.clock.advance(4)
+            return found
+
+        registry.get_many = slow  # type: ignore[method-assign]
+        await authority.check(fence(1))
+        await world.registry.release(first)
+        world.clock.advance(2)
+        assert await verdicts(authority, 1) == [False]
+
+    run(tmp_path, body)
+
+
+def test_an_old_answer_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        authority = Cached(registry, threshold=0, clock=world.clock)
+        authority.learn("job-1", Standing(7, True, None), 0)
+        assert authority.learn("job-1", Standing(3, True, None), 1).epoch == 7
+        authority.hear("job-1", 5)
+        assert await verdicts(authority, 6, 7) == [False, True]
+        authority.hear("job-1", 8)
+        assert await verdicts(authority, 7) == [False]
+        assert registry.asked == []
+
+    run(tmp_path, body)
+
+
+def test_many_questions_are_asked_in_parts(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        authority = Authoritative(registry)
+        sizes: list[int] = []
+
+        async def none(job_ids: Sequence[str]) -> list[Job | None]:
+            sizes.append(len(job_ids))
+            return [None] * len(job_ids)
+
+        registry.get_many = none  # type: ignore[method-assign]
+        fences = [Fence(resource="r", token=1, job_id=f"job-{n}") for n in range(1_300)]
+        answers = await asyncio.gather(*map(authority.check, fences), return_exceptions=True)
+        assert all(isinstance(answer, Fenced) for answer in answers)
+        assert sizes == [500, 500, 300]
+
+    run(tmp_path, body)
+
+
+def test_a_guard_belongs_to_one_loop_and_outlives_it(tmp_path: Path) -> None:
+    class Empty:
+        """A registry without jobs."""
+
+        def __init__(self) -> None:
+            self.stuck = True
+
+        async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
+            await asyncio.sleep(60 * self.stuck)
+            return [None] * len(job_ids)
+
+    registry = Empty()
+    authority = Authoritative(registry)  # type: ignore[arg-type]
+
+    async def ask() -> bool:
+        return (await asyncio.wait_for(verdicts(authority, 1), 20))[0]
+
+    async def leave() -> None:
+        task = asyncio.create_task(ask())
+        await asyncio.sleep(0.02)
+        task.cancel()
+
+    async def elsewhere() -> None:
+        await ask()
+        with pytest.raises(Invalid, match="one event loop"):
+            await asyncio.to_thread(asyncio.run, ask())
+
+    asyncio.run(leave())
+    registry.stuck = False
+    assert not asyncio.run(ask())
+    asyncio.run(elsewhere())

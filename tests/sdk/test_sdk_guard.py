@@ -1,5 +1,6 @@
 """`ctx.guard`, and locks that are named after arguments."""
 
+import enum
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def test_a_job_without_a_lock_cannot_guard_what_other_jobs_write_to() -> None:
         failed = job.refresh().error
 
     assert failed is not None
+    assert not failed.retryable
     assert "has no lock" in failed.message
     assert "@app.job(lock=...)" in failed.message
 
@@ -159,10 +161,88 @@ def test_an_argument_that_cannot_be_part_of_a_name_is_refused(arguments: dict[st
 
 
 @pytest.mark.parametrize(
-    "lock", ["{", "{}", "{nobody}", "{order.x}", "{order:>9}", "{order!r}", "{0}"]
+    "lock",
+    [
+        "a b {order}",
+        "{{{order}}}",
+        "{",
+        "{}",
+        "{nobody}",
+        "{order.x}",
+        "{order:>9}",
+        "{order!r}",
+        "{0}",
+    ],
 )
 def test_a_pattern_that_names_no_argument_is_refused(lock: str) -> None:
     def pay(order: str) -> None: ...
 
     with pytest.raises(Invalid, match="pay: lock"):
         App().job(lock=lock)(pay)
+
+
+def test_a_default_that_the_lock_names_is_given_with_the_job() -> None:
+    """The code that runs the job may have another default by then."""
+    app = App()
+
+    @app.job(lock="account-{account}")
+    def pay(order: int, account: int = 1, cents: int = 5) -> None: ...
+
+    assert bytes(pay.call(7).spec.payload) == b'{"account":1,"order":7}'
+    assert bytes(pay.call(7, 2).spec.payload) == b'{"account":2,"order":7}'
+    assert bytes(pay.call(order=7, account=3).spec.payload) == b'{"account":3,"order":7}'
+
+
+def test_a_lock_is_named_after_what_is_stored() -> None:
+    class Colour(enum.StrEnum):
+        RED = "r"
+
+    app = App()
+
+    @app.job(lock="{colour}")
+    def paint(colour: Colour) -> None: ...
+
+    @app.job(lock="{wet}")
+    def dry(wet: bool) -> None: ...
+
+    assert paint.call(Colour.RED).spec.lock == "r"
+    with pytest.raises(Invalid, match="wet is part of the lock's name"):
+        dry.call(True)
+
+
+@pytest.mark.parametrize("lock", ["account-17", "account-{account}"])
+def test_a_job_without_the_lock_its_function_has_guards_nothing(lock: str) -> None:
+    """It was made by name, or before the function had a lock."""
+    app = App()
+
+    @app.job(lock=lock)
+    def pay(ctx: Context, account: int) -> None:
+        ctx.guard()
+
+    with memory_app(app) as bench:
+        job = pay.configure(lock=None).enqueue(17)
+        bench.drain()
+        failed = job.refresh()
+
+    assert failed.error is not None
+    assert "made by name or by older code" in failed.error.message
+    assert failed.attempt == 1  # it can never work
+
+
+@pytest.mark.parametrize("resource", ["a b", "", 17, ["a"]])
+def test_a_resource_has_a_name(resource: Any) -> None:  # noqa: ANN401
+    app = App()
+    raised: list[Exception] = []
+
+    @app.job(lock="account-17")
+    def pay(ctx: Context) -> None:
+        try:
+            ctx.guard(resource)
+        except Invalid as error:
+            raised.append(error)
+
+    with memory_app(app) as bench:
+        pay.enqueue()
+        bench.drain()
+
+    assert "resource" in str(raised[0])

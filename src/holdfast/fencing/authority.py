@@ -56,10 +56,11 @@ def outdated(fence: Fence, epoch: int) -> Fenced:
 
 class Authoritative:
     """Asks the registry for every write. What is asked while an answer is under way shares the next
-    question, which is always asked after the write has arrived."""
+    question, which is always asked after the write has arrived. For one event loop."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._next: dict[str, asyncio.Future[Standing]] = {}
         self._asking: asyncio.Task[None] | None = None
 
@@ -68,19 +69,26 @@ class Authoritative:
 
     async def ask(self, job_id: str) -> Standing:
         """Where the job stands, read after this was called; `Fenced` for a job that is not there."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move(loop)
         answer = self._next.get(job_id)
         if answer is None:
-            answer = self._next[job_id] = asyncio.get_running_loop().create_future()
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
+            answer = self._next[job_id] = loop.create_future()
+        if self._asking is None or self._asking.done():
+            self._asking = loop.create_task(self._ask())
         return await asyncio.shield(answer)
+
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            raise Invalid("A guard belongs to one event loop: give each loop its own.")
+        self._loop, self._next, self._asking = loop, {}, None
 
     async def _ask(self) -> None:
         try:
             while self._next:
                 await self._ask_once()
         finally:
-            self._asking = None
             for answer in self._next.values():
                 answer.cancel()
             self._next = {}
@@ -114,9 +122,10 @@ def _refuse(answer: "asyncio.Future[Standing]", error: BaseException) -> None:
 class Cached:
     """Remembers answers for `max_age` seconds.
 
-    A token that is the remembered one passes at once; one more than `threshold` below is refused at
-    once. About any other the registry is asked. So a token that was stale for longer than `max_age` is
-    refused for certain; a younger one may pass, and then the marks decide.
+    A token that is the remembered one passes at once. One more than `threshold` below is refused at
+    once, also by an old answer: tokens only rise. About any other the registry is asked. So a token
+    that was stale for longer than `max_age` is refused for certain; a younger one may pass, and then
+    the marks decide.
     """
 
     def __init__(
@@ -144,11 +153,11 @@ class Cached:
     async def check(self, fence: Fence) -> None:
         found, since = self._known.get(fence.job_id, (None, 0.0))
         now = self._clock.monotonic()
-        if found is not None and now - since <= self._max_age and found.lock == fence.lock:
-            if fence.token == found.epoch and found.held:
-                return
+        if found is not None and found.lock == fence.lock:
             if fence.token < found.epoch - self._threshold:
                 raise outdated(fence, found.epoch)
+            if fence.token == found.epoch and found.held and now - since <= self._max_age:
+                return
         found = await self.asking.ask(fence.job_id)
         judge(fence, self.learn(fence.job_id, found, now))
 
@@ -169,7 +178,9 @@ class Cached:
         self._known.clear()
         self._since = self._clock.monotonic()
 
-    def standing(self, job_id: str) -> Standing | None:
-        """Where the job stood when last heard of."""
+    def hear(self, job_id: str, epoch: int) -> None:
+        """Tokens of a job below `epoch` are stale from now on. Who may write is asked about: whoever
+        tells this may tell it late."""
         known = self._known.get(job_id)
-        return known[0] if known else None
+        if known is not None and epoch > known[0].epoch:
+            self._known[job_id] = (Standing(epoch, False, known[0].lock), known[1])

@@ -54,7 +54,7 @@ class Guard:
 
     def __init__(self, authority: Authority | None = None, marks: Marks | None = None) -> None:
         self._authority = authority
-        self._marks = marks or Memory()
+        self._marks = Memory() if marks is None else marks
 
     async def check(self, fence: Fence) -> None:
         """Raise `Fenced` or `Conflict` if this write must not happen."""

@@ -8,7 +8,7 @@ raises SQLSTATE HF001 for a stale token, and HF002 for one that cannot be compar
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid
 from holdfast.fencing.fence import Fence, check_fence
@@ -16,34 +16,40 @@ from holdfast.fencing.fence import Fence, check_fence
 STALE, MIXED, ABSENT = "HF001", "HF002", "42883"
 
 INSTALL = """\
-CREATE TABLE IF NOT EXISTS holdfast_mark (
-    resource text PRIMARY KEY,
-    source text NOT NULL,
-    token bigint NOT NULL,
-    seen_at timestamptz NOT NULL DEFAULT now()
-) WITH (fillfactor = 70);
-
-CREATE OR REPLACE FUNCTION holdfast_admit(resource text, source text, token bigint) RETURNS void
-LANGUAGE plpgsql AS $body$
-#variable_conflict use_column
-DECLARE
-    seen holdfast_mark;
+DO $install$
 BEGIN
-    INSERT INTO holdfast_mark AS mark (resource, source, token) VALUES ($1, $2, $3)
-    ON CONFLICT (resource) DO UPDATE SET token = excluded.token, seen_at = excluded.seen_at
-    WHERE mark.source = excluded.source AND mark.token <= excluded.token;
-    IF NOT FOUND THEN
-        SELECT * INTO STRICT seen FROM holdfast_mark AS mark WHERE mark.resource = $1;
-        IF seen.source <> $2 THEN
-            RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format(
-                '%s has seen tokens of %s, and this one is of %s: they have no order.'
-                ' Give all jobs that write to it one lock.', $1, seen.source, $2);
-        END IF;
-        RAISE EXCEPTION USING ERRCODE = 'HF001', MESSAGE = format(
-            'Token %s is stale: %s has seen token %s.', $3, $1, seen.token);
-    END IF;
+    PERFORM pg_advisory_xact_lock(4869727);  -- two at once would both create, and one fail
+    CREATE TABLE IF NOT EXISTS holdfast_mark (
+        resource text PRIMARY KEY,
+        source text NOT NULL,
+        token bigint NOT NULL,
+        seen_at timestamptz NOT NULL DEFAULT now()
+    ) WITH (fillfactor = 70);
+    EXECUTE replace($sql$
+        CREATE OR REPLACE FUNCTION holdfast_admit(resource text, source text, token bigint)
+        RETURNS void LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        DECLARE
+            seen here.holdfast_mark;
+        BEGIN
+            INSERT INTO here.holdfast_mark AS mark (resource, source, token) VALUES ($1, $2, $3)
+            ON CONFLICT (resource) DO UPDATE SET token = excluded.token, seen_at = excluded.seen_at
+            WHERE mark.source = excluded.source AND mark.token <= excluded.token;
+            IF NOT FOUND THEN
+                SELECT * INTO STRICT seen FROM here.holdfast_mark AS mark WHERE mark.resource = $1;
+                IF seen.source <> $2 THEN
+                    RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format(
+                        '%s has seen tokens of %s, and this one is of %s: they have no order.'
+                        ' Give all jobs that write to it one lock.', $1, seen.source, $2);
+                END IF;
+                RAISE EXCEPTION USING ERRCODE = 'HF001', MESSAGE = format(
+                    'Token %s is stale: %s has seen token %s.', $3, $1, seen.token);
+            END IF;
+        END
+        $body$
+    $sql$, 'here.', quote_ident(current_schema()) || '.');
 END
-$body$;
+$install$
 """
 _NUMBERED = "SELECT holdfast_admit($1, $2, $3)"
 _NAMED = "SELECT holdfast_admit(%s, %s, %s)"
@@ -57,19 +63,27 @@ class Connection(Protocol):
 
 
 async def install(connection: Connection) -> None:
-    """Make the table of marks and the function, in the first schema of the search path."""
-    await cast("Awaitable[object]", connection.execute(INSTALL))
+    """Make the table of marks and the function, in the first schema of the search path: in one of those
+    that writers have in theirs. For asyncpg's connections and psycopg's `AsyncConnection`."""
+    await _awaitable(connection.execute(INSTALL))
+
+
+def install_blocking(connection: Connection) -> None:
+    """As `install`, for psycopg's blocking `Connection`."""
+    connection.execute(INSTALL)
 
 
 async def admit(connection: Connection, fence: Fence) -> None:
-    """Raise `Fenced` or `Conflict` if this transaction's writes must not happen; it is then undone.
+    """Raise `Fenced` or `Conflict` if this transaction's writes must not happen. Then roll back.
 
     From here to the end of the transaction nobody with another token can write under this mark, so
-    what follows is written under this token or not at all. For asyncpg's connections and psycopg's
-    `AsyncConnection`.
+    what follows is written under this token or not at all. Call it before the first read that a write
+    depends on. In a transaction of a stricter level than READ COMMITTED, an owner that has waited for
+    another gets the database's own serialization error: run the transaction again. For asyncpg's
+    connections and psycopg's `AsyncConnection`.
     """
     try:
-        await cast("Awaitable[object]", _admit(connection, fence))
+        await _awaitable(_admit(connection, fence))
     except Exception as error:
         if (refusal := _refusal(error, fence)) is None:
             raise
@@ -86,14 +100,25 @@ def admit_blocking(connection: Connection, fence: Fence) -> None:
         raise refusal from error
 
 
+def _awaitable(answer: object) -> Awaitable[object]:
+    if not isinstance(answer, Awaitable):
+        raise Invalid("This connection blocks: use admit_blocking and install_blocking.")
+    return answer
+
+
 def _admit(connection: Any, fence: Fence) -> object:  # noqa: ANN401 (any driver's)
     check_fence(fence)
     values = (fence.resource, fence.source, fence.token)
     asyncpg = hasattr(connection, "is_in_transaction")
     if asyncpg:
         begun = connection.is_in_transaction()
-    else:
+    elif hasattr(connection, "autocommit") and hasattr(connection, "info"):
         begun = not connection.autocommit or connection.info.transaction_status != 0
+    else:
+        raise Invalid(
+            f"connection is a {type(connection).__qualname__}; give one of asyncpg or psycopg (3), in"
+            " the middle of your transaction."
+        )
     if not begun:
         raise Invalid("Begin a transaction on the connection first: with c.transaction().")
     if asyncpg:

@@ -31,6 +31,8 @@ end
 return answers
 """
 
+PARTS_MAX = 7_000
+
 Part: TypeAlias = str | bytes | int | float
 Command: TypeAlias = Sequence[Part]
 
@@ -67,6 +69,10 @@ def _arguments(fence: Fence, commands: Sequence[Command]) -> dict[str, list[Part
         if isinstance(command, str | bytes) or not command:
             raise Invalid(
                 f'A command is its name and arguments, ("DEL", "a"), not {command!r:.80}.'
+            )
+        if len(command) > PARTS_MAX:
+            raise Invalid(
+                f"A command has {len(command):,} parts; a script takes {PARTS_MAX:,}: make several."
             )
         arguments += [len(command), *command]
     return {"keys": [f"{MARK}{fence.resource}"], "args": arguments}

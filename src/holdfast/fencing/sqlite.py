@@ -20,7 +20,7 @@ ON CONFLICT (resource) DO UPDATE SET token = excluded.token, seen_at = excluded.
 WHERE mark.source = excluded.source AND mark.token <= excluded.token
 RETURNING token
 """
-SEEN = "SELECT source, token FROM holdfast_mark WHERE resource = ?"
+SEEN = "SELECT source = ?, token, source FROM holdfast_mark WHERE resource = ?"
 
 
 class Connection(Protocol):
@@ -31,6 +31,9 @@ class Connection(Protocol):
 
     @property
     def execute(self) -> Callable[..., Any]: ...
+
+    @property
+    def cursor(self) -> Callable[[], Any]: ...
 
 
 def install(connection: Connection) -> None:
@@ -45,11 +48,24 @@ def admit(connection: Connection, fence: Fence) -> None:
     this token or not at all.
     """
     check_fence(fence)
-    row = (fence.resource, fence.source, fence.token)
-    admitted = connection.execute(ADMIT, row).fetchall()
+    cursor = connection.cursor()
+    if hasattr(cursor, "row_factory"):
+        cursor.row_factory = None
+    try:
+        admitted = cursor.execute(ADMIT, (fence.resource, fence.source, fence.token)).fetchall()
+    except Exception as error:
+        if "no such table: holdfast_mark" in str(error):
+            raise Invalid(
+                "There is no holdfast_mark here: holdfast.fencing.sqlite.install."
+            ) from error
+        raise
     if not connection.in_transaction:  # sqlite3 may begin one by itself; now it must be there
         raise Invalid("Begin a transaction on the connection first: BEGIN IMMEDIATE.")
     if admitted:
         return
-    [(source, seen)] = connection.execute(SEEN, (fence.resource,)).fetchall()
-    raise stale(fence, seen) if source == fence.source else mixed(fence, source)
+    [(same, seen, source)] = cursor.execute(SEEN, (fence.source, fence.resource)).fetchall()
+    raise (
+        stale(fence, seen)
+        if same
+        else mixed(fence, source.decode() if isinstance(source, bytes) else source)
+    )

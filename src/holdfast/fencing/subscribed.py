@@ -1,13 +1,14 @@
 """What the registry says about a token, told by its feed as it happens."""
 
 import asyncio
+import logging
 from types import TracebackType
 
-from holdfast.core.catalogue import EventType
-from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.catalogue import TRANSITION_TYPES
+from holdfast.core.errors import Conflict, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.state import LEASED
-from holdfast.fencing.authority import JOBS_MAX, MAX_AGE_SECONDS, Cached, standing
+from holdfast.fencing.authority import JOBS_MAX, MAX_AGE_SECONDS, Cached
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Clock, Registry
 from holdfast.system import SystemClock
@@ -16,17 +17,19 @@ BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 3.0
 PAGE = 1000
 
+_log = logging.getLogger("holdfast.fencing")
+
 
 class Subscribed:
-    """Follows the feed, so that it knows of a new owner within milliseconds.
+    """Asks once about each grant, and is told by the feed when it ends, usually within milliseconds.
 
         async with Subscribed(registry) as authority:
             guard = Guard(authority)
 
     The feed is read at least every `beat` seconds, also when nothing happens. If it could not be read
-    to its end for `silence` seconds, because the store or this process stood still, every write is
-    asked about until it can. What was heard counts for `max_age` seconds, and is then asked about once,
-    because a feed may be held up without anyone seeing it (on PostgreSQL, by a long transaction).
+    for `silence` seconds, because the store or this process stood still, every write is asked about
+    until it can. An answer counts for `max_age` seconds whatever the feed says, because it may be held
+    up without anyone seeing it (on PostgreSQL, by a long transaction). For one event loop.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Subscribed:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Subscribed":
+        if self._task is not None:
+            raise Conflict("This subscription is open already.")
         self._task = asyncio.create_task(self._follow())
         return self
 
@@ -70,7 +75,7 @@ class Subscribed:
 
     @property
     def silent(self) -> bool:
-        """Whether the feed has not been heard to its end lately, so that every write is asked about."""
+        """Whether the feed could not be read lately, so that every write is asked about."""
         return self._heard is None or self._clock.monotonic() - self._heard > self._silence
 
     async def check(self, fence: Fence) -> None:
@@ -84,7 +89,9 @@ class Subscribed:
             try:
                 await self._listen()
             except HoldfastError:  # the store is away, or was restored: begin again where it is now
-                self._heard = None
+                await self._clock.sleep(self._beat)
+            except Exception:
+                _log.exception("The feed cannot be read; every write is asked about until it can.")
                 await self._clock.sleep(self._beat)
 
     async def _listen(self) -> None:
@@ -95,22 +102,14 @@ class Subscribed:
             began = self._clock.monotonic()
             page = await self._registry.feed(after=cursor, limit=PAGE)
             for event in page.events:
-                self._hear(event, began)
+                self._hear(event)
             cursor = page.cursor
             if len(page.events) < PAGE:
                 self._heard = began
+            if not page.events:  # a page may be short and not the last: events can be large
                 await self._registry.changed(since=mark, timeout=self._beat)
 
-    def _hear(self, event: Event, at: float) -> None:
+    def _hear(self, event: Event) -> None:
         job_id, token = event.job_id, event.fencing_token
-        if job_id is None or token is None or event.to_state is None:
-            return
-        known = self._cached.standing(job_id)
-        if event.event_type == EventType.CLAIMED:
-            lock = event.attributes.get("lock")
-            lock = None if lock is None else str(lock)
-        elif known is not None:
-            lock = known.lock
-        else:
-            return
-        self._cached.learn(job_id, standing(token, event.to_state in LEASED, lock), at)
+        if job_id is not None and token is not None and event.event_type in TRANSITION_TYPES:
+            self._cached.hear(job_id, token + (event.to_state not in LEASED))

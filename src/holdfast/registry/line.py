@@ -50,7 +50,7 @@ class Line:
         self._waiting.append(entry)
         failpoint("line.joined")
         self._sweep |= sweep
-        if self._flusher is None:
+        if self._flusher is None or self._flusher.done():
             self._flusher = loop.create_task(self._flush())
         return await entry.answer
 

@@ -86,6 +86,8 @@ class Context:
         self.lock = lock
         self.correlation_id = correlation_id
         self.trace_id = trace_id
+        self.locks = False
+        """Whether the function says that its jobs have a lock. The worker's own."""
         self.follow_ups: list[Request] = []
         self._deadline = deadline
         self._saved = checkpoint
@@ -110,25 +112,34 @@ class Context:
         once somebody else owns the work.
 
         Tokens are ordered by the job's lock. A job without one has tokens that only order its own
-        attempts: `guard()` is for what no other job writes to. `Fenced` if the lease has run out.
+        attempts: `guard()` is for what no other job writes to. `Fenced` if the lease has run out. Call
+        it before the work that the write depends on.
         """
+        if self.lock is None and (self.locks or resource is not None):
+            raise PermanentError(self._without_a_lock(resource))
         if resource is None:
             resource = self.lock or self.job_id
-        elif self.lock is None:
-            raise Invalid(
-                f"Job {self.job_id} has no lock, so its token says nothing about other jobs that write"
-                f" to {resource!r:.80}. Make the jobs with a lock, such as @app.job(lock=...), or use"
-                " ctx.guard() for what this job alone writes to."
-            )
+        elif not isinstance(resource, str):
+            raise Invalid(f"A resource has a name, not {resource!r:.80}.")
         if not self.lease:
             raise Fenced(
                 "The lease has run out: the job may be somebody else's.", job_id=self.job_id
             )
+        check_id(resource, "resource")
         return Fence(
-            resource=check_id(resource, "resource"),
-            token=self.fencing_token,
-            job_id=self.job_id,
-            lock=self.lock,
+            resource=resource, token=self.fencing_token, job_id=self.job_id, lock=self.lock
+        )
+
+    def _without_a_lock(self, resource: str | None) -> str:
+        if self.locks:
+            return (
+                f"Job {self.job_id} has no lock, although {self.kind} says that its jobs have one: it was"
+                " made by name or by older code. Make it again with the function, or with lock=."
+            )
+        return (
+            f"Job {self.job_id} has no lock, so its token says nothing about other jobs that write to"
+            f" {resource!r:.80}. Make the jobs with a lock, such as @app.job(lock=...), or use ctx.guard()"
+            " for what this job alone writes to."
         )
 
     @property

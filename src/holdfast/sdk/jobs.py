@@ -85,13 +85,19 @@ class JobFunction(Generic[P, R_co, F_co]):
         self._lock = lock
         self._connection = connection
 
+    @property
+    def locks(self) -> bool:
+        """Whether its jobs have a lock, when they are made by this function."""
+        return self._lock is not None or self._request.spec.lock is not None
+
     def __repr__(self) -> str:
         return f"<job {self.kind}{inspect.signature(self.function)}>"
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """The call as a value: checked, not made."""
-        payload = self.arguments.encode(args, kwargs)
         request = self._request
+        defaults = self._lock.defaults if self._lock else {}
+        payload = self.arguments.encode(args, kwargs, defaults)
         lock = request.spec.lock if self._lock is None else self._lock.of(payload)
         spec = replace(request.spec, payload=payload, lock=lock)
         return Call(replace(request, spec=spec), self.result_type)

@@ -1,5 +1,6 @@
 """A lock whose name is made of the job's arguments, such as `order-{order_id}`."""
 
+import inspect
 from string import Formatter
 
 import msgspec
@@ -26,21 +27,26 @@ class LockName:
                     f"{arguments.kind}: lock {pattern!r:.80} may name the arguments ({taken}), each as"
                     " {name}."
                 )
-        self._names = [name for _, name, _, _ in parts if name is not None]
+        sample = "".join(literal + "x" * (name is not None) for literal, name, _, _ in parts)
+        check_id(sample, f"{arguments.kind}: lock")
+        names = [name for _, name, _, _ in parts if name is not None]
+        self._names = dict.fromkeys(names)
+        found = {name: arguments.parameters[name].default for name in names}
+        self.defaults = {
+            name: value for name, value in found.items() if value is not inspect.Parameter.empty
+        }
+        """Of the arguments it names: they are given with the job, since the handler's may differ."""
 
     def of(self, payload: msgspec.Raw) -> str:
         """The name for a call with this payload."""
-        given = self._arguments.decode(payload)
-        values = {}
+        given = msgspec.json.decode(payload)
         for name in self._names:
-            value = given.get(name, self._arguments.parameters[name].default)
-            if not isinstance(value, str | int):
+            if type(given[name]) not in (str, int):
                 raise Invalid(
                     f"{self._arguments.kind}: {name} is part of the lock's name, so it is text or a"
-                    f" whole number, not {value!r:.80}."
+                    f" whole number, not {given[name]!r:.80}."
                 )
-            values[name] = value
-        return check_id(self._pattern.format_map(values), f"{self._arguments.kind}: lock")
+        return check_id(self._pattern.format_map(given), f"{self._arguments.kind}: lock")
 
 
 def lock_name(lock: object, arguments: Signature) -> LockName | None:

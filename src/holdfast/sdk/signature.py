@@ -9,6 +9,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -44,9 +45,17 @@ class Signature:
         self._decoder = _decoder(self.parameters, hints, kind)
         self._positional = tuple(p.name for p in self.parameters.values() if p.kind is _NAMED[0])
 
-    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> msgspec.Raw:
-        """The payload of a call; `Invalid` unless a worker can read back every argument."""
+    def encode(
+        self,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        defaults: Mapping[str, object] = MappingProxyType({}),
+    ) -> msgspec.Raw:
+        """The payload of a call, with these `defaults` for what is not given; `Invalid` unless a worker
+        can read back every argument."""
         given = self._bind(args, kwargs) if args else kwargs
+        if defaults:
+            given = {**defaults, **given}
         try:
             payload = _encode(given)
         except _UNENCODABLE as error:

@@ -1,21 +1,17 @@
-"""Fences in the transaction of the write: SQLite by two drivers, PostgreSQL by three."""
+"""Fences in the PostgreSQL transaction of the write, by three drivers."""
 
 import asyncio
 import random
-import sqlite3
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
-import apsw
 import asyncpg
 import psycopg
 import pytest
 
 from holdfast.core.errors import Conflict, Fenced, Invalid
-from holdfast.fencing import Fence, postgres, sqlite
+from holdfast.fencing import Fence, postgres
 from postgres_world import server
 
 WRITE = "INSERT INTO payment (account, token) VALUES ('account-17', {})"
@@ -26,114 +22,6 @@ HUGE = 2**63 - 1
 
 def fence(token: int, resource: str = "account-17", lock: str | None = "account-17") -> Fence:
     return Fence(resource=resource, token=token, job_id="job-1", lock=lock)
-
-
-class File:
-    """An SQLite file with a table of payments, and connections of one driver to it."""
-
-    def __init__(self, path: Path, driver: str) -> None:
-        self.path = path
-        self.driver = driver
-        with self.opened() as connection:
-            sqlite.install(connection)
-            sqlite.install(connection)
-            connection.execute(PAYMENTS.format("INTEGER", "INTEGER"))
-
-    @contextmanager
-    def opened(self) -> Iterator[Any]:
-        if self.driver == "sqlite3":
-            connection: Any = sqlite3.connect(self.path, timeout=60)
-        else:
-            connection = apsw.Connection(str(self.path))
-            connection.set_busy_timeout(60_000)
-        try:
-            yield connection
-        finally:
-            connection.close()
-
-    def pay(self, *fences: Fence) -> None:
-        """One payment under each fence, in one transaction."""
-        with self.opened() as connection:
-            if self.driver == "apsw":
-                connection.execute("BEGIN IMMEDIATE")
-            with connection:
-                for one in fences:
-                    sqlite.admit(connection, one)
-                    connection.execute(WRITE.format(one.token))
-            if self.driver == "apsw":
-                connection.execute("COMMIT")
-
-    def tokens(self) -> list[int]:
-        with self.opened() as connection:
-            return [token for (token,) in connection.execute(TOKENS)]
-
-
-@pytest.fixture(params=["sqlite3", "apsw"])
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> File:
-    return File(tmp_path / "payments.db", request.param)
-
-
-def test_sqlite_takes_rising_tokens_and_refuses_stale_ones(file: File) -> None:
-    for token in (41, 41, 43):
-        file.pay(fence(token))
-    with pytest.raises(Fenced, match="Token 42 is stale: account-17 has seen token 43"):
-        file.pay(fence(42))
-    with pytest.raises(Conflict, match="one lock"):
-        file.pay(fence(99, lock=None))
-    file.pay(fence(1, "account-18", "account-18"))
-    file.pay(fence(HUGE - 1))
-    file.pay(fence(HUGE))
-    with pytest.raises(Fenced):
-        file.pay(fence(HUGE - 1))
-
-    assert file.tokens() == [41, 41, 43, 1, HUGE - 1, HUGE]
-
-
-def test_a_refused_transaction_writes_nothing_in_sqlite(file: File) -> None:
-    file.pay(fence(43))
-    with pytest.raises(Fenced):
-        file.pay(fence(1, "account-18", "account-18"), fence(42))
-
-    assert file.tokens() == [43]
-    file.pay(fence(1, "account-18", "account-18"))  # its mark was undone as well
-
-
-def test_sqlite_is_asked_inside_a_transaction_only(tmp_path: Path) -> None:
-    file = File(tmp_path / "payments.db", "apsw")
-    with file.opened() as connection, pytest.raises(Invalid, match="Begin a transaction"):
-        sqlite.admit(connection, fence(1))
-    plain = sqlite3.connect(file.path, isolation_level=None)
-    with pytest.raises(Invalid, match="Begin a transaction"):
-        sqlite.admit(plain, fence(1))
-    plain.execute("BEGIN")
-    sqlite.admit(plain, fence(1))
-    plain.close()
-    with pytest.raises(Invalid, match="whole number"):
-        file.pay(fence(0))
-
-
-def test_writers_that_race_for_a_file_never_go_back(file: File) -> None:
-    refused = []
-
-    def write(seed: int) -> None:
-        chance = random.Random(seed)
-        for _ in range(15):
-            token = chance.randrange(1, 30)
-            try:
-                file.pay(fence(token))
-            except Fenced:
-                refused.append(token)
-
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-
-    tokens = file.tokens()
-    assert tokens == sorted(tokens)
-    assert len(tokens) + len(refused) == 90
-    assert refused
 
 
 class Asyncpg:
@@ -212,6 +100,17 @@ class Bank:
             await connection.close()
 
 
+async def made() -> None:
+    """The schema `bank`, as new."""
+    connection = await asyncpg.connect(server().url())
+    await connection.execute("DROP SCHEMA IF EXISTS bank CASCADE; CREATE SCHEMA bank")
+    await connection.execute("SET search_path = bank")
+    await postgres.install(connection)
+    await postgres.install(connection)
+    await connection.execute(PAYMENTS.format("bigserial", "bigint"))
+    await connection.close()
+
+
 Body = Callable[[Bank], Coroutine[Any, Any, None]]
 
 
@@ -219,16 +118,8 @@ Body = Callable[[Bank], Coroutine[Any, Any, None]]
 def play(request: pytest.FixtureRequest) -> Callable[[Body], None]:
     def run(body: Body) -> None:
         async def main() -> None:
-            base, schema = server().url(), "bank"
-            connection = await asyncpg.connect(base)
-            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-            await connection.execute(f"CREATE SCHEMA {schema}")
-            await connection.execute(f"SET search_path = {schema}")
-            await postgres.install(connection)
-            await postgres.install(connection)
-            await connection.execute(PAYMENTS.format("bigserial", "bigint"))
-            await connection.close()
-            await body(Bank(request.param(), base, schema))
+            await made()
+            await body(Bank(request.param(), server().url(), "bank"))
 
         asyncio.run(main())
 
@@ -326,3 +217,83 @@ def test_writers_that_race_for_a_row_never_go_back(play: Callable[[Body], None])
         assert refused
 
     play(body)
+
+
+def test_a_mark_in_postgres_says_when_it_was_last_seen(play: Callable[[Body], None]) -> None:
+    async def body(bank: Bank) -> None:
+        await bank.pay(fence(1))
+        connection = await asyncpg.connect(bank.url)
+        marks = f"{bank.schema}.holdfast_mark"
+        await connection.execute(f"UPDATE {marks} SET seen_at = '2020-01-01'")
+        await bank.pay(fence(1))
+        new = await connection.fetchval(f"SELECT seen_at > now() - interval '1 day' FROM {marks}")
+        await connection.close()
+        assert new
+
+    play(body)
+
+
+def test_the_marks_are_those_beside_the_function_whatever_the_search_path(
+    play: Callable[[Body], None],
+) -> None:
+    async def body(bank: Bank) -> None:
+        await bank.pay(fence(43))
+        connection = await asyncpg.connect(bank.url)
+        await connection.execute("CREATE TEMP TABLE holdfast_mark (LIKE bank.holdfast_mark)")
+        for path in ("bank", "pg_temp, bank", "public"):
+            await connection.execute(f"SET search_path = {path}")
+            with pytest.raises(asyncpg.PostgresError) as refused:
+                await connection.execute(
+                    "SELECT bank.holdfast_admit('account-17', 'lock:account-17', 42)"
+                )
+            assert refused.value.sqlstate == "HF001"
+        await connection.close()
+
+    play(body)
+
+
+def test_a_psycopg_connection_begins_by_itself_unless_it_commits_by_itself() -> None:
+    async def body() -> None:
+        await made()
+        connection = await psycopg.AsyncConnection.connect(
+            server().url(), options="-c search_path=bank"
+        )
+        await postgres.admit(connection, fence(43))
+        await connection.rollback()
+        await postgres.admit(connection, fence(42))
+        await connection.commit()
+        await connection.close()
+
+    asyncio.run(body())
+
+
+def test_many_may_install_at_once() -> None:
+    async def install() -> None:
+        connection = await asyncpg.connect(server().url())
+        await connection.execute("SET search_path = bank")
+        await postgres.install(connection)
+        await connection.close()
+
+    async def body() -> None:
+        for _ in range(5):
+            connection = await asyncpg.connect(server().url())
+            await connection.execute("DROP SCHEMA IF EXISTS bank CASCADE; CREATE SCHEMA bank")
+            await connection.close()
+            await asyncio.gather(*(install() for _ in range(6)))
+
+    asyncio.run(body())
+
+
+def test_blocking_connections_have_their_own_verbs() -> None:
+    async def body() -> None:
+        await made()
+        with psycopg.connect(server().url(), options="-c search_path=bank") as connection:
+            postgres.install_blocking(connection)
+            postgres.admit_blocking(connection, fence(43))
+            for wrong in (postgres.install(connection), postgres.admit(connection, fence(43))):
+                with pytest.raises(Invalid, match="blocking"):
+                    await wrong
+            with pytest.raises(Invalid, match="Cursor"):
+                postgres.admit_blocking(connection.cursor(), fence(43))
+
+    asyncio.run(body())

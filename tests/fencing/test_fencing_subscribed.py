@@ -1,0 +1,225 @@
+"""What a guard is told by the feed. Scenario 17."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from fencing_world import STORES, Asked, fence, heard, run, to_token, verdicts
+
+from holdfast.core.errors import Conflict, Fenced, Invalid, Unavailable
+from holdfast.core.lifecycle import Success
+from holdfast.core.state import State
+from holdfast.fencing import Cached, Subscribed
+from holdfast.fencing.authority import Standing
+from holdfast.ports import Slice
+from holdfast.registry.local import LocalRegistry
+from holdfast.testing.world import Opener, World, output
+
+
+@pytest.mark.parametrize("opener", STORES)
+def test_scenario_17_subscribed(tmp_path: Path, opener: Opener) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        await to_token(world, 41)
+        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
+            await heard(registry)
+            await authority.check(fence(41))
+            await to_token(world, 43)
+            await heard(registry)
+            registry.asked.clear()
+
+            assert await verdicts(authority, 30, 42) == [False, False]
+            assert registry.asked == []  # that they are stale was told
+            assert await verdicts(authority, 43, 43) == [True, True]
+            assert registry.asked == ["job-1"]  # that somebody holds it is asked about, once
+            registry.asked.clear()
+
+            registry.deaf = True
+            await asyncio.sleep(0.1)
+            world.clock.advance(4)
+            assert authority.silent
+            assert await verdicts(authority, 30, 42, 43) == [False, False, True]
+            assert registry.asked == ["job-1"] * 3  # silent: every write is asked about
+
+            registry.deaf = False
+            world.clock.advance(1)  # whoever listens tries again
+            await heard(registry)
+            assert await verdicts(authority, 43, 43, 42) == [True, True, False]
+            assert len(registry.asked) == 4  # once: what happened meanwhile was not told
+        assert authority.silent
+
+    run(tmp_path, body, opener)
+
+
+@pytest.mark.parametrize("opener", STORES)
+def test_a_subscriber_asks_once_about_a_grant_and_knows_of_its_end(
+    tmp_path: Path, opener: Opener
+) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        async with Subscribed(registry, clock=world.clock, beat=0.02) as authority:
+            await heard(registry)
+            await world.enqueue("job-1", lock="account-17")
+            grant = await world.claim()
+            await heard(registry)
+            for _ in range(3):
+                await authority.check(fence(1, "account-17"))
+            await world.registry.complete(grant, Success())
+            await heard(registry)
+            with pytest.raises(Fenced):
+                await authority.check(fence(1, "account-17"))
+            assert registry.asked == ["job-1"]
+
+    run(tmp_path, body, opener)
+
+
+def test_a_subscriber_that_is_cut_off_begins_again(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        first = await world.claim()
+        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
+            await heard(registry)
+            await authority.check(fence(1))
+            registry.cut = True
+            await asyncio.sleep(0.1)
+            await authority.check(fence(1))  # what is known counts for a while
+            world.clock.advance(4)
+            assert authority.silent
+            with pytest.raises(Unavailable):
+                await authority.check(fence(1))
+            await world.registry.release(first)
+            await world.claim()
+            registry.cut = False
+            assert await verdicts(authority, 1, 2) == [False, True]
+            world.clock.advance(1)
+            await heard(registry)
+            assert await verdicts(authority, 1, 2) == [False, True]
+
+    run(tmp_path, body)
+
+
+def test_a_subscriber_that_reads_too_seldom_is_refused(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        for beat, silence in ((0.0, 1.0), (2.0, 1.0)):
+            with pytest.raises(Invalid):
+                Subscribed(registry, beat=beat, silence=silence)
+
+    run(tmp_path, body)
+
+
+def test_a_feed_that_is_held_up_lets_nothing_pass_for_longer_than_an_answer_counts(
+    tmp_path: Path,
+) -> None:
+    """A long transaction of somebody's holds PostgreSQL's feed back, which can be read all the same."""
+
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        first = await world.claim()
+        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
+            await heard(registry)
+            await authority.check(fence(1))
+            held_up = await registry.tail()
+            real = LocalRegistry.feed
+
+            async def late(*, after: str | None = None, limit: int = 1000) -> Slice:
+                registry.ends += 1
+                return Slice((), held_up)
+
+            registry.feed = late  # type: ignore[method-assign]
+            await heard(registry)
+            await world.registry.release(first)
+            await world.claim()
+            world.clock.advance(2)
+            await heard(registry)
+            assert not authority.silent
+            assert await verdicts(authority, 1) == [True]  # stale for 2 s, and nobody has said so
+            world.clock.advance(2.9)
+            await heard(registry)
+            registry.feed = lambda **how: real(registry, **how)  # type: ignore[method-assign]
+            await asyncio.sleep(0.1)  # what was held up comes, old as it is
+            world.clock.advance(0.2)
+            assert await verdicts(authority, 1) == [False]
+
+    run(tmp_path, body)
+
+
+def test_a_feed_of_many_events_is_read_to_its_end(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        first = await world.claim()
+        registry.patient = True
+        async with Subscribed(registry, clock=world.clock, beat=5, silence=60) as authority:
+            await asyncio.sleep(0.05)
+            await authority.check(fence(1))
+            registry.deaf = True
+            for n in range(2100):
+                await world.enqueue(f"other-{n}")
+            await world.registry.release(first)
+            registry.deaf = False
+            world.clock.advance(5)  # whoever listens tries again
+            await world.enqueue("one-more")
+            deadline = asyncio.get_running_loop().time() + 4  # less than a beat
+            while await verdicts(authority, 1) == [True]:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.01)
+
+    run(tmp_path, body)
+
+
+def test_what_an_owner_publishes_does_not_pass_for_a_new_owner(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        async with Subscribed(registry, clock=world.clock, beat=0.02) as authority:
+            await heard(registry)
+            await authority.check(fence(1))
+            said = output(1, world=world)
+            lie = msgspec.structs.replace(said, to_state=State.QUEUED, fencing_token=2**40)
+            await world.registry.publish(grant, [lie])
+            await heard(registry)
+            await authority.check(fence(1))
+            assert registry.asked == ["job-1"]
+
+    run(tmp_path, body)
+
+
+def test_what_was_asked_before_the_feed_began_is_not_remembered(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        authority = Cached(registry, clock=world.clock)
+        world.clock.advance(10)
+        authority.learn("job-1", Standing(7, True, None), 9)
+        authority.forget()
+        authority.learn("job-1", Standing(7, True, None), 9)
+        assert await verdicts(authority, 7) == [False]  # asked: there is no such job
+        authority.learn("job-1", Standing(7, True, None), 10)
+        assert await verdicts(authority, 7) == [True]
+
+    run(tmp_path, body)
+
+
+def test_a_subscription_survives_what_it_does_not_know_and_is_opened_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        await world.enqueue("job-1")
+        await world.claim()
+        real = registry.tail
+
+        async def broken() -> str:
+            raise OSError("no route to host")
+
+        registry.tail = broken  # type: ignore[method-assign]
+        async with Subscribed(registry, clock=world.clock, beat=0.02, silence=3) as authority:
+            with pytest.raises(Conflict):
+                await authority.__aenter__()
+            await asyncio.sleep(0.05)
+            unheard = authority.silent
+            assert unheard
+            assert await verdicts(authority, 1) == [True]
+            registry.tail = real  # type: ignore[method-assign]
+            world.clock.advance(1)
+            await heard(registry)
+            assert not authority.silent
+        assert "no route to host" in caplog.text
+
+    run(tmp_path, body)
