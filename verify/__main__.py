@@ -18,6 +18,7 @@ SECTIONS = (
     "planted",
     "history",
     "kills",
+    "zombies",
     "power_cuts",
     "io_errors",
     "postgres_faults",

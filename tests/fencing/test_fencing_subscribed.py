@@ -1,6 +1,7 @@
 """What a guard is told by the feed. Scenario 17."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -143,25 +144,34 @@ def test_a_feed_that_is_held_up_lets_nothing_pass_for_longer_than_an_answer_coun
     run(tmp_path, body)
 
 
-def test_a_feed_of_many_events_is_read_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("short", [1000, 300])  # a page may be short because events are large
+def test_a_feed_of_many_events_is_read_to_its_end(tmp_path: Path, short: int) -> None:
     async def body(world: World, registry: Asked) -> None:
+        go_on = asyncio.Event()
+        go_on.set()
+        real = registry.feed
+
+        async def read(*, after: str | None = None, limit: int = 1000) -> Slice:
+            await go_on.wait()
+            return await real(after=after, limit=min(limit, short))
+
+        registry.feed = read  # type: ignore[method-assign]
         await world.enqueue("job-1")
         first = await world.claim()
-        registry.patient = True
-        async with Subscribed(registry, clock=world.clock, beat=5, silence=60) as authority:
-            await asyncio.sleep(0.05)
+        async with Subscribed(registry, clock=world.clock, beat=50, silence=60) as authority:
+            await heard(registry)
             await authority.check(fence(1))
-            registry.deaf = True
+            go_on.clear()
             for n in range(2100):
                 await world.enqueue(f"other-{n}")
             await world.registry.release(first)
-            registry.deaf = False
-            world.clock.advance(5)  # whoever listens tries again
-            await world.enqueue("one-more")
-            deadline = asyncio.get_running_loop().time() + 4  # less than a beat
+            registry.patient = True
+            go_on.set()
+            deadline = asyncio.get_running_loop().time() + 20  # less than a beat
             while await verdicts(authority, 1) == [True]:
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.01)
+            assert registry.asked == ["job-1"]  # told, not asked
 
     run(tmp_path, body)
 
@@ -221,5 +231,26 @@ def test_a_subscription_survives_what_it_does_not_know_and_is_opened_once(
             await heard(registry)
             assert not authority.silent
         assert "no route to host" in caplog.text
+
+    run(tmp_path, body)
+
+
+def test_a_feed_that_never_ends_has_not_been_heard(tmp_path: Path) -> None:
+    async def body(world: World, registry: Asked) -> None:
+        job = await world.enqueue("job-1")
+        [event] = await registry.history(job.job_id)
+        read_twice = asyncio.Event()
+        reads = count(1)
+
+        async def endless(after: str, limit: int) -> Slice:
+            await asyncio.sleep(0)
+            if next(reads) > 2:
+                read_twice.set()
+            return Slice((event,) * limit, after)
+
+        registry.feed = endless  # type: ignore[assignment]
+        async with Subscribed(registry, clock=world.clock) as authority:
+            await read_twice.wait()
+            assert authority.silent
 
     run(tmp_path, body)
