@@ -232,6 +232,7 @@ class Workload:
             "resource": (await registry.resource("disk")).token == grant.fencing_token,
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
+            "tail": (await registry.feed(after=await registry.tail())).events == (),
             "why": "succeeded" in await registry.why("second"),
             "examine": (await registry.examine())[0].topic == "store",
             "verify": (await registry.verify()).jobs == len(JOBS),
