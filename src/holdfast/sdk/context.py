@@ -86,7 +86,7 @@ class Context:
         self.lock = lock
         self.correlation_id = correlation_id
         self.trace_id = trace_id
-        self.locks = False
+        self.expects_lock = False
         """Whether the function says that its jobs have a lock. The worker's own."""
         self.follow_ups: list[Request] = []
         self._deadline = deadline
@@ -115,7 +115,7 @@ class Context:
         attempts: `guard()` is for what no other job writes to. `Fenced` if the lease has run out. Call
         it before the work that the write depends on.
         """
-        if self.lock is None and (self.locks or resource is not None):
+        if self.lock is None and (self.expects_lock or resource is not None):
             raise PermanentError(self._without_a_lock(resource))
         if resource is None:
             resource = self.lock or self.job_id
@@ -131,7 +131,7 @@ class Context:
         )
 
     def _without_a_lock(self, resource: str | None) -> str:
-        if self.locks:
+        if self.expects_lock:
             return (
                 f"Job {self.job_id} has no lock, although {self.kind} says that its jobs have one: it was"
                 " made by name or by older code. Make it again with the function, or with lock=."

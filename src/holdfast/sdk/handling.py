@@ -33,7 +33,7 @@ async def handle(
     job: "JobFunction[Any, Any, Any]", context: Context, payload: bytes, threads: Threads
 ) -> Ending:
     """Run the handler to its end, and say how it ended. Whatever it raises is an ending."""
-    context.locks = job.locks
+    context.expects_lock = job.has_lock
     current.set(context)
     try:
         arguments = job.arguments.decode(msgspec.Raw(payload))
@@ -54,7 +54,7 @@ async def compensate(
     job: "JobFunction[Any, Any, Any]", context: Context, payload: bytes, threads: Threads
 ) -> Ending:
     """Run the job's compensation, and say how that went."""
-    context.locks = job.locks
+    context.expects_lock = job.has_lock
     current.set(context)
     hook = job.compensate
     assert hook is not None  # the worker asks only for those that have one

@@ -86,7 +86,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         self._connection = connection
 
     @property
-    def locks(self) -> bool:
+    def has_lock(self) -> bool:
         """Whether its jobs have a lock, when they are made by this function."""
         return self._lock is not None or self._request.spec.lock is not None
 
