@@ -84,18 +84,25 @@ class Pool:
         self._chance = random.Random(self.seed)
         self._record = Record(self.folder / "acts.jsonl")
         self._forks = _forks()
+        self._making = asyncio.create_task(self._enqueue(self.owners))
         try:
             for number in range(1, self.owners + 1):
                 self._start(f"owner-{number}")
             until = time.monotonic() + PATIENCE_SECONDS + SECONDS_PER_FREEZE_MAX * freezes
-            while self.freezes < freezes or len(self._ended) < len(self.jobs):
+            while (
+                self.freezes < freezes
+                or not self._making.done()
+                or len(self._ended) < len(self.jobs)
+            ):
                 if time.monotonic() > until:
                     raise Stuck(f"{self.freezes} of {freezes} freezes, {self._frozen}")
                 await self._turn(freezes)
+            self._making.result()
             (self.folder / "stop").touch()
             await asyncio.to_thread(self._await_owners)
             self._read()
         finally:
+            self._making.cancel()
             self._forks.kill()  # whatever is left of the owners dies with it
             self._forks.communicate(timeout=PATIENCE_SECONDS)
             self._record.close()
@@ -134,8 +141,11 @@ class Pool:
                 if wanted and len(self._frozen) < FROZEN_SHARE * self.owners:
                     self._freeze(who)
                     wanted = self.freezes + len(self._frozen) < freezes
-        if self.freezes < freezes:
-            await self._enqueue(self.owners + len(self._ended) - len(self.jobs))
+        if self._making.done() and self.freezes < freezes:
+            self._making.result()
+            # Beside us: an owner that is frozen in its commit holds up SQLite until we thaw it.
+            most = self.owners + len(self._ended) - len(self.jobs)
+            self._making = asyncio.create_task(self._enqueue(most))
         await asyncio.sleep(LOOK_SECONDS)
 
     async def _enqueue(self, most: int) -> None:

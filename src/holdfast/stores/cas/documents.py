@@ -35,7 +35,8 @@ class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `serial` rises with every write and `nonce` is of that write alone. Log numbers up to `spilled`
     are in segments, those up to `logged` are in use; `ready` and `due` are the markers that count.
     `barred` are parcels that a repair has closed: nothing may be committed under them any more.
-    `claimed` are all claims that the job was granted to: the op_id, and the offset of its event.
+    `claimed` are all claims that the job was granted to: the op_id, and the token. A claim that is
+    repeated while it is under way may be on the way with two tokens of a lock; one of them lands.
     `owed` are facts about other jobs, and `made` are jobs that came with the last change: they have to
     be told, and made, before this document changes again or goes.
     """

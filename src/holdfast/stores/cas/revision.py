@@ -139,7 +139,7 @@ def revise(
 def _claims(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
     for event in events:
         if event.event_type == EventType.CLAIMED:
-            yield event.op_id or "", event.offset or 0
+            yield event.op_id or "", event.fencing_token or 0
 
 
 def _ready(

@@ -31,7 +31,7 @@ class Shown(committing.Commit):
 
     def _write(self) -> None:
         batch = self._batch
-        written = {**batch.created, **batch.updated, **batch.touched}
+        written = {**batch.updated, **batch.created, **batch.touched}
         events = [*batch.events, *(e for some in batch.published for e in some), *batch.facts]
         for job_id, job in written.items():
             mine = [event for event in events if event.job_id == job_id]

@@ -44,7 +44,8 @@ class Server(MemoryStore):
 
     def _write(self, batch: Batch) -> None:
         """Commit, and show it: as one commit per job, which is what callers are promised."""
-        written = {**batch.created, **batch.updated, **batch.touched}
+        # As one after the other would have done it: a lock is let go before it is taken again.
+        written = {**batch.updated, **batch.created, **batch.touched}
         before = {job_id: self._jobs.get(job_id) for job_id in written}
         events = [*batch.events, *(e for some in batch.published for e in some), *batch.facts]
         super()._write(batch)
