@@ -1,5 +1,6 @@
 """A queue of one job in an SQLite file: for the frame's own test. The variant `checks` compares the owner
-when a job is finished, `trusts` does not."""
+when a job is finished, `trusts` does not. Whoever runs it touches a file, and writes nothing else until it
+is done: frozen inside a transaction, it would lock the others out."""
 
 import contextlib
 import os
@@ -11,6 +12,7 @@ import handler
 CHECKS = os.environ["FREEZE_VARIANT"] == "checks"
 LEASE_SECONDS = 1.0
 BEAT_SECONDS = 0.2
+ALIVE = handler.FOLDER / "alive"
 
 
 def run(statement, *values):
@@ -20,27 +22,34 @@ def run(statement, *values):
 
 
 def setup():
-    run("CREATE TABLE job (id INTEGER PRIMARY KEY, state, run INTEGER, seen REAL, result)")
+    run("PRAGMA journal_mode = WAL")  # who only looks is in nobody's way
+    run("CREATE TABLE job (id INTEGER PRIMARY KEY, state, run INTEGER, result)")
 
 
 def enqueue():
-    [(job_id,)] = run("INSERT INTO job VALUES (NULL, 'queued', 0, 0, NULL) RETURNING id")
+    [(job_id,)] = run("INSERT INTO job VALUES (NULL, 'queued', 0, NULL) RETURNING id")
     return str(job_id)
 
 
 def work():
-    claim = """UPDATE job SET state = 'running', run = run + 1, seen = ? WHERE id = (SELECT id FROM job
-        WHERE state = 'queued' OR (state = 'running' AND seen < ?) LIMIT 1) RETURNING id, run"""
+    ready = "SELECT id FROM job WHERE state = 'queued' OR (state = 'running' AND ?)"
+    claim = "UPDATE job SET state = 'running', run = run + 1 WHERE id = ? RETURNING id, run"
     while True:
-        for job_id, number in run(claim, time.time(), time.time() - LEASE_SECONDS):
-            perform(job_id, number)
+        for (found,) in run(ready, lapsed()):
+            for job_id, number in run(claim, found):
+                perform(job_id, number)
         time.sleep(BEAT_SECONDS)
 
 
+def lapsed():
+    return ALIVE.exists() and time.time() - ALIVE.stat().st_mtime > LEASE_SECONDS
+
+
 def perform(job_id, number):
+    ALIVE.touch()
     with handler.told(number, str(job_id)):
         while not handler.may_go():
-            run("UPDATE job SET seen = ? WHERE id = ? AND run = ?", time.time(), job_id, number)
+            ALIVE.touch()
             time.sleep(BEAT_SECONDS)
     finish = "UPDATE job SET state = 'done', result = ? WHERE id = ?"
     if CHECKS:
