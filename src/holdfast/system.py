@@ -1,6 +1,7 @@
 """The world as it is: real clocks, real chance. Everything else gets these by injection."""
 
 import asyncio
+import gc
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -81,3 +82,14 @@ def boot_seconds() -> float:
 def asleep_seconds() -> float:
     """Seconds since boot in which the machine slept, and no process of it could renew a lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def settle_memory(*, ours: bool) -> None:
+    """Let the garbage collector pass over what a process has loaded by now: it stays anyway.
+
+    With `ours`, where no code but this package's runs, it also looks less often. We leave next to no
+    cycles, and by default it looks for some after 700 new objects, which is every twenty jobs.
+    """
+    gc.freeze()
+    if ours:
+        gc.set_threshold(50_000, 20, 20)

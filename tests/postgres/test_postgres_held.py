@@ -13,8 +13,8 @@ from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
-from holdfast.stores.postgres import held
-from holdfast.stores.postgres.held import Copy, Held
+from holdfast.stores import held
+from holdfast.stores.held import Copy, Held
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.world import World

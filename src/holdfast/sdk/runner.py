@@ -21,7 +21,7 @@ from holdfast.sdk.handling import broken, compensate, handle
 from holdfast.sdk.loading import load_app
 from holdfast.sdk.streams import route
 from holdfast.sdk.voice import FrameVoice, Sender
-from holdfast.system import SystemClock
+from holdfast.system import SystemClock, settle_memory
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import (
     Answer,
@@ -179,6 +179,7 @@ def main(arguments: list[str]) -> None:
         app.url = rest[0]
     link.setblocking(False)
     os.register_at_fork(after_in_child=lambda: _unlink(link.fileno()))
+    settle_memory(ours=False)
     asyncio.run(run(link, app, int(threads)))
 
 

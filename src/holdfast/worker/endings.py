@@ -34,7 +34,7 @@ class Report(Protocol):
     def trouble(self, why: str) -> None: ...
 
 
-class Note(Struct, frozen=True, array_like=True):
+class Note(Struct, frozen=True, gc=False, array_like=True):
     """What the spool keeps of an ending: enough to tell it again, after a crash, as the same one."""
 
     op_id: str

@@ -15,7 +15,7 @@ from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
 
 
-class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How an attempt ended, as whoever ran it says. `stopped`: it did not end by itself.
 
     `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file.

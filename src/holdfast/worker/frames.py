@@ -76,7 +76,7 @@ class Hello(Struct, array_like=True, tag=11, frozen=True):
     error: str | None = None
 
 
-class Ended(Struct, array_like=True, tag=12, frozen=True):
+class Ended(Struct, array_like=True, tag=12, gc=False, frozen=True):
     """An attempt, or its compensation, is over since `at` (monotonic seconds)."""
 
     number: int

@@ -98,17 +98,25 @@ class Keeper:
 
     def _look_at_clock(self) -> None:
         now = self._clock.monotonic()
-        for hold in list(self.holds.values()):
-            if hold.lost:
-                continue
-            if hold.deadline - now <= _margin(hold):
-                hold.lose(UNHEEDED if hold.silent else UNREACHED)
-                continue
-            limit, begun_at = hold.grant.job.spec.timeout, hold.begun_at
-            if limit and begun_at is not None and now - begun_at >= limit.total_seconds():
-                hold.time_out()
-            if hold.renew_at <= now and not hold.silent and hold not in self._renewing:
-                self._renewing[hold] = asyncio.create_task(self._renew(hold))
+        soon = now + MARGIN_SECONDS + EARLIER_SECONDS
+        for hold in [
+            hold
+            for hold in self.holds.values()
+            if hold.renew_at <= now or hold.deadline <= soon or hold.grant.job.spec.timeout
+        ]:
+            self._look_at(hold, now)
+
+    def _look_at(self, hold: Hold, now: float) -> None:
+        if hold.lost:
+            return
+        if hold.deadline - now <= _margin(hold):
+            hold.lose(UNHEEDED if hold.silent else UNREACHED)
+            return
+        limit, begun_at = hold.grant.job.spec.timeout, hold.begun_at
+        if limit and begun_at is not None and now - begun_at >= limit.total_seconds():
+            hold.time_out()
+        if hold.renew_at <= now and not hold.silent and hold not in self._renewing:
+            self._renewing[hold] = asyncio.create_task(self._renew(hold))
 
     async def _renew(self, hold: Hold) -> None:
         try:

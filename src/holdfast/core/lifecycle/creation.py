@@ -15,6 +15,8 @@ from holdfast.core.lifecycle.draft import Change, Draft, arrow, same
 from holdfast.core.limits import clip
 from holdfast.core.state import State
 
+_TRANSITION = EventClass.TRANSITION
+
 
 def enqueue(job: Job | None, command: Enqueue, now: datetime, floor: int) -> Change:
     """Make the job, or answer a repeat of the same request with the job it made."""
@@ -63,12 +65,12 @@ def create(
     else:
         ready_at = now
     job = Job(
-        job_id=command.job_id,
-        spec=spec,
-        state=state,
-        created_at=now,
-        updated_at=now,
-        ready_at=ready_at,
+        command.job_id,
+        spec,
+        state,
+        now,
+        now,
+        ready_at,
         version=1,
         transition_no=1,
         fencing_token=floor,
@@ -78,17 +80,18 @@ def create(
         trace_id=command.trace_id,
     )
     event = Event(
-        event_type=legal.event,
-        event_class=EventClass.TRANSITION,
-        occurred_at=now,
-        job_id=command.job_id,
-        offset=1,
-        transition_no=1,
-        to_state=state,
-        attempt=1,
-        fencing_token=floor or None,
-        op_id=command.op_id,
-        actor=command.actor,
+        legal.event,
+        _TRANSITION,
+        now,
+        command.job_id,
+        1,
+        1,
+        None,
+        state,
+        1,
+        floor or None,
+        command.op_id,
+        command.actor,
         cause=cause,
     )
     return Change(None, job, (event,))

@@ -78,13 +78,7 @@ class Draft:
     )
 
     def __init__(
-        self,
-        job: Job,
-        *,
-        now: datetime,
-        op_id: str,
-        actor: str,
-        resource: Resource | None = None,
+        self, job: Job, now: datetime, op_id: str, actor: str, resource: Resource | None = None
     ) -> None:
         self.before: Job | None = job
         self.job = job
@@ -104,13 +98,7 @@ class Draft:
     def of(cls, made: Change, *, actor: str, resource: Resource | None) -> "Draft":
         """The draft that goes on from a change which has just made the job."""
         event = made.events[0]
-        draft = cls(
-            made.after,
-            now=event.occurred_at,
-            op_id=event.op_id or "",
-            actor=actor,
-            resource=resource,
-        )
+        draft = cls(made.after, event.occurred_at, event.op_id or "", actor, resource)
         draft.before = None
         draft._events = made.events
         return draft
@@ -124,20 +112,32 @@ class Draft:
         **changes: object,
     ) -> None:
         """Take one arrow of the table, or raise what `arrow` raises."""
-        legal = arrow(self.state, target, self.actor)
+        state = self.state
+        legal = arrow(state, target, self.actor)
         if legal.next_attempt:
             self.attempt += 1
+        self._version += 1
         self._transition_no += 1
-        self._append(
+        event = Event(
             legal.event,
             _TRANSITION,
-            reason=reason,
-            attributes=attributes,
-            to_state=target,
+            self.now,
+            self.job.job_id,
+            self._version,
+            self._transition_no,
+            state,
+            target,
+            self.attempt,
+            self.token or None,
+            self.op_id,
+            self.actor,
+            reason,
+            attributes or {},
         )
-        self._changes["reason"] = reason
-        self._changes.update(changes)
-        if self.state in LEASED and target not in LEASED:
+        self._events += (event,)
+        changes["reason"] = reason
+        self._changes = self._changes | changes if self._changes else changes
+        if state in LEASED and target not in LEASED:
             self._end_lease()
         self.state = target
 
@@ -150,29 +150,13 @@ class Draft:
         **changes: object,
     ) -> None:
         """Record a control fact: it counts in the version, not among the transitions."""
-        self._append(event_type, EventClass.CONTROL, reason=reason, attributes=attributes)
-        self._changes.update(changes)
-
-    def _append(
-        self,
-        event_type: EventType,
-        event_class: EventClass,
-        *,
-        reason: str | None,
-        attributes: Attributes | None,
-        to_state: State | None = None,
-    ) -> None:
         self._version += 1
-        transition = to_state is not None
         event = Event(
             event_type=event_type,
-            event_class=event_class,
+            event_class=EventClass.CONTROL,
             occurred_at=self.now,
             job_id=self.job.job_id,
             offset=self._version,
-            transition_no=self._transition_no if transition else None,
-            from_state=self.state if transition else None,
-            to_state=to_state,
             attempt=self.attempt,
             fencing_token=self.token or None,
             op_id=self.op_id,
@@ -181,6 +165,7 @@ class Draft:
             attributes=attributes or {},
         )
         self._events += (event,)
+        self._changes |= changes
 
     def _end_lease(self) -> None:
         self._changes["lease"] = None
@@ -190,14 +175,12 @@ class Draft:
 
     def change(self) -> Change:
         """The finished change."""
-        after = replace(
-            self.job,
-            state=self.state,
-            attempt=self.attempt,
-            version=self._version,
-            transition_no=self._transition_no,
-            fencing_token=self.token,
-            updated_at=self.now,
-            **self._changes,
-        )
+        changes = self._changes
+        changes["state"] = self.state
+        changes["attempt"] = self.attempt
+        changes["version"] = self._version
+        changes["transition_no"] = self._transition_no
+        changes["fencing_token"] = self.token
+        changes["updated_at"] = self.now
+        after = replace(self.job, **changes)
         return Change(self.before, after, self._events, resource=self.resource)

@@ -32,7 +32,7 @@ ASSIGNED, RUNNING, SUCCEEDED = State.ASSIGNED, State.RUNNING, State.SUCCEEDED
 
 def complete(job: Job, command: Complete, now: datetime, resource: Resource | None) -> Change:
     """T9, T10, T15 to T19: whatever the owner reports, decided once."""
-    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    draft = Draft(job, now, command.op_id, command.actor, resource)
     if job.state is ASSIGNED:
         draft.move(RUNNING, started_at=now)
     outcome = command.outcome

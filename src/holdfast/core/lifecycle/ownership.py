@@ -32,7 +32,7 @@ def claim(
             if job.lease is None:
                 raise Conflict("This claim was granted before, and its grant is gone.")
             return same(job)
-        draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+        draft = Draft(job, now, command.op_id, command.actor, resource)
         if job.lease is not None and job.lease.expires_at <= now:
             close_expired(draft, Expire())
     _grant(draft, command)
@@ -48,17 +48,11 @@ def _grant(draft: Draft, command: Claim) -> None:
         draft.token = max(draft.token, resource.token + 1)
         draft.resource = Resource(resource.key, draft.token, job.job_id)
     ttl = check_lease(_ttl(job, command))
+    until = _until(job, now + ttl)
     draft.move(
         ASSIGNED,
-        attributes=_claim_attributes(job, command),
-        lease=Lease(
-            owner=command.owner,
-            expires_at=_until(job, now + ttl),
-            ttl=ttl,
-            granted_at=now,
-            heartbeat_at=now,
-            heartbeat_interval=command.heartbeat_interval,
-        ),
+        attributes=_claim_attributes(job.spec.lock, command),
+        lease=Lease(command.owner, until, ttl, now, now, command.heartbeat_interval),
         claim_op_id=command.op_id,
         published=0,
         progress=None,
@@ -66,14 +60,12 @@ def _grant(draft: Draft, command: Claim) -> None:
     )
 
 
-def _claim_attributes(job: Job, command: Claim) -> Attributes | None:
+def _claim_attributes(lock: str | None, command: Claim) -> Attributes:
     """What the event does not say by itself: the lock, and an owner that somebody else acts for."""
-    attributes: Attributes = {}
-    if job.spec.lock:
-        attributes["lock"] = job.spec.lock
-    if command.actor != f"worker:{command.owner}":
+    attributes: Attributes = {"lock": lock} if lock else {}
+    if command.actor != "worker:" + command.owner:
         attributes["owner"] = command.owner
-    return attributes or None
+    return attributes
 
 
 def _ttl(job: Job, command: Claim) -> timedelta:

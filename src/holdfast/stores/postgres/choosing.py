@@ -1,7 +1,8 @@
 """Choosing: a commit whose jobs are found on the way, ready ones for claims and those that are due."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import datetime
+from enum import Enum, auto
 
 from msgspec.structs import replace
 
@@ -10,8 +11,18 @@ from holdfast.core.lifecycle import Change
 from holdfast.core.limits import PRIORITY_MAX
 from holdfast.ports import Decision, Ready
 from holdfast.stores.postgres.committing import Commit
+from holdfast.stores.postgres.statements import Row
 
 IDLE_LANES_MAX = 1_000
+SEIZED_MAX = 16
+
+
+class Seen(Enum):
+    """What a glance has shown: nothing, a few jobs that can be claimed at once, or more than that."""
+
+    NOTHING = auto()
+    FEW = auto()
+    MORE = auto()
 
 
 class Choice(Commit):
@@ -19,6 +30,8 @@ class Choice(Commit):
 
     Unless it is `hopeful`, it asks first which claims were made before.
     """
+
+    _few: Sequence[Row] = ()
 
     async def run(self) -> list[list[Decision]]:
         """Decide everything and write it: what is named, what is due, what is ready."""
@@ -33,24 +46,26 @@ class Choice(Commit):
             await self._write()
         return batch.answers
 
-    async def promising(self) -> bool:
-        """Whether there may be something to choose. A claim in an idle lane asks first, with a single
-        statement and outside a transaction; everybody else just goes and looks."""
+    async def glance(self) -> Seen:
+        """What there is to choose from, as far as a look without locks can tell. A claim in an idle lane
+        asks first, with a single statement and outside a transaction; everybody else just goes and
+        chooses."""
         lanes = self._batch.lanes
         if self._batch.ones or len(lanes) != 1:
-            return True
+            return Seen.MORE
         [(lane, claims)] = lanes.items()
-        return lane not in self._place.idle or await self._glance([r for _, r in claims])
+        return Seen.MORE if lane not in self._place.idle else await self._glance(claims)
 
-    async def _glance(self, claims: list[Ready]) -> bool:
+    async def _glance(self, lane: list[tuple[int, Ready]]) -> Seen:
         """Whether anything is ready for these claims or due, or was claimed by one of them before."""
-        batch, place, ready = self._batch, self._place, claims[0]
+        batch, place, ready = self._batch, self._place, lane[0][1]
         queues, priorities = zip(*_rows(ready), strict=True)
         rows: list[Hashable] = [(*row, ready.lane) for row in _rows(ready)]
         starts = place.ready.begin(rows)
         sweeping = batch.due_limit and not self._quiet
         [due_start] = place.due.begin([None]) if sweeping else [None]
-        [(now, is_ready, is_due, is_claimed)] = await self._ask(
+        wanted = sum(claim.limit for _, claim in lane)
+        found = await self._ask(
             "glance",
             self._given_now(),
             queues,
@@ -60,13 +75,38 @@ class Choice(Commit):
             ready.region,
             ready.kinds or None,
             due_start,
-            [claim.op_id for claim in claims],
+            [claim.op_id for _, claim in lane],
+            min(wanted, SEIZED_MAX + 1),
         )
+        now, is_due, is_claimed = found[0][:3]
         self._learn(now, None)
-        place.ready.end({} if is_ready else dict.fromkeys(rows, batch.now), is_ready)
+        jobs = [row[3:] for row in found if row[4] is not None]
+        place.ready.end({} if jobs else dict.fromkeys(rows, batch.now), len(jobs))
         if sweeping:
             place.due.end({} if is_due else {None: batch.now}, is_due)
-        return bool(is_ready or is_due or is_claimed)
+        if is_due or is_claimed or len(jobs) > SEIZED_MAX or any(lock for lock, *_ in jobs):
+            return Seen.MORE
+        self._few = [row[1:] for row in jobs]
+        if len(jobs) == wanted:  # there may be more
+            place.idle.discard(ready.lane)
+        return Seen.FEW if jobs else Seen.NOTHING
+
+    async def seize(self) -> list[list[Decision]]:
+        """Claim the few jobs that a glance has shown, without locking them first: the one statement that
+        writes undoes itself if somebody else was quicker. Two trips to the server, where a lock, a write
+        and their transaction would be five."""
+        self._locked, self._choosing = False, True
+        [lane] = self._batch.lanes.values()
+        fresh = self._batch.fresh(lane)
+        self._batch.decide_ready(fresh, [job.job_id for job in self._take_in(self._few)])
+        self._note_claimed(fresh)
+        self._batch.decide_again(lane)
+        await self._write()
+        return self._batch.answers
+
+    def _note_claimed(self, lane: list[tuple[int, Ready]]) -> None:
+        for n, ready in lane:
+            self._claimed += [(ready.op_id, self._seqs[job_id]) for job_id in self._got(n)]
 
     @property
     def _quiet(self) -> bool:
@@ -89,8 +129,7 @@ class Choice(Commit):
             fresh = await self._repeat(fresh)
         if fresh:
             await self._share_out(fresh)
-            for n, ready in fresh:
-                self._claimed += [(ready.op_id, self._seqs[job_id]) for job_id in self._got(n)]
+            self._note_claimed(fresh)
             await self._repeat([(n, ready) for n, ready in fresh if not self._got(n)])
         self._batch.decide_again(lane)
 

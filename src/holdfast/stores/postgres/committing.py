@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
@@ -12,7 +13,7 @@ from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch
-from holdfast.stores.postgres.held import Copy
+from holdfast.stores.held import Copy
 from holdfast.stores.postgres.marks import BEGINNING
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import (
@@ -30,6 +31,7 @@ from holdfast.stores.postgres.writes import Writes
 _CLAIMED = EventType.CLAIMED
 _QUEUED = State.QUEUED
 WAIT_MAX = timedelta(milliseconds=500)
+DRAWN_MAX = 16
 
 
 class Misguessed(Exception):
@@ -69,15 +71,17 @@ class Commit:
         self._absent: set[str] = set()
         self._claimed: list[tuple[str, int]] = []
         self._choosing = False
+        self._drawing = False
         self._written: dict[str, Job] = {}
         self._row_version = 0
+        self._last_drawn = 0
         self.wrote = False
         self.counts = 0
 
     @property
     def last_seq(self) -> int:
         """The newest job this commit has to do with."""
-        return max(self._seqs.values(), default=0)
+        return max(self._last_drawn, *self._seqs.values(), 0)
 
     async def run(self) -> list[list[Decision]]:
         """Decide on the jobs that are named, and write what came of it."""
@@ -95,6 +99,7 @@ class Commit:
 
     def _learn(self, now: datetime, floor: int | None) -> None:
         """The store's time is read after the locks were had: a wait for one shortens no lease."""
+        self._place.time.hear(now)
         self._batch.now = self._given_now() or max(self._batch.now, now)
         self._batch.floor = floor or 0
 
@@ -103,10 +108,14 @@ class Commit:
 
     async def _load_ones(self) -> None:
         ones = [one for _, one in self._batch.ones]
-        known = [one.job_id for one in ones if not one.fresh]
+        again = (
+            self._locked and not self._hopeful
+        )  # then the new ones may have landed the first time
+        known = [one.job_id for one in ones if again or not one.fresh]
         copies = self._place.held.all_of(known) if self._guessing and known else None
         self._guessing = copies is not None
-        if (fresh := len(ones) - len(known)) or copies:
+        fresh = len(ones) - len(known)
+        if (fresh or copies) and not self._in_one_trip(fresh):
             await self._draw(fresh)
         if copies:
             self._batch.load(copy.job for copy in copies)
@@ -120,6 +129,19 @@ class Commit:
                 await self._draw(len(absent))
         await self._load_resources(one.lock for one in ones)
 
+    def _in_one_trip(self, fresh: int) -> bool:
+        """Whether the statement that writes is all that the server need be asked: a few new jobs, without
+        locks, can draw their numbers where they are written, if it is known what time it is there."""
+        now = self._given_now() or self._place.time.guess()
+        ones = self._batch.ones
+        if now is None or self._locked or not 0 < len(ones) == fresh <= DRAWN_MAX:
+            return False
+        if any(one.lock for _, one in ones):
+            return False
+        self._batch.now = now
+        self._drawing = True
+        return True
+
     async def _draw(self, count: int) -> None:
         """Get enqueue sequences that nobody else has."""
         [(now, floor, seqs)] = await self._ask("begin_jobs", count)
@@ -129,17 +151,21 @@ class Commit:
     async def _load(self, name: str, *parameters: object) -> list[Job]:
         """Read jobs and the locks they name into the batch."""
         rows = await self._ask(name, *parameters)
-        jobs = []
-        for row in rows:
-            if row[2] is not None:
-                seq, job = job_of(row[2:-1])
-                self._seqs[job.job_id] = seq
-                self._rows[job.job_id] = row[-1]
-                jobs.append(job)
+        jobs = self._take_in([row[2:] for row in rows if row[2] is not None])
         self._learn(*rows[-1][:2])
-        self._batch.load(jobs)
         await self._load_resources(job.spec.lock for job in jobs)
         failpoint("postgres.jobs_read")
+        return jobs
+
+    def _take_in(self, rows: Iterable[Row]) -> list[Job]:
+        """Have the jobs of these rows in the batch."""
+        jobs = []
+        for row in rows:
+            seq, job = job_of(row[:-1])
+            self._seqs[job.job_id] = seq
+            self._rows[job.job_id] = row[-1]
+            jobs.append(job)
+        self._batch.load(jobs)
         return jobs
 
     async def _load_resources(self, keys: Iterable[str | None]) -> None:
@@ -162,8 +188,9 @@ class Commit:
         writes = Writes()
         if batch.created:
             await self._number_the_new()
-            created = sorted(batch.created.items())
-            writes.add("insert_jobs", [insert_row(self._seqs[i], job) for i, job in created])
+            created = batch.created.items() if self._drawing else sorted(batch.created.items())
+            rows = [insert_row(self._seqs[job_id], job) for job_id, job in created]
+            writes.add("insert_drawn_jobs" if self._drawing else "insert_jobs", rows)
         if any(job.state is _QUEUED for job in batch.updated.values()):
             self._place.ready.forget()
         if batch.updated:  # with what is only touched, so that all rows are locked in one order
@@ -194,10 +221,9 @@ class Commit:
 
     def remember(self) -> None:
         """Keep a copy of what is leased out, once it is committed, and none of what is not."""
-        held, seqs, row_version = self._place.held, self._seqs, self._row_version
-        jobs = self._written.values()
-        held.drop(job.job_id for job in jobs if job.lease is None)
-        held.keep(Copy(seqs[job.job_id], job, row_version) for job in jobs if job.lease is not None)
+        seqs, row_version = self._seqs, self._row_version
+        written = self._written.items()
+        self._place.held.keep(Copy(seqs[job_id], job, row_version) for job_id, job in written)
 
     def _conditional(
         self, row: Callable[[int, Job, int | None, Job], Row], jobs: dict[str, Job]
@@ -208,6 +234,9 @@ class Commit:
         return [row(seq, stored[job.job_id], rows.get(job.job_id), job) for seq, job in ranked]
 
     async def _number_the_new(self) -> None:
+        if self._drawing:  # by place, until they have numbers
+            self._seqs = dict(zip(self._batch.created, count(1), strict=False))
+            return
         missing = len(self._batch.created) - len(self._fresh_seqs)
         if missing > 0:
             await self._draw(missing)
@@ -232,7 +261,7 @@ class Commit:
         rows = [event_row(seqs[event.job_id or ""], event) for event in batch.events]
         rows += [batch_row(seqs[events[0].job_id or ""], events) for events in batch.published]
         if rows:
-            writes.add("insert_events", rows)
+            writes.add("insert_drawn_events" if self._drawing else "insert_events", rows)
         if batch.facts:
             writes.add("insert_facts", [fact_row(fact) for fact in batch.facts])
 
@@ -246,7 +275,11 @@ class Commit:
         """Write everything in one statement; answers how many facts were new."""
         sql = commit_statement(tuple(writes.names), self._place.schema)
         parameters = (writes.expected, self._channel, self._at_latest(), *writes.parameters)
-        [(_, _, facts, self._row_version)] = await self._connection.write(sql, *parameters)
+        [(_, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
+            sql, *parameters
+        )
+        self._place.time.hear(now)
+        self._last_drawn = last_seq or 0
         return int(facts)
 
     def _at_latest(self) -> datetime | None:

@@ -6,8 +6,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.ports import Clock
-from holdfast.stores.postgres.held import Held
+from holdfast.stores.held import Held
 from holdfast.stores.postgres.marks import Marks
+from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.postgres.statements import Row
 
 
@@ -29,6 +30,7 @@ class Place(Struct, frozen=True):
     ready: Marks
     due: Marks
     held: Held
+    time: ServerTime
     epoch: int = 0
     clock: Clock | None = None
     idle: set[Hashable] = set()

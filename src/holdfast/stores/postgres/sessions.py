@@ -23,6 +23,7 @@ from holdfast.stores.postgres.errors import (
     unsent,
     useless,
 )
+from holdfast.stores.postgres.moments import teach
 from holdfast.stores.postgres.statements import Row
 
 T = TypeVar("T")
@@ -238,6 +239,7 @@ class Sessions:
         """Find out who answers, refuse what loses data, and make commits wait for the disk."""
         async with Session(connection).transaction():
             [(pid, timeline, *unsafe, waits)] = await connection.fetch(_GREETING)
+            await teach(connection)
         if "off" in unsafe:
             raise Invalid(
                 f"PostgreSQL at {self.address.shown} runs with fsync or full_page_writes off: a crash"

@@ -12,6 +12,7 @@ DEFAULT_SCHEMA = "holdfast"
 _FOLDER = files(__package__)
 CHECKED = (
     "insert_jobs",
+    "insert_drawn_jobs",
     "update_jobs",
     "touch_jobs",
     "insert_resources",
@@ -45,8 +46,10 @@ def commit_statement(names: tuple[str, ...], schema: str) -> str:
     parts += [(name, sql) for name, sql in writes if name not in CHECKED]
     told = "CASE WHEN $2::text <> '' THEN pg_notify($2::text, '') END"
     counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
+    last = "(SELECT max(seq) FROM insert_drawn_jobs)" if "insert_drawn_jobs" in names else "NULL"
+    answer = f"so, {told}, {counted}, pg_current_xact_id()::xid, clock_timestamp(), {last}"
     body = ",\n".join(f"{name} AS MATERIALIZED (\n{sql})" for name, sql in parts)
-    return f"WITH {body}\nSELECT so, {told}, {counted}, pg_current_xact_id()::xid FROM agreed"
+    return f"WITH {body}\nSELECT {answer} FROM agreed"
 
 
 def _renumbered(sql: str, by: int) -> str:

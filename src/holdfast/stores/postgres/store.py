@@ -11,14 +11,14 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
+from holdfast.stores.held import Held
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
-from holdfast.stores.postgres.choosing import Choice
+from holdfast.stores.postgres.choosing import Choice, Seen
 from holdfast.stores.postgres.committing import Commit, Misguessed
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
-from holdfast.stores.postgres.held import Held
 from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
 from holdfast.stores.postgres.listening import Herald, Listener
 from holdfast.stores.postgres.marks import Marks
@@ -27,6 +27,7 @@ from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, 
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.pruning import prune
 from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
 from holdfast.stores.signal import Signal
@@ -49,7 +50,8 @@ class PostgresStore:
         system = SystemClock()
         self._address = address
         ready, due = Marks(clock or system), Marks(clock or system)
-        self._place = Place(address.schema, ready, due, Held(), clock=clock)
+        time = ServerTime(system)
+        self._place = Place(address.schema, ready, due, Held(), time, clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = Signal(clock or system)
         self._channel = f"{address.schema}_commit"
@@ -80,6 +82,7 @@ class PostgresStore:
     async def _open(self, *, create: bool = False) -> None:
         """Find the tables and their epoch; also anew, when another server answers than before."""
         self._place.held.forget()
+        self._place.time.forget()
         pending = await self._sessions.use(lambda s: self._begin(s, create=create), patient=False)
         if pending:
             await shut_out(self, pending)
@@ -114,7 +117,12 @@ class PostgresStore:
             except Misguessed:
                 return await self._attempt(session, works, locked=locked)
 
-        return await self._commit(attempt)
+        try:
+            return await self._commit(attempt)
+        except Unavailable as error:
+            if error.applied != "unknown" or not all(map(_is_fresh, works)):
+                raise
+        return await self._commit(attempt)  # nobody else knows these ids: they are there, or not
 
     async def _commit(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Do `work`, again if it was undone because somebody else had been there."""
@@ -140,9 +148,12 @@ class PostgresStore:
             session, self._place, works, locked=locked, hopeful=hopeful, channel=channel
         )
         # Behind a pooler it may be a replica that answers: only who locks what it reads finds out.
-        if not self._sessions.pooled and not await commit.promising():
+        seen = Seen.MORE if self._sessions.pooled else await commit.glance()
+        if seen is Seen.NOTHING:
             return [[] for _ in works]
-        if locked:
+        if seen is Seen.FEW and hopeful:
+            answers = await commit.seize()
+        elif locked:
             async with session.transaction():
                 answers = await commit.run()
         else:
@@ -297,3 +308,7 @@ async def _secret_of(session: Session, schema: str, ids: Ids) -> bytes:
         await session.fetch(put, "secret", ids.secret().hex())
         rows = await session.fetch(get, "secret")
     return bytes.fromhex(rows[0][0])
+
+
+def _is_fresh(work: Work) -> bool:
+    return isinstance(work.selection, One) and work.selection.fresh

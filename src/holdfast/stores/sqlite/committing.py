@@ -15,6 +15,7 @@ from holdfast.core.limits import PRIORITY_MAX
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
+from holdfast.stores.held import Copy, Held
 from holdfast.stores.sqlite.connection import read_meta
 from holdfast.stores.sqlite.event_rows import batch_row, event_row, fact_row
 from holdfast.stores.sqlite.job_rows import insert_row, job_of, touch_row, update_row
@@ -23,10 +24,18 @@ from holdfast.stores.sqlite.values import stamp
 
 
 class Commit:
-    """A batch inside an open write transaction."""
+    """A batch inside an open write transaction. `held` are copies of jobs that are as stored; whoever
+    gave them forgets them if this does not land."""
 
-    def __init__(self, connection: apsw.Connection, works: Sequence[Work], now: datetime) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        works: Sequence[Work],
+        now: datetime,
+        held: Held | None = None,
+    ) -> None:
         self._connection = connection
+        self._held = Held() if held is None else held
         floor = read_meta(connection, "token_floor") if works else 0
         self._floor = floor if isinstance(floor, int) else 0
         self._batch = Batch(works, now, self._look, self._floor)
@@ -38,8 +47,7 @@ class Commit:
         batch = self._batch
         ones = batch.ones
         if ones:
-            if ids := [one.job_id for _, one in ones if not one.fresh]:
-                self._load(statement("select_jobs_by_id"), (json_list(ids),))
+            self._load_known([one.job_id for _, one in ones if not one.fresh])
             batch.decide_ones()
             self._write()
         if batch.due_limit:
@@ -50,6 +58,15 @@ class Commit:
             self._claim(lane)
             self._write()
         return batch.answers
+
+    def _load_known(self, job_ids: list[str]) -> None:
+        """Have the jobs of these ids in the batch: read, but for those that are in hand."""
+        copies = self._held.known(job_ids)
+        self._seqs |= {copy.job.job_id: copy.seq for copy in copies}
+        self._batch.load(copy.job for copy in copies)
+        if len(copies) < len(job_ids):
+            absent = [job_id for job_id in job_ids if job_id not in self._seqs]
+            self._load(statement("select_jobs_by_id"), (json_list(absent),))
 
     def _load(self, sql: str, parameters: Row | dict[str, Value]) -> list[Job]:
         """Read jobs and the locks they name into the batch."""
@@ -75,7 +92,7 @@ class Commit:
         fresh = []
         for n, ready in self._batch.fresh(lane):
             if known := claimed.get(ready.op_id):
-                self._load(statement("select_jobs_by_id"), (json_list(known),))
+                self._load_known(known)
                 self._batch.repeat(n, ready.op_id, known)
             else:
                 fresh.append((n, ready))
@@ -149,6 +166,10 @@ class Commit:
         if moves := batch.moves():
             self._connection.executemany(statement("add_queue_count"), moves).fetchall()
             failpoint("sqlite.jobs_counted")
+        seqs = self._seqs
+        for written in (batch.created, batch.updated, batch.touched):
+            if written:
+                self._held.keep(Copy(seqs[job_id], job) for job_id, job in written.items())
         batch.written()
 
     def _write_events(self) -> None:

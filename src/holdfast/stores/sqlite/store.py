@@ -15,6 +15,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
+from holdfast.stores.held import Held
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.signal import Signal
 from holdfast.stores.sqlite import examining, reading
@@ -24,7 +25,7 @@ from holdfast.stores.sqlite.connection import connect, migrate, read_meta, trans
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
-from holdfast.stores.sqlite.wakeup import Wakeup
+from holdfast.stores.sqlite.wakeup import Wakeup, ring
 from holdfast.system import SystemClock
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Clock | None) -> None:
         self._path = path
+        self._log = os.fsencode(path) + b"-wal"
         self._given_clock = clock
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
@@ -44,6 +46,8 @@ class SqliteStore:
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
         self._seen: Value = None
+        self._held = Held()
+        self._held_at: Value = None
 
     @classmethod
     async def open(cls, path: Path, *, ids: Ids, clock: Clock | None = None) -> "SqliteStore":
@@ -109,6 +113,7 @@ class SqliteStore:
                 connection.execute("COMMIT").fetchall()
             failpoint("sqlite.committed")
         except BaseException:
+            self._held.forget()
             with suppress(apsw.Error):  # the error that brought us here is the one to tell
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
@@ -121,7 +126,10 @@ class SqliteStore:
         def run() -> tuple[T, bool]:
             before = self._write_connection.total_changes()
             answer = self._transaction(work)
-            return answer, self._write_connection.total_changes() != before
+            wrote = self._write_connection.total_changes() != before
+            if wrote:
+                ring(self._log)
+            return answer, wrote
 
         answer, wrote = await self._writer.call(run)
         failpoint("sqlite.returned")
@@ -143,9 +151,18 @@ class SqliteStore:
         def work(connection: apsw.Connection) -> list[list[Decision]]:
             if isinstance(self._clock, AnchoredClock):
                 self._clock.wake(connection)
-            return Commit(connection, works, self._clock.now()).run()
+            held = self._held_by_us(connection)
+            return Commit(connection, works, self._clock.now(), held).run()
 
         return await self._write(work)
+
+    def _held_by_us(self, connection: apsw.Connection) -> Held:
+        """The jobs leased out here, all of them forgotten when anybody else has committed since."""
+        version: Value = connection.pragma("data_version")
+        if version != self._held_at:
+            self._held.forget()
+            self._held_at = version
+        return self._held
 
     async def record(self, events: Sequence[Event]) -> int:
         return await self._write(lambda c: Commit(c, (), self._clock.now()).record(events))

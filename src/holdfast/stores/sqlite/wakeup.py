@@ -1,8 +1,8 @@
 """The wake-up: notices other processes' commits while somebody waits, at no cost while nothing happens.
 
 `PRAGMA data_version` is what tells; when to ask it is a hint of the file system. Where the kernel
-reports writes to the log beside the file (Linux), an idle process asks ten times a second and a write
-wakes it at once; elsewhere it asks every few milliseconds.
+reports what is done to the log beside the file (Linux), an idle process asks ten times a second and is
+woken by a commit at once; elsewhere it asks every few milliseconds.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ SOON_SECONDS = 0.001
 IDLE_SECONDS = 0.1
 BLIND_SECONDS = 0.004
 SOON_TURNS = 30
-_IN_MODIFY = 0x2
+_IN_MODIFY, _IN_ATTRIBUTES = 0x2, 0x4
+_CHANGES = _IN_MODIFY | _IN_ATTRIBUTES
 _EVENT = struct.Struct("iIII")
 
 
@@ -38,7 +39,8 @@ class Wakeup:
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
-        # A write is reported before its commit can be seen, so it is looked for a little longer.
+        # A write is reported before its commit can be seen, so it is looked for a little longer, in
+        # case that whoever wrote does not `ring`.
         quiet = 0
         with self._watch:
             while True:
@@ -57,8 +59,14 @@ class Wakeup:
         self._watch.close()
 
 
+def ring(log: bytes) -> None:
+    """Tell other processes that a commit can be seen now: a new time on the log is reported to them."""
+    with suppress(OSError):
+        os.utime(log)
+
+
 class Watch:
-    """The kernel's word that somebody writes to the log beside the file, where there is one.
+    """The kernel's word that somebody changes the log beside the file, where there is one.
 
     Opened once and kept: the kernel takes some 15 ms to close one, in which nothing else of this
     thread moves. It is listened to only inside the `with` block.
@@ -112,7 +120,7 @@ def _open(folder: bytes) -> int:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if descriptor >= 0 and libc.inotify_add_watch(descriptor, folder, _IN_MODIFY) < 0:
+        if descriptor >= 0 and libc.inotify_add_watch(descriptor, folder, _CHANGES) < 0:
             os.close(descriptor)
             return -1
     except (OSError, AttributeError):

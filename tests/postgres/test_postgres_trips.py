@@ -1,0 +1,224 @@
+"""How often the server is asked: a few new jobs are one statement, and a claim of a few that wait is two."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from postgres_place import claimed, connected, fresh_store_url, jobs_of, opened, run, wanted
+from postgres_wire import wired
+
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.stores.postgres import listening
+from holdfast.stores.postgres.choosing import SEIZED_MAX, Choice
+from holdfast.stores.postgres.committing import DRAWN_MAX
+from holdfast.stores.postgres.moments import received, sent
+from holdfast.stores.postgres.server_time import FRESH_SECONDS, ServerTime
+from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemClock, SystemIds
+
+ACTOR = "user:ana"
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that is sent; every commit tells of itself, so that nobody tells of it later."""
+    heard: list[str] = []
+    fetch = Session.fetch
+
+    async def noted(self: Session, sql: str, *parameters: object) -> object:
+        heard.append(sql)
+        return await fetch(self, sql, *parameters)
+
+    monkeypatch.setattr(Session, "fetch", noted)
+    monkeypatch.setattr(listening, "QUIET_SECONDS", 0)
+    return heard
+
+
+def requests(count: int, spec: Spec = Spec()) -> list[Request]:
+    return [Request(spec=spec)] * count
+
+
+@pytest.mark.parametrize(
+    ("request_count", "spec", "statements"),
+    [
+        (1, Spec(), 1),
+        (DRAWN_MAX, Spec(), 1),
+        (DRAWN_MAX + 1, Spec(), 2),
+        (1, Spec(lock="disk"), 3),
+    ],
+    ids=["one", "a few", "many", "with a lock"],
+)
+def test_a_few_new_jobs_are_one_statement(
+    request_count: int, spec: Spec, statements: int, said: list[str]
+) -> None:
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+            registry = LocalRegistry(store, SystemIds())
+            await registry.enqueue_many(requests(1), actor=ACTOR)
+            said.clear()
+
+            jobs = await registry.enqueue_many(requests(request_count, spec), actor=ACTOR)
+
+            assert len(said) == statements
+            page = await registry.list_jobs()
+            assert [job.job_id for job in page.jobs][1:] == [job.job_id for job in jobs]
+            assert (await registry.verify()).equal
+
+    run(body())
+
+
+def test_who_has_not_heard_the_servers_time_asks_for_it_first(said: list[str]) -> None:
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+            registry = LocalRegistry(store, SystemIds())
+            store._place.time.forget()
+            said.clear()
+            await registry.enqueue_many(requests(1), actor=ACTOR)
+            assert len(said) == 2
+
+    run(body())
+
+
+def test_a_guess_of_the_servers_time_is_not_ahead_of_it() -> None:
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store, connected() as person:
+            registry = LocalRegistry(store, SystemIds())
+            await registry.enqueue_many(requests(1), actor=ACTOR)
+            guess = store._place.time.guess()
+            assert guess is not None
+            assert guess <= await person.fetchval("SELECT clock_timestamp()")
+
+    run(body())
+
+
+def test_the_servers_time_is_guessed_only_for_a_while() -> None:
+    class Clock(SystemClock):
+        seconds = 100.0
+
+        def monotonic(self) -> float:
+            return self.seconds
+
+    clock, now = Clock(), datetime.now(UTC)
+    time = ServerTime(clock)
+    assert time.guess() is None
+    time.hear(now)
+    clock.seconds += 1
+    assert time.guess() == now + timedelta(seconds=1)
+    clock.seconds += FRESH_SECONDS
+    assert time.guess() is None
+    time.hear(now)
+    time.forget()
+    assert time.guess() is None
+
+
+def test_new_jobs_whose_answer_was_lost_are_found(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            await wire.registry.enqueue_many(requests(1), actor=ACTOR)
+            wire.proxy.swallow_commit_answer()
+
+            made = await wire.registry.enqueue_many(requests(3), actor=ACTOR)
+
+            assert wire.proxy.swallowed == 1
+            page = await wire.witness.list_jobs()
+            assert [job.job_id for job in page.jobs][1:] == [job.job_id for job in made]
+            assert (await wire.witness.verify()).equal
+
+    asyncio.run(body())
+
+
+def test_a_claim_of_the_few_that_wait_is_two_statements(said: list[str]) -> None:
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+            registry = LocalRegistry(store, SystemIds())
+            assert not await registry.claim(["default"], owner="w", limit=20)
+            made = await registry.enqueue_many(requests(SEIZED_MAX), actor=ACTOR)
+            said.clear()
+
+            grants = await registry.claim(["default"], owner="w", limit=20)
+
+            assert len(said) == 2
+            assert [grant.job_id for grant in grants] == [job.job_id for job in made]
+            assert [grant.fencing_token for grant in grants] == [1] * SEIZED_MAX
+            done = [await registry.complete(grant, Success()) for grant in grants]
+            assert {job.state for job in done} == {State.SUCCEEDED}
+            assert (await registry.verify()).equal
+
+    run(body())
+
+
+@pytest.mark.parametrize("spec", [Spec(), Spec(lock="disk")], ids=["more", "a lock"])
+def test_more_than_a_few_are_locked_before_they_are_claimed(spec: Spec, said: list[str]) -> None:
+    count = 1 if spec.lock else SEIZED_MAX + 1
+
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+            registry = LocalRegistry(store, SystemIds())
+            assert not await registry.claim(["default"], owner="w", limit=50)
+            await registry.enqueue_many(requests(count, spec), actor=ACTOR)
+            said.clear()
+            grants = await registry.claim(["default"], owner="w", limit=50)
+            assert any("SKIP LOCKED" in sql for sql in said)
+            assert len(grants) == count
+            assert (await registry.verify()).equal
+
+    run(body())
+
+
+@pytest.mark.parametrize("taken", [1, 3])
+def test_who_is_too_late_for_what_it_has_seen_gets_the_rest(
+    taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = fresh_store_url()
+
+    async def body() -> None:
+        async with opened(url) as store, opened(url) as quicker:
+            await store.transact([claimed("op-1", limit=5)])
+            made = jobs_of(await quicker.transact([wanted() for _ in range(3)]))
+            seize = Choice.seize
+
+            async def late(self: Choice) -> object:
+                monkeypatch.setattr(Choice, "seize", seize)
+                [first] = await quicker.transact([claimed("op-2", limit=taken)])
+                assert len(first) == taken
+                return await seize(self)
+
+            monkeypatch.setattr(Choice, "seize", late)
+            [rest] = await store.transact([claimed("op-3", limit=5)])
+
+            got = [job.job_id for job in jobs_of([[decision] for decision in rest])]
+            assert got == [job.job_id for job in made[taken:]]
+            assert store.retries == 1
+            assert (await LocalRegistry(store, SystemIds()).verify()).equal
+
+    run(body())
+
+
+def test_a_moment_goes_to_the_server_and_back_as_it_is() -> None:
+    moments = [
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(2026, 11, 16, 4, 5, 6, 7, tzinfo=UTC),
+    ]
+    assert [received(sent(moment)) for moment in moments] == moments
+
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+
+            async def ask(session: Session) -> None:
+                [(back, first, last)] = await session.fetch(
+                    "SELECT $1::timestamptz[], '-infinity'::timestamptz, 'infinity'::timestamptz",
+                    moments,
+                )
+                assert back == moments
+                assert (first.year, last.year) == (1, 9999)
+
+            await store._sessions.use(ask)
+
+    run(body())
