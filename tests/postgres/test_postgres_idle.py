@@ -71,7 +71,7 @@ class Idle:
 
 
 def is_glance(sql: str) -> bool:
-    return sql.startswith("SELECT clock_timestamp(),\n       EXISTS")
+    return "is_claimed" in sql
 
 
 def idly(folder: Path, sent: Sent, body: Callable[[Idle], Coroutine[None, None, None]]) -> None:

@@ -179,7 +179,7 @@ class Functions:
     def _take(self, link: Link, attempt: Attempt, message: ToWorker) -> None:
         match message:
             case Ended():
-                if _in_time(attempt.hold, message.at):
+                if attempt.hold.timed_out and _in_time(attempt.hold, message.at):
                     attempt.hold.timed_out = False  # it was we who heard of it late
                 self.finish(link, attempt, message.ending)
             case Said():
@@ -233,8 +233,9 @@ class Functions:
     def finish(self, link: Link, attempt: Attempt, ending: Ending) -> None:
         """It is over. What failed for good is compensated, if the job can be; then the worker is told."""
         hold = attempt.hold
-        for stream, data in link.rest():
-            self.wrote(link, stream, data)
+        if link.exclusive:
+            for stream, data in link.rest():
+                self.wrote(link, stream, data)
         del link.attempts[attempt.number]
         del self._where[hold]
         if attempt.over is not None and attempt.stirred is not None:
@@ -297,8 +298,5 @@ def _stops(link: Link) -> bool:
 
 
 def _in_time(hold: Hold, ended_at: float) -> bool:
-    limit = hold.grant.job.spec.timeout
-    begun_at = hold.begun_at
-    return (
-        limit is not None and begun_at is not None and ended_at - begun_at < limit.total_seconds()
-    )
+    limit, begun_at = hold.grant.job.spec.timeout, hold.begun_at
+    return not (limit is None or begun_at is None) and ended_at - begun_at < limit.total_seconds()

@@ -23,6 +23,7 @@ class Hold:
         "checkpoint",
         "deadline",
         "grant",
+        "job_id",
         "listener",
         "lost",
         "progress",
@@ -35,6 +36,7 @@ class Hold:
 
     def __init__(self, grant: Grant, deadline: float) -> None:
         self.grant = grant
+        self.job_id = grant.job.job_id
         self.deadline = deadline
         self.begun_at: float | None = None
         self.renew_at = 0.0
@@ -47,10 +49,6 @@ class Hold:
         self.urgent = False
         self.silent = False
         self.listener: Callable[[], None] | None = None
-
-    @property
-    def job_id(self) -> str:
-        return self.grant.job.job_id
 
     def lose(self, why: str) -> None:
         """Somebody else may own the job from now on: stop, and keep the result to yourself."""

@@ -51,7 +51,7 @@ class Choice(Commit):
         asks first, with a single statement and outside a transaction; everybody else just goes and
         chooses."""
         lanes = self._batch.lanes
-        if self._batch.ones or len(lanes) != 1:
+        if self._batch.ones or len(lanes) != 1 or not self._hopeful:
             return Seen.MORE
         [(lane, claims)] = lanes.items()
         return Seen.MORE if lane not in self._place.idle else await self._glance(claims)
@@ -91,18 +91,17 @@ class Choice(Commit):
             place.idle.discard(ready.lane)
         return Seen.FEW if jobs else Seen.NOTHING
 
-    async def seize(self) -> list[list[Decision]]:
-        """Claim the few jobs that a glance has shown, without locking them first: the one statement that
-        writes undoes itself if somebody else was quicker. Two trips to the server, where a lock, a write
-        and their transaction would be five."""
-        self._locked, self._choosing = False, True
+    async def seize(self) -> bool:
+        """Claim the few jobs that a glance has shown, without locking them first; answers whether nobody
+        was quicker. Two trips to the server, where a lock, a write and their transaction would be six."""
+        self._locked, self._choosing, self._yielding = False, True, True
         [lane] = self._batch.lanes.values()
         fresh = self._batch.fresh(lane)
         self._batch.decide_ready(fresh, [job.job_id for job in self._take_in(self._few)])
         self._note_claimed(fresh)
         self._batch.decide_again(lane)
         await self._write()
-        return self._batch.answers
+        return self.wrote
 
     def _note_claimed(self, lane: list[tuple[int, Ready]]) -> None:
         for n, ready in lane:

@@ -72,11 +72,16 @@ class Commit:
         self._claimed: list[tuple[str, int]] = []
         self._choosing = False
         self._drawing = False
+        self._yielding = False
         self._written: dict[str, Job] = {}
         self._row_version = 0
         self._last_drawn = 0
         self.wrote = False
         self.counts = 0
+
+    @property
+    def answers(self) -> list[list[Decision]]:
+        return self._batch.answers
 
     @property
     def last_seq(self) -> int:
@@ -210,7 +215,6 @@ class Commit:
             writes.add("insert_counts", counts)
             self.counts += len(counts)
         if writes.names:
-            self.wrote = True
             failpoint("postgres.decided")
             await self._send(writes)
             self._claimed = []
@@ -273,10 +277,10 @@ class Commit:
 
     async def _send(self, writes: Writes) -> int:
         """Write everything in one statement; answers how many facts were new."""
-        sql = commit_statement(tuple(writes.names), self._place.schema)
-        parameters = (writes.expected, self._channel, self._at_latest(), *writes.parameters)
-        [(_, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
-            sql, *parameters
+        sql = commit_statement(tuple(writes.names), self._place.schema, yielding=self._yielding)
+        given = (writes.expected, self._channel, self._at_latest())
+        [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
+            sql, *given, *writes.parameters
         )
         self._place.time.hear(now)
         self._last_drawn = last_seq or 0

@@ -28,28 +28,46 @@ def statement(name: str, schema: str) -> str:
 
 
 @cache
-def commit_statement(names: tuple[str, ...], schema: str) -> str:
+def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = False) -> str:
     """One statement that does all the named writes, or none: how many rows must change is its first
     parameter, the channel to notify its second, the moment before which it must have the locks of its rows
-    its third, and each write's own parameters follow in turn."""
+    its third, and each write's own parameters follow in turn. It answers whether it has written.
+
+    Otherwise it fails, and undoes itself. `yielding`, it writes nothing without that: not even a wait,
+    where somebody else has one of its rows or has had it since it was read.
+    """
     writes, used = [], 3
     for name in names:
         sql = statement(name, schema)
+        if yielding and name == "update_jobs":
+            mine = _renumbered(statement("hold_jobs", schema), used)
         writes.append((name, _renumbered(sql, used)))
         used += _parameters(sql)
     checked = [name for name in names if name in CHECKED]
     found = " + ".join(f"(SELECT count(*) FROM {name})" for name in checked) or "0"  # noqa: S608
+    expected, so = "$1::bigint", "true"
+    parts: list[tuple[str, str]] = []
+    if yielding:
+        so = "(SELECT so FROM mine)"
+        expected = f"CASE WHEN {so} THEN {expected} ELSE 0 END"
+        parts.append(("mine", mine))
+        writes = [
+            (name, _ROWS.sub(rf"unnest(CASE WHEN {so} THEN \1 END)", w)) for name, w in writes
+        ]
     late = "clock_timestamp() > $3::timestamptz"
-    agreed = f"SELECT {schema}.agree(n, $1::bigint, {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
-    parts = [(name, sql) for name, sql in writes if name in CHECKED]
+    agreed = f"SELECT {schema}.agree(n, {expected}, {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
+    parts += [(name, sql) for name, sql in writes if name in CHECKED]
     parts.append(("agreed", agreed))
     parts += [(name, sql) for name, sql in writes if name not in CHECKED]
-    told = "CASE WHEN $2::text <> '' THEN pg_notify($2::text, '') END"
+    told = f"CASE WHEN $2::text <> '' AND {so} THEN pg_notify($2::text, '') END"
     counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
     last = "(SELECT max(seq) FROM insert_drawn_jobs)" if "insert_drawn_jobs" in names else "NULL"
-    answer = f"so, {told}, {counted}, pg_current_xact_id()::xid, clock_timestamp(), {last}"
+    answer = f"{so}, {told}, {counted}, pg_current_xact_id()::xid, clock_timestamp(), {last}"
     body = ",\n".join(f"{name} AS MATERIALIZED (\n{sql})" for name, sql in parts)
     return f"WITH {body}\nSELECT {answer} FROM agreed"
+
+
+_ROWS = re.compile(r"unnest\((\$\d+::[\w.]+\[\])\)")
 
 
 def _renumbered(sql: str, by: int) -> str:

@@ -151,18 +151,19 @@ class PostgresStore:
         seen = Seen.MORE if self._sessions.pooled else await commit.glance()
         if seen is Seen.NOTHING:
             return [[] for _ in works]
-        if seen is Seen.FEW and hopeful:
-            answers = await commit.seize()
+        if seen is Seen.FEW:
+            if not await commit.seize():
+                return await self._attempt(session, works, locked=locked)
         elif locked:
             async with session.transaction():
-                answers = await commit.run()
+                await commit.run()
         else:
-            answers = await commit.run()
+            await commit.run()
         if commit.wrote:
             commit.remember()
             self._committed(channel)
             await self._keep_house(session, commit)
-        return answers
+        return commit.answers
 
     def _committed(self, channel: str) -> None:
         self._signal.set()

@@ -110,26 +110,27 @@ def cancel_forgotten() -> Swaps:
 @bug(trap=13)
 def event_twice() -> Swaps:
     """One transition writes two events."""
-    real = Draft._append
+    real = Draft.move
 
-    def append(self: Draft, event_type: Any, event_class: Any, **more: Any) -> None:
-        real(self, event_type, event_class, **more)
-        if more.get("to_state") is State.ASSIGNED:
-            real(self, event_type, event_class, **more)
+    def move(self: Draft, target: State, **more: Any) -> None:
+        real(self, target, **more)
+        if target is State.ASSIGNED:
+            self._version += 1
+            self._events += (replace(self._events[-1], offset=self._version),)
 
-    return ((Draft, "_append", append),)
+    return ((Draft, "move", move),)
 
 
 @bug(trap=20)
 def offset_skips() -> Swaps:
     """An offset is left out."""
-    real = Draft._append
+    real = Draft.move
 
-    def append(self: Draft, event_type: Any, event_class: Any, **more: Any) -> None:
-        self._version += more.get("to_state") is State.QUEUED
-        real(self, event_type, event_class, **more)
+    def move(self: Draft, target: State, **more: Any) -> None:
+        self._version += target is State.QUEUED
+        real(self, target, **more)
 
-    return ((Draft, "_append", append),)
+    return ((Draft, "move", move),)
 
 
 @bug(trap=13)
