@@ -222,3 +222,32 @@ def scanned(plan: str) -> set[str]:
     """The tables with something in them that a plan reads from one end to the other."""
     lines = [line.partition("Seq Scan on ")[2].split() for line in plan.splitlines()]
     return {line[0] for line in lines if line} - {"event_000000262144", "claim"}
+
+
+COPIES = """
+INSERT INTO {0}.job SELECT (jsonb_populate_record(job, jsonb_build_object(
+    'seq', 1000000 + n, 'job_id', 'copy-' || n, 'ready_at', ready_at + n * interval '1 microsecond'))).*
+FROM {0}.job, generate_series(1, 30000) AS n
+"""
+
+
+def test_a_claim_reads_what_it_takes_when_the_statistics_know_how_many_wait() -> None:
+    """Found by the benchmark beside other systems: 290 ms where 100,000 waited, by sorting all of them."""
+    url = fresh_store_url()
+
+    async def body() -> None:
+        async with opened(url) as store, connected() as person:
+            await LocalRegistry(store, SystemIds()).enqueue(Request(spec=Spec()), actor=ACTOR)
+            await person.execute(COPIES.format(schema_of(url)))
+            await person.execute(f"VACUUM ANALYZE {schema_of(url)}.job")
+            for name, value in SETTINGS.items():
+                await person.execute(f"SET {name} = '{value}'")
+            await person.execute(f"PREPARE ours AS {statement('lock_ready', schema_of(url))}")
+            lane = "ARRAY['default'], ARRAY[5::smallint], ARRAY['-infinity'::timestamptz], ARRAY[0]"
+            given = f"NULL, {lane}, NULL, NULL, NULL, 100"
+            rows = await person.fetch(f"EXPLAIN (ANALYZE) EXECUTE ours({given})")
+            plan = "\n".join(row[0] for row in rows)
+            assert "Sort" not in plan, plan
+            assert "Bitmap" not in plan, plan
+
+    run(body())

@@ -49,6 +49,7 @@ SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
 }
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
