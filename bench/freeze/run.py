@@ -18,12 +18,12 @@ from typing import TypeVar
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]  # freeze, and verify/postgres_server.py
 
-from freeze.environments import Environment, NotInstalled, ensure  # noqa: E402
+from environments import Environment, NotInstalled, ensure  # noqa: E402
 from freeze.judge import judge  # noqa: E402
 from freeze.page import Entry, page  # noqa: E402
 from freeze.peers import PEERS, Peer  # noqa: E402
 from freeze.scene import Failed, Stage, coordinate, freeze, staged  # noqa: E402
-from freeze.servers import Servers  # noqa: E402
+from servers import Servers  # noqa: E402
 from verify.postgres_server import Missing, ServerFailed  # noqa: E402
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def examine(
 ) -> Entry:
     """All scenes of one system. What goes wrong is told, and does not end the run."""
     try:
-        environment = ensure(peer, cache)
+        environment = ensure(HERE / "programs" / peer.program, peer.key, peer.packages, cache)
     except NotInstalled as problem:
         return Entry(peer, problem=f"did not install: {problem}")
     play = Play(peer, environment, servers, keep)

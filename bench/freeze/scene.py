@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from freeze.environments import Environment
+from environments import Environment
 from freeze.facts import Coordinated, Frozen, State, Told
 from freeze.peers import Peer
 from freeze.workers import Worker

@@ -14,16 +14,22 @@ _kernel = ctypes.CDLL(None)
 
 class Worker:
     """One worker. What belongs to it is known by its place in the tree of processes and, for those that
-    left the tree, by `FREEZE_WORKER` and `FREEZE_FOLDER` in their environment."""
+    left the tree, by `FREEZE_WORKER` and `FREEZE_FOLDER`, or the like, in their environment."""
 
     def __init__(
-        self, name: str, command: list[str], environment: dict[str, str], log: Path
+        self,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        log: Path,
+        *,
+        prefix: str = "FREEZE",
     ) -> None:
         self.name = name
         self.log = log
         self._marks = {
-            f"FREEZE_WORKER={name}".encode(),
-            f"FREEZE_FOLDER={environment['FREEZE_FOLDER']}".encode(),
+            f"{prefix}_WORKER={name}".encode(),
+            f"{prefix}_FOLDER={environment[f'{prefix}_FOLDER']}".encode(),
         }
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -31,8 +37,8 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=environment["FREEZE_FOLDER"],
-                env={**environment, "FREEZE_WORKER": name},
+                cwd=environment[f"{prefix}_FOLDER"],
+                env={**environment, f"{prefix}_WORKER": name},
                 start_new_session=True,
                 preexec_fn=leave_with_us,  # noqa: PLW1509 - one system call, no lock
             )

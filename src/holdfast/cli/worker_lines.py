@@ -60,8 +60,8 @@ class Lines:
         self._later = later
         self._timer: object = None
         self._running: dict[str, Grant] = {}
-        self._young: list[Grant] = []
-        self._aging: list[Grant] = []
+        self._aging: dict[str, Grant] = {}
+        self._announced: dict[str, Grant] = {}
         self._alike = Alike(self._say, seconds=WINDOW_SECONDS)
         self._busy = False
         self._succeeded = 0
@@ -72,7 +72,6 @@ class Lines:
 
     def started(self, grant: Grant) -> None:
         self._running[grant.job.job_id] = grant
-        self._young.append(grant)
         if self._timer is None:
             self._arm()
 
@@ -177,9 +176,12 @@ class Lines:
 
     def _tick(self) -> None:
         self._timer = None
-        for grant in self._still_running(self._aging):
+        announced = self._still_running(self._announced)
+        for job_id, grant in self._still_running(self._aging).items():
             self._calmly(partial(self._start, grant), long=True)
-        self._aging, self._young = self._still_running(self._young), []
+            announced[job_id] = grant
+        self._announced = announced
+        self._aging = {i: grant for i, grant in self._running.items() if i not in announced}
         now = self._clock.monotonic()
         self._alike.tick(now)
         if self._busy and now >= self._window_ends:
@@ -187,9 +189,9 @@ class Lines:
         if self._aging or self._busy or self._alike.pending:
             self._arm()
 
-    def _still_running(self, grants: list[Grant]) -> list[Grant]:
+    def _still_running(self, grants: dict[str, Grant]) -> dict[str, Grant]:
         running = self._running
-        return [grant for grant in grants if running.get(grant.job.job_id) is grant]
+        return {job_id: grant for job_id, grant in grants.items() if running.get(job_id) is grant}
 
     def _say(self, text: str) -> None:
         time = f"{self._clock.now():%H:%M:%S}"

@@ -28,7 +28,7 @@ async def complete_many(line: Line, completions: Sequence[Completion]) -> list[J
         try:
             # A number behind one id names an op as well as an id of its own: 0.1 us, not 0.9.
             op_id = f"{call}.{n}" if done.op_id is None else line.op(done.op_id)
-            asked.append((done.grant.job_id, _command(done, op_id)))
+            asked.append((done.grant.job.job_id, _command(done, op_id)))
         except Invalid as error:
             refused[n] = error
     answers = iter(await line.settle_many(asked))

@@ -116,7 +116,9 @@ class Line:
 
     def op(self, op_id: str | None) -> str:
         """The caller's op_id, or a new one."""
-        return self.ids.new() if op_id is None else check_id(op_id, "op_id")
+        if op_id is None:
+            return self.ids.new()
+        return check_id.__wrapped__(op_id, "op_id")  # each is new: none is found in its cache
 
     async def sweep(self, limit: int) -> int:
         """Expire what is due; answers how many jobs changed."""

@@ -96,23 +96,22 @@ class Endings:
         base = self._ids.new()
         for hold, _ in ended:
             if hold.lost:
-                self._tell(hold, Fenced(hold.lost))
+                self._tell(hold, Fenced(hold.lost), 0.0)
         batch = [one for one in ended if not one[0].lost]
-        notes = [Note(f"{base}.{n}", None, ending) for n, (_, ending) in enumerate(batch)]
         completions = [
-            note.ending.completion(hold.grant, note.op_id)
-            for (hold, _), note in zip(batch, notes, strict=True)
+            ending.completion(hold.grant, f"{base}.{n}") for n, (hold, ending) in enumerate(batch)
         ]
         answers = await self._registry.complete_many(completions)
         failpoint("worker.completed_many")
-        for (hold, _), note, answer in zip(batch, notes, answers, strict=True):
+        now = self._clock.monotonic()
+        for n, ((hold, ending), answer) in enumerate(zip(batch, answers, strict=True)):
             if isinstance(answer, Unavailable):
                 self._report.trouble(answer.message)
-                self._begin(hold, note, None)
-            elif isinstance(answer, Invalid) and note.ending.failure is None:
+                self._begin(hold, Note(f"{base}.{n}", None, ending), None)
+            elif isinstance(answer, Invalid) and ending.failure is None:
                 self._begin(hold, self._refused(answer), None)
             else:
-                self._tell(hold, answer)
+                self._tell(hold, answer, now)
 
     async def _end(self, hold: Hold, note: Note, output: Output | None) -> None:
         if output is not None:
@@ -129,7 +128,7 @@ class Endings:
             failpoint("worker.completed")
         if output is not None:
             await output.close()
-        self._tell(hold, answer)
+        self._tell(hold, answer, self._clock.monotonic())
 
     async def _show(self, hold: Hold, note: Note) -> None:
         """The last word about its progress; and that it was run, if it is given back. Neither is worth
@@ -163,11 +162,10 @@ class Endings:
             except HoldfastError as error:
                 return error
 
-    def _tell(self, hold: Hold, answer: Job | HoldfastError) -> None:
+    def _tell(self, hold: Hold, answer: Job | HoldfastError, now: float) -> None:
         if isinstance(answer, Job):
             begun_at = hold.begun_at
-            seconds = 0.0 if begun_at is None else self._clock.monotonic() - begun_at
-            self._report.ended(answer, seconds)
+            self._report.ended(answer, 0.0 if begun_at is None else now - begun_at)
         else:
             hold.lose(answer.message)
             self._report.lost(hold.grant, hold.lost or answer.message)

