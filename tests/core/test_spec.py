@@ -1,6 +1,7 @@
 """A spec is refused with the first thing that is wrong with it, before anything is stored."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from lives import NOW, enqueue
@@ -186,3 +187,22 @@ def test_specs_are_equal_by_their_words() -> None:
 
     assert first == second
     assert first != replace(first, payload=Raw(b'{"width":641}'))
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_a_time_to_run_at_is_kept_in_utc(fold: int) -> None:
+    """In the hour that comes twice, a moment of another zone does not even equal itself when read back."""
+    moment = datetime(2027, 10, 31, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
+
+    kept = check_spec(Spec(run_at=moment)).run_at
+
+    assert kept is not None
+    assert kept.tzinfo is UTC
+    assert kept == datetime(2027, 10, 31, fold, 30, tzinfo=UTC)
+
+
+def test_a_time_to_run_at_beyond_all_calendars_is_refused() -> None:
+    moment = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))
+
+    with pytest.raises(Invalid, match="beyond all calendars"):
+        check_spec(Spec(run_at=moment))

@@ -3,21 +3,24 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 from postgres_place import claimed, connected, fresh_store_url, jobs_of, opened, run, wanted
 from postgres_wire import wired
 
+from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.stores.postgres import listening
+from holdfast.stores.postgres import listening, sessions
 from holdfast.stores.postgres.choosing import SEIZED_MAX, Choice
 from holdfast.stores.postgres.committing import DRAWN_MAX
 from holdfast.stores.postgres.moments import received, sent
-from holdfast.stores.postgres.server_time import FRESH_SECONDS, ServerTime
+from holdfast.stores.postgres.server_time import DRIFT_MAX, FRESH_SECONDS, ServerTime
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemClock, SystemIds
@@ -109,7 +112,7 @@ def test_the_servers_time_is_guessed_only_for_a_while() -> None:
     assert time.guess() is None
     time.hear(now)
     clock.seconds += 1
-    assert time.guess() == now + timedelta(seconds=1)
+    assert time.guess() == now + timedelta(seconds=1 - DRIFT_MAX)
     clock.seconds += FRESH_SECONDS
     assert time.guess() is None
     time.hear(now)
@@ -129,6 +132,83 @@ def test_new_jobs_whose_answer_was_lost_are_found(tmp_path: Path) -> None:
             page = await wire.witness.list_jobs()
             assert [job.job_id for job in page.jobs][1:] == [job.job_id for job in made]
             assert (await wire.witness.verify()).equal
+
+    asyncio.run(body())
+
+
+def test_new_jobs_that_may_have_landed_are_in_doubt_while_the_server_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "AWAY_SECONDS_MAX", 0.5)
+
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            await wire.registry.enqueue_many(requests(1), actor=ACTOR)
+            wire.proxy.swallow_commit_answer()
+            wire.proxy.refuse()
+            with pytest.raises(Unavailable) as lost:
+                await wire.registry.enqueue_many(requests(3), actor=ACTOR)
+            assert lost.value.applied == "unknown"
+            assert len((await wire.witness.list_jobs()).jobs) == 4
+            wire.proxy.accept()
+
+    asyncio.run(body())
+
+
+def test_a_guess_that_a_frozen_process_has_slept_over_makes_no_job_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body() -> None:
+        async with opened(fresh_store_url()) as store:
+            registry = LocalRegistry(store, SystemIds())
+            await registry.enqueue_many(requests(1), actor=ACTOR)
+            heard = store._place.time._heard
+            assert heard is not None
+            store._place.time.hear(heard - timedelta(seconds=3))
+            short = Spec(ttl=timedelta(seconds=2), queue="short")
+            await registry.enqueue_many(requests(1, short), actor=ACTOR)
+            assert await registry.claim(["short"], owner="w")
+            assert store.retries == 1
+
+    run(body())
+
+
+def test_the_time_is_heard_from_our_own_sessions_only() -> None:
+    url = fresh_store_url()
+
+    async def body() -> None:
+        async with (
+            opened(url) as store,
+            await psycopg.AsyncConnection.connect(url.partition("?")[0]) as person,
+        ):
+            registry = LocalRegistry(store, SystemIds())
+            await person.execute("SET TIME ZONE 'Europe/Berlin'")
+            store._place.time.forget()
+            await registry.enqueue_many(requests(1), actor=ACTOR, connection=person)
+            assert store._place.time.guess() is None
+
+    run(body())
+
+
+def test_who_yields_and_then_loses_its_connection_has_written_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            assert not await wire.registry.claim(["default"], owner="w", limit=5)
+            await wire.witness.enqueue_many(requests(2), actor=ACTOR)
+            seize = Choice.seize
+
+            async def late(self: Choice) -> bool:
+                monkeypatch.setattr(Choice, "seize", seize)
+                await wire.witness.claim(["default"], owner="quicker")
+                seized = await seize(self)
+                wire.proxy.cut()
+                return seized
+
+            monkeypatch.setattr(Choice, "seize", late)
+            grants = await wire.registry.claim(["default"], owner="w", limit=5)
+            assert len(grants) == 1
 
     asyncio.run(body())
 
@@ -207,6 +287,11 @@ def test_a_moment_goes_to_the_server_and_back_as_it_is() -> None:
         datetime(2026, 11, 16, 4, 5, 6, 7, tzinfo=UTC),
     ]
     assert [received(sent(moment)) for moment in moments] == moments
+    twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    for moment in (twice, twice.replace(fold=1)):
+        assert received(sent(moment)) == moment.astimezone(UTC)
+    with pytest.raises(TypeError):
+        sent(datetime(2026, 10, 25, 2, 30))
 
     async def body() -> None:
         async with opened(fresh_store_url()) as store:

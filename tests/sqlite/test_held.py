@@ -2,19 +2,27 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
+from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import Conflict, Fenced, Unavailable
+from holdfast.core.event import Event
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.failpoint import arm
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
+from holdfast.stores.held import PAYLOAD_BYTES_MAX
+from holdfast.stores.sqlite import clock as store_clock
 from holdfast.stores.sqlite.committing import Commit
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.values import moment_of, stamp
 from holdfast.stores.sqlite.wakeup import Watch, ring
 from holdfast.system import SystemIds
 
@@ -46,6 +54,17 @@ def played(folder: Path, body: Body) -> None:
         await theirs.close()
 
     asyncio.run(main())
+
+
+def said(now: datetime) -> Event:
+    return Event(
+        event_type=WorkerEventType.OUTPUT,
+        event_class=EventClass.WORKER,
+        occurred_at=now,
+        sequence=1,
+        stream="stdout",
+        data=b"hello",
+    )
 
 
 async def leased(registry: LocalRegistry) -> Grant:
@@ -105,6 +124,61 @@ def test_what_was_not_committed_is_not_remembered(tmp_path: Path) -> None:
         assert done.result == "kept"
 
     played(tmp_path, body)
+
+
+@pytest.mark.parametrize("verb", ["publish", "cancel"])
+def test_the_time_that_the_machine_has_slept_is_not_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    boot, asleep = 1000.0, 0.0
+    monkeypatch.setattr(store_clock, "boot_seconds", lambda: boot)
+    monkeypatch.setattr(store_clock, "asleep_seconds", lambda: asleep)
+
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        nonlocal boot, asleep
+        grant = await leased(ours)
+        boot, asleep = boot + 3600 + 10, 3600.0
+        if verb == "publish":
+            await ours.publish(grant, [said(await ours.now())])
+        else:
+            await ours.cancel("job", actor="user:ana")
+        assert await ours.expire() == 0
+        await ours.heartbeat(grant)
+
+    played(tmp_path, body)
+
+
+def test_what_its_owner_does_to_the_job_it_was_given_is_not_stored(tmp_path: Path) -> None:
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        first = await leased(ours)
+        await ours.heartbeat(first, checkpoint={"row": 1})
+        await ours.release(first)
+        [grant] = await ours.claim(["default"], owner="w")
+        assert isinstance(grant.job.checkpoint, dict)
+        grant.job.checkpoint["row"] = 2
+        await ours.heartbeat(grant)
+        assert (await ours.get("job")).checkpoint == {"row": 1}
+
+    played(tmp_path, body)
+
+
+def test_large_jobs_are_not_kept(tmp_path: Path, read: list[int]) -> None:
+    payload = msgspec.Raw(b'"' + PAYLOAD_BYTES_MAX * b"x" + b'"')
+
+    async def body(ours: LocalRegistry, theirs: LocalRegistry) -> None:
+        await ours.enqueue(Request(spec=Spec(payload=payload)), actor="user:ana")
+        [grant] = await ours.claim(["default"], owner="w")
+        read.clear()
+        await ours.complete(grant, Success())
+        assert read == [1]
+
+    played(tmp_path, body)
+
+
+def test_an_hour_that_comes_twice_is_two_hours() -> None:
+    twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    for moment in (twice, twice.replace(fold=1)):
+        assert moment_of(stamp(moment)) == moment.astimezone(UTC)
 
 
 def test_a_commit_rings_when_it_can_be_seen(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The spec: what was asked for, word for word. It never changes after the job is made."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -87,9 +87,19 @@ def check_spec(spec: Spec) -> Spec:
         check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
     payload = bytes(spec.payload)
     check_json(payload, "payload", PAYLOAD_BYTES_MAX)
-    if payload[0] in _SPACES or payload[-1] in _SPACES:  # a repeat is recognised by equal payloads
-        return replace(spec, payload=msgspec.Raw(payload.strip()))
+    # A repeat is recognised by equal payloads and moments.
+    if payload[0] in _SPACES or payload[-1] in _SPACES:
+        spec = replace(spec, payload=msgspec.Raw(payload.strip()))
+    if spec.run_at is not None and spec.run_at.tzinfo is not UTC:
+        spec = replace(spec, run_at=_in_utc(spec.run_at))
     return spec
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise Invalid(f"The time to run at is beyond all calendars: {moment}.") from error
 
 
 _SPACES = b" \t\r\n"

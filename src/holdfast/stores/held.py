@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.core.job import Job
 
 HELD_MAX = 5_000
+PAYLOAD_BYTES_MAX = 16 * 1024
 
 
 class Copy(Struct, frozen=True, gc=False):
@@ -44,10 +45,21 @@ class Held:
         for copy in copies:
             job_id = copy.job.job_id
             kept.pop(job_id, None)  # it is the youngest now
-            if copy.job.lease is not None:
+            if copy.job.lease is not None and _is_handy(copy.job):
                 kept[job_id] = copy
         while len(kept) > HELD_MAX:
             del kept[next(iter(kept))]
 
     def forget(self) -> None:
         self._copies.clear()
+
+
+def _is_handy(job: Job) -> bool:
+    """Whether it is small, and nothing in it can be changed by whoever was given it: what is kept here may
+    be written again."""
+    return (
+        job.checkpoint is None
+        and job.result is None
+        and job.handle is None
+        and memoryview(job.spec.payload).nbytes <= PAYLOAD_BYTES_MAX
+    )

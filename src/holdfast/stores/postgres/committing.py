@@ -55,9 +55,11 @@ class Commit:
         *,
         locked: bool,
         hopeful: bool = False,
+        ours: bool = True,
         channel: str = "",
     ) -> None:
         self._connection = connection
+        self._ours = ours
         self._place = place
         self._locked = locked
         self._hopeful = hopeful
@@ -104,9 +106,13 @@ class Commit:
 
     def _learn(self, now: datetime, floor: int | None) -> None:
         """The store's time is read after the locks were had: a wait for one shortens no lease."""
-        self._place.time.hear(now)
+        self._hear(now)
         self._batch.now = self._given_now() or max(self._batch.now, now)
         self._batch.floor = floor or 0
+
+    def _hear(self, now: datetime) -> None:
+        if self._ours:  # somebody else's session may tell the time in its own way
+            self._place.time.hear(now)
 
     async def _ask(self, name: str, *parameters: object) -> Sequence[Row]:
         return await self._connection.fetch(statement(name, self._place.schema), *parameters)
@@ -139,7 +145,7 @@ class Commit:
         locks, can draw their numbers where they are written, if it is known what time it is there."""
         now = self._given_now() or self._place.time.guess()
         ones = self._batch.ones
-        if now is None or self._locked or not 0 < len(ones) == fresh <= DRAWN_MAX:
+        if now is None or self._locked or not self._ours or not 0 < len(ones) == fresh <= DRAWN_MAX:
             return False
         if any(one.lock for _, one in ones):
             return False
@@ -282,15 +288,19 @@ class Commit:
         [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
             sql, *given, *writes.parameters
         )
-        self._place.time.hear(now)
+        self._hear(now)
         self._last_drawn = last_seq or 0
         return int(facts)
 
     def _at_latest(self) -> datetime | None:
-        """Until when the rows must be had: a wait for somebody else's lock would shorten a new lease."""
+        """Until when the rows must be had: a wait for somebody else's lock would shorten a new lease, and a
+        guess of the time that is behind, since we were kept from hearing it, a new job's whole life."""
         if self._locked or self._place.clock:
             return None
         batch = self._batch
+        if self._drawing:
+            self._place.time.forget()  # heard anew with the answer, if it was right
+            return batch.now + WAIT_MAX
         written = (batch.created, batch.updated, batch.touched)
         leased = any(job.lease for jobs in written for job in jobs.values())
         return batch.now + WAIT_MAX if leased else None

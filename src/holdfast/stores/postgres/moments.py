@@ -15,9 +15,14 @@ _MICROSECOND = timedelta(microseconds=1)
 _ENDS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=4096)
 def sent(moment: datetime) -> tuple[int]:
     """Microseconds since 2000, as PostgreSQL counts."""
+    # In other zones two instants may be equal: those of the hour that comes twice in autumn.
+    return _sent(moment) if moment.tzinfo is UTC else _sent.__wrapped__(moment)
+
+
+@lru_cache(maxsize=4096)
+def _sent(moment: datetime) -> tuple[int]:
     return ((moment - _EPOCH) // _MICROSECOND,)
 
 

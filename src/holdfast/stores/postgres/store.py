@@ -122,7 +122,10 @@ class PostgresStore:
         except Unavailable as error:
             if error.applied != "unknown" or not all(map(_is_fresh, works)):
                 raise
-        return await self._commit(attempt)  # nobody else knows these ids: they are there, or not
+        try:  # nobody else knows these ids: they are there, or not
+            return await self._commit(attempt)
+        except HoldfastError as error:  # which says nothing about the first time
+            raise Unavailable(error.message, applied="unknown") from error
 
     async def _commit(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Do `work`, again if it was undone because somebody else had been there."""
@@ -153,6 +156,7 @@ class PostgresStore:
             return [[] for _ in works]
         if seen is Seen.FEW:
             if not await commit.seize():
+                session.uncertain = False
                 return await self._attempt(session, works, locked=locked)
         elif locked:
             async with session.transaction():
@@ -193,7 +197,9 @@ class PostgresStore:
             try:
                 async with guest.savepoint():
                     await self._check_home(guest)
-                    commit = Commit(guest, self._place, works, locked=False, channel=self._channel)
+                    commit = Commit(
+                        guest, self._place, works, locked=False, ours=False, channel=self._channel
+                    )
                     return await commit.run()
             except HoldfastError:
                 raise

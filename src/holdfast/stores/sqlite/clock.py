@@ -46,14 +46,17 @@ class AnchoredClock(SystemClock):
             return super().now()
         return moment_of(self._anchor + int(boot_seconds() * 1e6))
 
-    def wake(self, connection: apsw.Connection) -> None:
-        """Give every lease the time back that the machine has slept. Inside a write transaction."""
+    def wake(self, connection: apsw.Connection) -> bool:
+        """Give every lease the time back that the machine has slept; answers whether it has. Inside a write
+        transaction."""
         if self._anchor is None or asleep_seconds() - self._asleep < _SLEEP_NOTICED_SECONDS:
-            return
+            return False
         # What is known to be made up for is only what was committed, by whomever.
         self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
         asleep = asleep_seconds()
-        if (slept := asleep - self._asleep) >= _SLEEP_NOTICED_SECONDS:
-            shift = {"shift": int(slept * 1e6)}
-            connection.execute(statement("shift_leases"), shift).fetchall()
-            write_meta(connection, "asleep_seconds", asleep)
+        if (slept := asleep - self._asleep) < _SLEEP_NOTICED_SECONDS:
+            return False
+        shift = {"shift": int(slept * 1e6)}
+        connection.execute(statement("shift_leases"), shift).fetchall()
+        write_meta(connection, "asleep_seconds", asleep)
+        return True

@@ -149,9 +149,9 @@ class SqliteStore:
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         def work(connection: apsw.Connection) -> list[list[Decision]]:
-            if isinstance(self._clock, AnchoredClock):
-                self._clock.wake(connection)
             held = self._held_by_us(connection)
+            if isinstance(self._clock, AnchoredClock) and self._clock.wake(connection):
+                held.forget()
             return Commit(connection, works, self._clock.now(), held).run()
 
         return await self._write(work)
