@@ -11,7 +11,7 @@ from environments import Environment
 from peers.budget import Budget
 from peers.charts import Bar, Line, bars, lines, ranges
 from peers.drains import settled_rate
-from peers.found import BULK, DRAIN, LONG_DRAIN, P50, P99, RECOVERY, SINGLE, Found, behind
+from peers.found import BULK, DRAIN, LONG_DRAIN, P50, P95, P99, RECOVERY, SINGLE, Found, behind
 from peers.outcome import Entry, Outcome
 from peers.page import cell, page, write
 from peers.plots import plots
@@ -44,7 +44,7 @@ def test_the_frame_has_a_figure_for_everything_it_measures_of_us(tmp_path: Path)
     found = measure(OURS, SMOKE, tmp_path / "cache")
 
     assert found.failures == []
-    wanted = {BULK, SINGLE, DRAIN, P50, P99, RECOVERY, *map(behind, SMOKE.levels)}
+    wanted = {BULK, SINGLE, DRAIN, P50, P95, P99, RECOVERY, *map(behind, SMOKE.levels)}
     for entry in found.entries:
         figures = entry.found.figures
         assert wanted <= set(figures)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 # Names of figures; those that are not rates are better the smaller they are.
 BULK, SINGLE, CLIENTS, DRAIN, LONG_DRAIN = "bulk", "single", "clients", "drain", "long_drain"
-CLIENTS_P99, P50, P99 = "clients_p99_ms", "p50_ms", "p99_ms"
+CLIENTS_P99, P50, P95, P99 = "clients_p99_ms", "p50_ms", "p95_ms", "p99_ms"
 WORKER_CPU, SERVER_CPU, WAL = "worker_cpu_us", "server_cpu_us", "wal_bytes"
 RSS, IDLE_RSS, RECOVERY = "rss_mb", "idle_rss_mb", "recovery_s"
 _RATES = {BULK, SINGLE, CLIENTS, DRAIN, LONG_DRAIN}

@@ -13,6 +13,7 @@ from peers.found import (
     IDLE_RSS,
     LONG_DRAIN,
     P50,
+    P95,
     P99,
     RECOVERY,
     RSS,
@@ -131,6 +132,7 @@ def _speed(outcome: Outcome) -> list[Column]:
         (f"drain {size.jobs:,} /s", _of(DRAIN)),
         (f"drain {size.long_jobs:,} /s", _of(LONG_DRAIN)),
         ("idle p50 ms", _of(P50)),
+        ("idle p95 ms", _of(P95)),
         ("idle p99 ms", _of(P99)),
     ]
 

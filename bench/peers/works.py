@@ -22,6 +22,7 @@ from peers.found import (
     IDLE_RSS,
     LONG_DRAIN,
     P50,
+    P95,
     P99,
     RECOVERY,
     SINGLE,
@@ -75,7 +76,7 @@ class Works:
                 drained = attempt(found, [DRAIN], self._drain, stage, found, jobs)
             emptied = drained and stage.counted().jobs >= jobs
             if emptied:
-                attempt(found, [P50, P99, IDLE_RSS], self._waits, stage, found)
+                attempt(found, [P50, P95, P99, IDLE_RSS], self._waits, stage, found)
             stage.stop()
             attempt(found, [SINGLE], self._awaited, stage, found, SINGLE)
             many = str(CLIENTS_MANY)
@@ -83,7 +84,7 @@ class Works:
         if not emptied:
             with self.scene(system, environment, "waits") as stage:
                 stage.start()
-                attempt(found, [P50, P99, IDLE_RSS], self._waits, stage, found)
+                attempt(found, [P50, P95, P99, IDLE_RSS], self._waits, stage, found)
 
     def _jobs(self, found: Found) -> int:
         """Fewer for whoever was stopped in the round before."""
@@ -115,6 +116,7 @@ class Works:
         stage.forget()
         waits = verbs.spread([wait / 1000 for wait in waited(stage, self.size.waits)])
         found.add(P50, waits.p50)
+        found.add(P95, waits.p95)
         found.add(P99, waits.p99)
         found.add(IDLE_RSS, rss_mb(stage.pids()))
 

@@ -41,9 +41,15 @@ class Asked(LocalRegistry):
         self.ends += not page.events
         return page
 
-    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
+    async def changed(
+        self,
+        *,
+        since: int | None = None,
+        timeout: float,  # noqa: ASYNC109
+        ready: bool = False,
+    ) -> None:
         if self.patient:
-            await super().changed(since=since, timeout=timeout)
+            await super().changed(since=since, timeout=timeout, ready=ready)
         else:
             await asyncio.sleep(0.005)
 

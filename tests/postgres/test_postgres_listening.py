@@ -9,7 +9,13 @@ from contextlib import contextmanager
 import pytest
 from postgres_place import connected, fact, fresh_store_url, opened, run, schema_of, wanted
 
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.stores.postgres.listening import NOTHING_READY
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemIds
 
 WINDOW_SECONDS = 0.005
 _SPAWN = multiprocessing.get_context("spawn")
@@ -128,11 +134,11 @@ def test_the_last_of_many_quick_commits_is_told_whatever_its_moment() -> None:
                 if not named.get("patient", True):
                     await asyncio.sleep(0.05)
                     heard.clear()
-                    herald.committed("")  # it landed after the news, and before its answer
+                    herald.committed("", "")  # it landed after the news, and before its answer
                 return answer
 
             store._sessions.use = slow  # type: ignore[method-assign,assignment]
-            herald.committed("")
+            herald.committed("", "")
             await asyncio.sleep(0.03)
             store._sessions.use = use  # type: ignore[method-assign]
             await asyncio.sleep(0.2)
@@ -182,5 +188,61 @@ def test_a_wait_is_never_longer_than_asked(seconds: float) -> None:
             began = time.monotonic()
             await store.wait(store.mark(), seconds)
             assert seconds * 0.9 < time.monotonic() - began < seconds + 0.5
+
+    run(body())
+
+
+def test_who_waits_for_ready_jobs_sleeps_through_what_makes_none() -> None:
+    url = fresh_store_url()
+
+    async def body() -> None:
+        async with opened(url) as waiter, opened(url) as other:
+            ours, theirs = (LocalRegistry(store, SystemIds()) for store in (waiter, other))
+            await listening_store(waiter)
+            await theirs.enqueue_many([Request(spec=Spec())] * 2, actor="user:ana")
+            [mine] = await ours.claim(["default"], owner="w-1")
+            [yours] = await theirs.claim(["default"], owner="w-2")
+            await asyncio.sleep(0.1)  # what was owed is told
+            ready, anything = waiter.mark(ready=True), waiter.mark()
+
+            await ours.heartbeat(mine)
+            await ours.complete(mine, Success())
+            await theirs.complete(yours, Success())
+            await waiter.wait(waiter.mark(), 0.1)
+            assert waiter.mark(ready=True) == ready
+            assert waiter.mark() > anything
+
+            await theirs.enqueue(Request(spec=Spec()), actor="user:ana")
+            await asyncio.wait_for(waiter.wait(ready, 1e6, ready=True), 20)
+            assert waiter.mark(ready=True) > ready
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("owed", "told"),
+    [
+        ([NOTHING_READY, NOTHING_READY], NOTHING_READY),
+        ([NOTHING_READY, ""], ""),
+        (["", NOTHING_READY], ""),
+    ],
+)
+def test_commits_that_are_told_together_tell_of_a_ready_job_if_one_of_them_made_one(
+    owed: list[str], told: str
+) -> None:
+    url = fresh_store_url()
+
+    async def body() -> None:
+        async with opened(url) as store, connected() as person:
+            heard: list[object] = []
+            channel = f"{schema_of(url)}_commit"
+            await person.add_listener(channel, lambda *words: heard.append(words[-1]))
+            for words in owed:
+                store._herald.committed("", words)
+            for _ in range(500):
+                if heard:
+                    break
+                await asyncio.sleep(0.01)
+            assert heard == [told]
 
     run(body())

@@ -238,12 +238,19 @@ class Registry(Protocol):
 
     async def now(self) -> datetime: ...
 
-    def mark(self) -> int:
+    def mark(self, *, ready: bool = False) -> int:
         """A mark to wait from: take it before reading, so that nothing comes between."""
         ...
 
-    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
-        """Return when something may have changed since the mark, at the latest after `timeout`."""
+    async def changed(
+        self,
+        *,
+        since: int | None = None,
+        timeout: float,  # noqa: ASYNC109
+        ready: bool = False,
+    ) -> None:
+        """Return when something may have changed since the mark, at the latest after `timeout`. With
+        `ready` (for a mark that was taken so), only for what may have made a job claimable."""
         ...
 
     async def close(self) -> None: ...

@@ -198,12 +198,14 @@ class Store(Protocol):
         """The key that task tokens are sealed with; made once, kept with the data."""
         ...
 
-    def mark(self) -> int:
-        """A mark that changes when something may have been committed. Take it before reading."""
+    def mark(self, *, ready: bool = False) -> int:
+        """A mark that changes when something may have been committed; `ready`, something that may have
+        made a job claimable. Take it before reading."""
         ...
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        """Return when `mark` has changed, at the latest after `timeout` seconds. Only a hint."""
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        """Return when the mark has changed, at the latest after `timeout` seconds. Only a hint: jobs also
+        become ready because time passes."""
         ...
 
     def describe(self) -> str:

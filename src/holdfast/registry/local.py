@@ -277,11 +277,18 @@ class LocalRegistry:
     async def now(self) -> datetime:
         return await self._store.now()
 
-    def mark(self) -> int:
-        return self._store.mark()
+    def mark(self, *, ready: bool = False) -> int:
+        return self._store.mark(ready=ready)
 
-    async def changed(self, *, since: int | None = None, timeout: float) -> None:  # noqa: ASYNC109
-        await self._store.wait(self._store.mark() if since is None else since, timeout)
+    async def changed(
+        self,
+        *,
+        since: int | None = None,
+        timeout: float,  # noqa: ASYNC109
+        ready: bool = False,
+    ) -> None:
+        mark = self._store.mark(ready=ready) if since is None else since
+        await self._store.wait(mark, timeout, ready=ready)
 
     async def close(self) -> None:
         await self._line.close()

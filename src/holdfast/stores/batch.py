@@ -14,6 +14,8 @@ from holdfast.core.lifecycle import Change, Refusal
 from holdfast.core.state import State
 from holdfast.ports import Decision, Due, One, Ready, Work
 
+_QUEUED = State.QUEUED
+
 
 class Batch:
     """The working set of one commit.
@@ -134,6 +136,14 @@ class Batch:
                 wanted -= isinstance(self.decide(n, job_id), Change)
                 if not wanted:
                     break
+
+    @property
+    def readies(self) -> bool:
+        """Whether what will be written may let somebody claim a job: one that waits, or a lock let go."""
+        written = (self.created, self.updated)
+        return any(job.state is _QUEUED for jobs in written for job in jobs.values()) or any(
+            resource.holder is None for resource in self.taken.values()
+        )
 
     def moves(self) -> list[tuple[str, State, int]]:
         """By how many jobs each queue and state will have grown, or shrunk, when this is written: kept

@@ -117,7 +117,7 @@ class MemoryStore:
             self._append(events)
         self._append(batch.facts)
         if batch.created or batch.updated or batch.touched or batch.facts:
-            self._signal.set()
+            self._signal.set(ready=batch.readies)
 
     def _append(self, events: Sequence[Event]) -> int:
         before = self._last_log_id
@@ -188,7 +188,7 @@ class MemoryStore:
     async def record(self, events: Sequence[Event]) -> int:
         new = self._append(events)
         if new:
-            self._signal.set()
+            self._signal.set(ready=False)
         return new
 
     async def resource(self, key: str) -> Resource:
@@ -221,11 +221,11 @@ class MemoryStore:
     async def secret(self) -> bytes:
         return self._secret
 
-    def mark(self) -> int:
-        return self._signal.mark()
+    def mark(self, *, ready: bool = False) -> int:
+        return self._signal.mark(ready=ready)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        await self._signal.wait(mark, timeout)
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        await self._signal.wait(mark, timeout, ready=ready)
 
     def describe(self) -> str:
         return "memory: everything is lost when this process ends"

@@ -1,4 +1,4 @@
-"""The signal: a mark that moves with every commit of this process, and waiting for it to move."""
+"""The signal: marks that move with commits, and waiting for one to move."""
 
 import asyncio
 
@@ -10,30 +10,37 @@ class Signal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mark = 0
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._marks = [0, 0]
+        self._waiters: dict[asyncio.Future[None], bool] = {}
 
-    def mark(self) -> int:
-        return self._mark
+    def mark(self, *, ready: bool = False) -> int:
+        """Of all commits, or of those that may have made a job ready."""
+        return self._marks[ready]
 
     @property
     def awaited(self) -> bool:
         return bool(self._waiters)
 
-    def set(self) -> None:
-        self._mark += 1
-        for waiter in self._waiters:
-            self._wake(waiter)
+    def set(self, *, ready: bool = True) -> None:
+        """Something was committed; whoever waits for ready jobs need not know, unless it may be one."""
+        self._move(ready)
+        for waiter, choosy in self._waiters.items():
+            if ready or not choosy:
+                self._wake(waiter)
+
+    def _move(self, ready: bool) -> None:
+        self._marks[False] += 1
+        self._marks[True] += ready
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
         if not waiter.done():
             waiter.set_result(None)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        if mark != self._mark:
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        if mark != self._marks[ready]:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
+        self._waiters[waiter] = ready
         sleeper = asyncio.ensure_future(self._clock.sleep(timeout))
         sleeper.add_done_callback(lambda _: self._wake(waiter))
         try:

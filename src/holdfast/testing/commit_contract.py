@@ -136,11 +136,23 @@ class CommitContract:
 
     def test_waiting_ends_with_the_next_commit(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:
-            mark = world.store.mark()
-            waiter = asyncio.create_task(world.store.wait(mark, 1e6))
-            await world.enqueue("job-1")
+            for ready in (False, True):
+                mark = world.store.mark(ready=ready)
+                waiter = asyncio.create_task(world.store.wait(mark, 1e6, ready=ready))
+                await world.enqueue()
 
-            await asyncio.wait_for(waiter, 10)
-            await asyncio.wait_for(world.store.wait(mark, 1e6), 10)
+                await asyncio.wait_for(waiter, 10)
+                await asyncio.wait_for(world.store.wait(mark, 1e6, ready=ready), 10)
+
+        play(self.open, tmp_path, body)
+
+    def test_waiting_for_a_ready_job_ends_when_a_lock_is_let_go(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("job-1", lock="disk")
+            grant = await world.claim("w-1")
+            mark = world.store.mark(ready=True)
+            await world.registry.complete(grant, Success())
+
+            await asyncio.wait_for(world.store.wait(mark, 1e6, ready=True), 10)
 
         play(self.open, tmp_path, body)

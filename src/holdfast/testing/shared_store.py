@@ -93,10 +93,10 @@ class SharedSignal(Signal):
         super().__init__(clock)
         self._guard = RLock()
 
-    def set(self) -> None:
+    def set(self, *, ready: bool = True) -> None:
         with self._guard:
-            self._mark += 1
-            waiters = list(self._waiters)
+            self._move(ready)
+            waiters = [waiter for waiter, choosy in self._waiters.items() if ready or not choosy]
         here = asyncio._get_running_loop()
         for waiter in waiters:
             loop = waiter.get_loop()
@@ -106,12 +106,12 @@ class SharedSignal(Signal):
                 with suppress(RuntimeError):  # that loop is closed
                     loop.call_soon_threadsafe(self._wake, waiter)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._guard:
-            if mark != self._mark:
+            if mark != self._marks[ready]:
                 return
-            self._waiters[waiter] = None
+            self._waiters[waiter] = ready
         sleeper = asyncio.ensure_future(self._clock.sleep(timeout))
         sleeper.add_done_callback(lambda _: self._wake(waiter))
         try:

@@ -131,7 +131,7 @@ class Worker:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
-            mark = self._registry.mark()
+            mark = self._registry.mark(ready=True)
             holds = await self._claims.ask(self._ids.new(), wanted, self._leaving)
             self._take(holds)
             if len(holds) < wanted:
@@ -145,8 +145,10 @@ class Worker:
                 await self._idle(mark)
 
     async def _idle(self, mark: int) -> None:
-        """Wait for a change in the store; being told to leave ends it."""
-        changed = asyncio.ensure_future(self._registry.changed(since=mark, timeout=IDLE_SECONDS))
+        """Wait until there may be something to claim; being told to leave ends it."""
+        changed = asyncio.ensure_future(
+            self._registry.changed(since=mark, timeout=IDLE_SECONDS, ready=True)
+        )
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             for first in asyncio.as_completed((changed, leaving)):

@@ -245,11 +245,11 @@ class CasStore:
             raise Corrupt("The secret was deleted just after it was made.")
         return found[0]
 
-    def mark(self) -> int:
-        return self._signal.mark()
+    def mark(self, *, ready: bool = False) -> int:
+        return self._signal.mark(ready=ready)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        await self._signal.wait(mark, timeout)
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        await self._signal.wait(mark, timeout, ready=ready)
 
     def describe(self) -> str:
         return "documents: survives whatever its object store survives"

@@ -14,6 +14,7 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.held import Copy
+from holdfast.stores.postgres.listening import NOTHING_READY
 from holdfast.stores.postgres.marks import BEGINNING
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import (
@@ -79,6 +80,7 @@ class Commit:
         self._row_version = 0
         self._last_drawn = 0
         self.wrote = False
+        self.words: str | None = None
         self.counts = 0
 
     @property
@@ -284,7 +286,8 @@ class Commit:
     async def _send(self, writes: Writes) -> int:
         """Write everything in one statement; answers how many facts were new."""
         sql = commit_statement(tuple(writes.names), self._place.schema, yielding=self._yielding)
-        given = (writes.expected, self._channel, self._at_latest())
+        self.words = "" if self.words == "" or self._batch.readies else NOTHING_READY
+        given = (writes.expected, self._channel, self._at_latest(), self.words)
         [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
             sql, *given, *writes.parameters
         )

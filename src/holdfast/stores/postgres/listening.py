@@ -1,16 +1,19 @@
 """Listening: other processes' commits are heard as notifications, and looked for when they are not."""
 
 import asyncio
+from functools import partial
 
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Clock, Ids
 from holdfast.stores.postgres.errors import FAILURES
-from holdfast.stores.postgres.sessions import Connection, Sessions
+from holdfast.stores.postgres.sessions import Connection, Session, Sessions
 from holdfast.stores.signal import Signal
 
 POLL_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 QUIET_SECONDS = 0.005
+NOTHING_READY = "nothing ready"
+"""What a commit tells that lets nobody claim anything; all others tell nothing but that they are."""
 
 
 class Herald:
@@ -22,7 +25,7 @@ class Herald:
         self._channel = channel
         self._clock = clock
         self._told = float("-inf")
-        self._owing = False
+        self._owing: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     def channel(self) -> str:
@@ -30,21 +33,24 @@ class Herald:
         quiet = self._clock.monotonic() - self._told
         return self._channel if quiet >= QUIET_SECONDS else ""
 
-    def committed(self, channel: str) -> None:
+    def committed(self, channel: str, words: str) -> None:
         """A commit has landed; if it told nobody, tell them soon."""
         if channel:
             self._told = self._clock.monotonic()
-        self._owing |= not channel
-        if self._owing and self._task is None:
+        else:
+            self._owing = words if self._owing in (None, words) else ""
+        if self._owing is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
-        sql = "SELECT pg_notify($1, '')"
+        sql = "SELECT pg_notify($1, $2)"
         try:
-            while self._owing:
+            while self._owing is not None:
                 await self._clock.sleep(QUIET_SECONDS)
-                self._owing = False  # what lands from here on may come too late for this one
-                await self._sessions.use(lambda s: s.fetch(sql, self._channel), patient=False)
+                words = self._owing
+                self._owing = None  # what lands from here on may come too late for this one
+                tell = partial(_fetch, sql, self._channel, words)
+                await self._sessions.use(tell, patient=False)
         except HoldfastError:
             pass  # a hint only: who waits looks by itself
         finally:
@@ -53,6 +59,10 @@ class Herald:
     async def close(self) -> None:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _fetch(sql: str, channel: str, words: str, session: Session) -> None:
+    await session.fetch(sql, channel, words)
 
 
 class Listener:
@@ -104,7 +114,7 @@ class Listener:
 
     def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:
         if pid not in self._sessions.pids:
-            self._signal.set()
+            self._signal.set(ready=payload != NOTHING_READY)
 
     async def close(self) -> None:
         if self._task is not None:

@@ -31,12 +31,13 @@ def statement(name: str, schema: str) -> str:
 def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = False) -> str:
     """One statement that does all the named writes, or none: how many rows must change is its first
     parameter, the channel to notify its second, the moment before which it must have the locks of its rows
-    its third, and each write's own parameters follow in turn. It answers whether it has written.
+    its third, what is told on the channel its fourth, and each write's own parameters follow in turn. It
+    answers whether it has written.
 
     Otherwise it fails, and undoes itself. `yielding`, it writes nothing without that: not even a wait,
     where somebody else has one of its rows or has had it since it was read.
     """
-    writes, used = [], 3
+    writes, used = [], 4
     for name in names:
         sql = statement(name, schema)
         if yielding and name == "update_jobs":
@@ -59,7 +60,7 @@ def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = Fa
     parts += [(name, sql) for name, sql in writes if name in CHECKED]
     parts.append(("agreed", agreed))
     parts += [(name, sql) for name, sql in writes if name not in CHECKED]
-    told = f"CASE WHEN $2::text <> '' AND {so} THEN pg_notify($2::text, '') END"
+    told = f"CASE WHEN $2::text <> '' AND {so} THEN pg_notify($2::text, $4::text) END"
     counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
     last = "(SELECT max(seq) FROM insert_drawn_jobs)" if "insert_drawn_jobs" in names else "NULL"
     answer = f"{so}, {told}, {counted}, pg_current_xact_id()::xid, clock_timestamp(), {last}"

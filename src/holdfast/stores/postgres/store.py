@@ -20,7 +20,7 @@ from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
 from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
-from holdfast.stores.postgres.listening import Herald, Listener
+from holdfast.stores.postgres.listening import NOTHING_READY, Herald, Listener
 from holdfast.stores.postgres.marks import Marks
 from holdfast.stores.postgres.migrating import migrate
 from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, room_for_events
@@ -165,13 +165,13 @@ class PostgresStore:
             await commit.run()
         if commit.wrote:
             commit.remember()
-            self._committed(channel)
+            self._committed(channel, commit.words or "")
             await self._keep_house(session, commit)
         return commit.answers
 
-    def _committed(self, channel: str) -> None:
-        self._signal.set()
-        self._herald.committed(channel)
+    def _committed(self, channel: str, words: str) -> None:
+        self._signal.set(ready=words != NOTHING_READY)
+        self._herald.committed(channel, words)
 
     async def _keep_house(self, session: Session, commit: Commit) -> None:
         """What has to be done now and then, by whoever commits. A failure here is nobody's loss."""
@@ -223,7 +223,7 @@ class PostgresStore:
             commit = Commit(session, self._place, (), locked=False, channel=channel)
             new = await commit.record(events)
             if new:
-                self._committed(channel)
+                self._committed(channel, NOTHING_READY)
             return new
 
         return await self._commit(work)
@@ -287,13 +287,13 @@ class PostgresStore:
 
         return await self._sessions.use(work)
 
-    def mark(self) -> int:
-        return self._signal.mark()
+    def mark(self, *, ready: bool = False) -> int:
+        return self._signal.mark(ready=ready)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        if self._signal.mark() == mark:
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        if self._signal.mark(ready=ready) == mark:
             self._listener.start()
-            await self._signal.wait(mark, self._listener.patience(timeout))
+            await self._signal.wait(mark, self._listener.patience(timeout), ready=ready)
 
     def describe(self) -> str:
         return (

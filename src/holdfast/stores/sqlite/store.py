@@ -211,15 +211,15 @@ class SqliteStore:
         """A compact, consistent copy as of one moment, while others go on writing."""
         await self._read(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
 
-    def mark(self) -> int:
+    def mark(self, *, ready: bool = False) -> int:
         if self._look():
-            self._signal.set()
-        return self._signal.mark()
+            self._signal.set()  # ours or another's: either may have made a job ready
+        return self._signal.mark(ready=ready)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        if self.mark() == mark:
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        if self.mark(ready=ready) == mark:
             self._wakeup.start()
-            await self._signal.wait(mark, timeout)
+            await self._signal.wait(mark, timeout, ready=ready)
 
     def _look(self) -> bool:
         """Whether anybody, in whatever process, has committed since the last look."""

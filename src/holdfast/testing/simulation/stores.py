@@ -138,11 +138,11 @@ class Connection:
         """The server says that something was committed."""
         self._signal.set()
 
-    def mark(self) -> int:
-        return self._signal.mark()
+    def mark(self, *, ready: bool = False) -> int:
+        return self._signal.mark(ready=ready)
 
-    async def wait(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109
-        await self._signal.wait(mark, timeout)
+    async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
+        await self._signal.wait(mark, timeout, ready=ready)
 
     def describe(self) -> str:
         return "simulated: survives everything but its seed"
