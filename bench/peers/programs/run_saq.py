@@ -1,6 +1,7 @@
 """SAQ on PostgreSQL or Redis, by the URL: `saq`, and jobs of which nothing is kept once they succeed."""
 
 import asyncio
+import os
 from importlib.util import find_spec
 
 import side
@@ -102,3 +103,4 @@ if __name__ == "__main__":
         left=lambda: connected(lambda: queue.count("incomplete")),
         **verbs,
     )
+    os._exit(0)  # its pool stays open, and would be waited for

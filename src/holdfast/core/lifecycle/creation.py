@@ -92,8 +92,9 @@ def create(
         floor or None,
         command.op_id,
         command.actor,
-        cause=cause,
     )
+    if cause is not None:
+        event = replace(event, cause=cause)
     return Change(None, job, (event,))
 
 
