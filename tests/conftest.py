@@ -1,6 +1,7 @@
 """What every test may ask for: a world on each store. In CI, a test that is skipped has failed."""
 
 import os
+import signal
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,11 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.world import Opener, World, play
 from postgres_world import postgres_store
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as a shell starts what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def memory_store(folder: Path, clock: Clock, ids: Ids) -> Store:
