@@ -27,7 +27,7 @@ def die(how):
     if how.startswith("sys.exit"): sys.exit(int(how.split()[1]))
 
 @app.job(isolation="process", memory=150 * 1024 * 1024)
-def eats(): return len(bytearray(400 * 1024 * 1024)) and time.sleep(20)
+def eats(): return bytearray(400 * 1024 * 1024), time.sleep(20)  # kept meanwhile
 
 @app.job(isolation="process", memory=160 * 1024 * 1024)
 def lean(): return "lean"
@@ -60,7 +60,9 @@ SLOTS = 8
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     with opened("sqlite", tmp_path_factory.mktemp("crash"), APP) as floor:
-        floor.worker("w-1", "-c", str(SLOTS))
+        floor.worker(
+            "w-1", "-c", str(SLOTS), "--lease", "20s"
+        )  # what crashes here is told, not waited for
         yield floor
 
 

@@ -70,7 +70,7 @@ def test_a_claim_that_is_granted_while_the_worker_leaves_is_given_back(tmp_path:
         patient(lambda: "runs plant:app" in floor.said("w-1"))
         proxy.freeze()
         job_id = floor.enqueue("naps", {"seconds": 30}, lease=MINUTE)
-        time.sleep(0.7)  # a worker with nothing to do asks twice a second
+        time.sleep(1.5)  # a worker with nothing to do asks twice a second
         floor.workers["w-1"].send_signal(signal.SIGTERM)
         patient(lambda: "Leaving" in floor.said("w-1"))
         proxy.thaw()
