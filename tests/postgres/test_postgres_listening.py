@@ -134,11 +134,13 @@ def test_the_last_of_many_quick_commits_is_told_whatever_its_moment() -> None:
                 if not named.get("patient", True):
                     await asyncio.sleep(0.05)
                     heard.clear()
-                    herald.committed("", "")  # it landed after the news, and before its answer
+                    herald.committed(
+                        "", ready=True
+                    )  # it landed after the news, and before its answer
                 return answer
 
             store._sessions.use = slow  # type: ignore[method-assign,assignment]
-            herald.committed("", "")
+            herald.committed("", ready=True)
             await asyncio.sleep(0.03)
             store._sessions.use = use  # type: ignore[method-assign]
             await asyncio.sleep(0.2)
@@ -221,14 +223,10 @@ def test_who_waits_for_ready_jobs_sleeps_through_what_makes_none() -> None:
 
 @pytest.mark.parametrize(
     ("owed", "told"),
-    [
-        ([NOTHING_READY, NOTHING_READY], NOTHING_READY),
-        ([NOTHING_READY, ""], ""),
-        (["", NOTHING_READY], ""),
-    ],
+    [([False, False], NOTHING_READY), ([False, True], ""), ([True, False], "")],
 )
 def test_commits_that_are_told_together_tell_of_a_ready_job_if_one_of_them_made_one(
-    owed: list[str], told: str
+    owed: list[bool], told: str
 ) -> None:
     url = fresh_store_url()
 
@@ -237,8 +235,8 @@ def test_commits_that_are_told_together_tell_of_a_ready_job_if_one_of_them_made_
             heard: list[object] = []
             channel = f"{schema_of(url)}_commit"
             await person.add_listener(channel, lambda *words: heard.append(words[-1]))
-            for words in owed:
-                store._herald.committed("", words)
+            for ready in owed:
+                store._herald.committed("", ready=ready)
             for _ in range(500):
                 if heard:
                     break

@@ -14,7 +14,7 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.held import Copy
-from holdfast.stores.postgres.listening import NOTHING_READY
+from holdfast.stores.postgres.listening import words
 from holdfast.stores.postgres.marks import BEGINNING
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import (
@@ -80,7 +80,7 @@ class Commit:
         self._row_version = 0
         self._last_drawn = 0
         self.wrote = False
-        self.words: str | None = None
+        self.readied = False
         self.counts = 0
 
     @property
@@ -121,9 +121,8 @@ class Commit:
 
     async def _load_ones(self) -> None:
         ones = [one for _, one in self._batch.ones]
-        again = (
-            self._locked and not self._hopeful
-        )  # then the new ones may have landed the first time
+        # Whoever tries again also looks for the new ones: they may have landed the first time.
+        again = self._locked and not self._hopeful
         known = [one.job_id for one in ones if again or not one.fresh]
         copies = self._place.held.all_of(known) if self._guessing and known else None
         self._guessing = copies is not None
@@ -286,8 +285,8 @@ class Commit:
     async def _send(self, writes: Writes) -> int:
         """Write everything in one statement; answers how many facts were new."""
         sql = commit_statement(tuple(writes.names), self._place.schema, yielding=self._yielding)
-        self.words = "" if self.words == "" or self._batch.readies else NOTHING_READY
-        given = (writes.expected, self._channel, self._at_latest(), self.words)
+        self.readied |= self._batch.readies
+        given = (writes.expected, self._channel, self._at_latest(), words(ready=self.readied))
         [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
             sql, *given, *writes.parameters
         )

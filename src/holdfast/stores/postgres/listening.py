@@ -16,6 +16,11 @@ NOTHING_READY = "nothing ready"
 """What a commit tells that lets nobody claim anything; all others tell nothing but that they are."""
 
 
+def words(*, ready: bool) -> str:
+    """What a commit tells: whether it may have made a job ready."""
+    return "" if ready else NOTHING_READY
+
+
 class Herald:
     """Decides which commits carry a notification: one after a quiet moment at once, those that follow
     close together with a single one behind them. PostgreSQL commits one notifier at a time."""
@@ -25,7 +30,7 @@ class Herald:
         self._channel = channel
         self._clock = clock
         self._told = float("-inf")
-        self._owing: str | None = None
+        self._owing = self._owing_ready = False
         self._task: asyncio.Task[None] | None = None
 
     def channel(self) -> str:
@@ -33,23 +38,24 @@ class Herald:
         quiet = self._clock.monotonic() - self._told
         return self._channel if quiet >= QUIET_SECONDS else ""
 
-    def committed(self, channel: str, words: str) -> None:
+    def committed(self, channel: str, *, ready: bool) -> None:
         """A commit has landed; if it told nobody, tell them soon."""
         if channel:
             self._told = self._clock.monotonic()
         else:
-            self._owing = words if self._owing in (None, words) else ""
-        if self._owing is not None and self._task is None:
+            self._owing = True
+            self._owing_ready |= ready
+        if self._owing and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
         sql = "SELECT pg_notify($1, $2)"
         try:
-            while self._owing is not None:
+            while self._owing:
                 await self._clock.sleep(QUIET_SECONDS)
-                words = self._owing
-                self._owing = None  # what lands from here on may come too late for this one
-                tell = partial(_fetch, sql, self._channel, words)
+                tell = partial(_fetch, sql, self._channel, words(ready=self._owing_ready))
+                # What lands from here on may come too late for this one.
+                self._owing = self._owing_ready = False
                 await self._sessions.use(tell, patient=False)
         except HoldfastError:
             pass  # a hint only: who waits looks by itself
@@ -61,8 +67,8 @@ class Herald:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def _fetch(sql: str, channel: str, words: str, session: Session) -> None:
-    await session.fetch(sql, channel, words)
+async def _fetch(sql: str, channel: str, told: str, session: Session) -> None:
+    await session.fetch(sql, channel, told)
 
 
 class Listener:

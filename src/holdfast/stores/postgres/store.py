@@ -20,7 +20,7 @@ from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
 from holdfast.stores.postgres.examining import examine
 from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
-from holdfast.stores.postgres.listening import NOTHING_READY, Herald, Listener
+from holdfast.stores.postgres.listening import Herald, Listener
 from holdfast.stores.postgres.marks import Marks
 from holdfast.stores.postgres.migrating import migrate
 from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, room_for_events
@@ -165,13 +165,13 @@ class PostgresStore:
             await commit.run()
         if commit.wrote:
             commit.remember()
-            self._committed(channel, commit.words or "")
+            self._committed(channel, ready=commit.readied)
             await self._keep_house(session, commit)
         return commit.answers
 
-    def _committed(self, channel: str, words: str) -> None:
-        self._signal.set(ready=words != NOTHING_READY)
-        self._herald.committed(channel, words)
+    def _committed(self, channel: str, *, ready: bool) -> None:
+        self._signal.set(ready=ready)
+        self._herald.committed(channel, ready=ready)
 
     async def _keep_house(self, session: Session, commit: Commit) -> None:
         """What has to be done now and then, by whoever commits. A failure here is nobody's loss."""
@@ -223,7 +223,7 @@ class PostgresStore:
             commit = Commit(session, self._place, (), locked=False, channel=channel)
             new = await commit.record(events)
             if new:
-                self._committed(channel, NOTHING_READY)
+                self._committed(channel, ready=False)
             return new
 
         return await self._commit(work)
