@@ -8,7 +8,7 @@ DEV := .venv/dev/bin/python
 PIP := -m pip install -q --disable-pip-version-check
 SOURCES := src tests bench examples tools verify
 
-.PHONY: run test check format lint types imports coverage zombie verify bench bench-full bench-peers freeze lock clean
+.PHONY: run test check format lint types imports coverage zombie verify bench bench-full bench-peers freeze proto lock clean
 
 run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
@@ -51,12 +51,16 @@ bench-full: .venv/dev/.ready  ## our verbs, the real worker and guards beside ba
 	PYTHONPATH=src $(DEV) bench/run.py --store postgres
 	PYTHONPATH=src $(DEV) bench/worker.py
 	PYTHONPATH=src $(DEV) bench/guards.py
+	PYTHONPATH=src $(DEV) bench/wire.py
 
 bench-peers: .venv/dev/.ready  ## holdfast beside thirteen other systems in one run; half an hour, needs the network
 	PYTHONPATH=src $(DEV) bench/peers/run.py
 
 freeze: .venv/dev/.ready  ## a frozen worker, here and in twelve other systems; seventeen minutes, needs the network
 	PYTHONPATH=src $(DEV) bench/freeze/run.py
+
+proto: .venv/dev/.ready  ## the code that says our messages, from proto/
+	cd proto && PATH="$(CURDIR)/.venv/dev/bin:$$PATH" buf lint && PATH="$(CURDIR)/.venv/dev/bin:$$PATH" buf generate
 
 lock: .venv/dev/.ready  ## pin every dependency by hash, without naming a host
 	$(DEV) -m uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \

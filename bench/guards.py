@@ -19,8 +19,7 @@ from guards_load import false_refusals
 from guards_writes import WRITES, Cost
 from holdfast.core.spec import Spec
 from holdfast.fencing import Authoritative, Authority, Cached, Fence, Guard, Subscribed
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from report import Figure, Outcome, at_most, conclude
 
@@ -29,7 +28,7 @@ PATTERNS = ("marks only", "authoritative", "cached", "subscribed")
 
 
 @asynccontextmanager
-async def authority(pattern: str, registry: LocalRegistry) -> AsyncIterator[Authority | None]:
+async def authority(pattern: str, registry: Registry) -> AsyncIterator[Authority | None]:
     """What is asked in this pattern."""
     match pattern:
         case "authoritative":
@@ -47,7 +46,7 @@ async def authority(pattern: str, registry: LocalRegistry) -> AsyncIterator[Auth
             yield None
 
 
-async def fences(registry: LocalRegistry) -> list[Fence]:
+async def fences(registry: Registry) -> list[Fence]:
     """Fences of jobs that are all held."""
     for n in range(JOBS):
         spec = Spec(lock=f"account-{n}")

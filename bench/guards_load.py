@@ -8,8 +8,7 @@ from holdfast.core.errors import Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.fencing import Fence, Guard
-from holdfast.ports import Grant, Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry, Request
 
 OWNERS = 16
 JOBS = 24
@@ -35,7 +34,7 @@ def fence_of(grant: Grant) -> Fence:
     return Fence(resource=lock, token=grant.fencing_token, job_id=grant.job_id, lock=lock)
 
 
-async def false_refusals(registry: LocalRegistry, guard: Guard, pattern: str, writes: int) -> Load:
+async def false_refusals(registry: Registry, guard: Guard, pattern: str, writes: int) -> Load:
     """So many writes by owners, each with its job in its hand; none may be refused."""
     load = Load()
     queue = pattern.replace(" ", "-")
@@ -49,7 +48,7 @@ async def false_refusals(registry: LocalRegistry, guard: Guard, pattern: str, wr
 
 
 async def _own(
-    registry: LocalRegistry, guard: Guard, queue: str, load: Load, writes: int, chance: Random
+    registry: Registry, guard: Guard, queue: str, load: Load, writes: int, chance: Random
 ) -> None:
     while load.writes < writes:
         for grant in await registry.claim([queue], owner=f"owner-{id(chance)}"):
@@ -57,9 +56,7 @@ async def _own(
             await _hold(registry, guard, grant, load, chance)
 
 
-async def _hold(
-    registry: LocalRegistry, guard: Guard, grant: Grant, load: Load, chance: Random
-) -> None:
+async def _hold(registry: Registry, guard: Guard, grant: Grant, load: Load, chance: Random) -> None:
     mine = fence_of(grant)
     for n in range(WRITES_PER_GRANT):
         load.writes += 1

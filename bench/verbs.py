@@ -10,9 +10,8 @@ import msgspec
 
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import Registry, Request
 from holdfast.ports.registry import Completion
-from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from together import Group
 
@@ -47,7 +46,7 @@ def spread(waits: list[float], seconds: float = 1.0) -> Spread:
     return Spread(len(waits) / seconds, *parts)
 
 
-async def bulk_enqueue(registry: LocalRegistry, jobs: int) -> float:
+async def bulk_enqueue(registry: Registry, jobs: int) -> float:
     """Jobs per second by enqueue_many in chunks; making the requests is the caller's time."""
     seconds = 0.0
     for start in range(0, jobs, CHUNK):
@@ -58,7 +57,7 @@ async def bulk_enqueue(registry: LocalRegistry, jobs: int) -> float:
     return jobs / seconds
 
 
-async def drain_all(registry: LocalRegistry) -> int:
+async def drain_all(registry: Registry) -> int:
     """Claim 500 at a time and complete them in one call; answers how many there were."""
     done = 0
     while grants := await registry.claim(["default"], owner="w1", limit=CHUNK):
@@ -67,13 +66,13 @@ async def drain_all(registry: LocalRegistry) -> int:
     return done
 
 
-async def drain(registry: LocalRegistry) -> float:
+async def drain(registry: Registry) -> float:
     """Jobs per second."""
     started = time.perf_counter()
     return await drain_all(registry) / (time.perf_counter() - started)
 
 
-async def awaited_enqueues(registry: LocalRegistry, jobs: int, clients: int) -> Spread:
+async def awaited_enqueues(registry: Registry, jobs: int, clients: int) -> Spread:
     """Each client enqueues one job, waits for the answer, and goes on."""
     waits: list[float] = []
 
@@ -88,7 +87,7 @@ async def awaited_enqueues(registry: LocalRegistry, jobs: int, clients: int) -> 
     return spread(waits, time.perf_counter() - started)
 
 
-async def single_claims(registry: LocalRegistry, jobs: int, clients: int = 64) -> Spread:
+async def single_claims(registry: Registry, jobs: int, clients: int = 64) -> Spread:
     """Clients that claim one job at a time until none is left."""
     await bulk_enqueue(registry, jobs)
     waits: list[float] = []
@@ -155,7 +154,7 @@ async def wake_up(url: str, jobs: int) -> Spread:
     return spread(answer.found)
 
 
-async def awaken(registry: LocalRegistry, jobs: int) -> list[float]:
+async def awaken(registry: Registry, jobs: int) -> list[float]:
     """The other process: seconds from each job's enqueue to its grant."""
     waits: list[float] = []
     while len(waits) < jobs:

@@ -15,6 +15,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.world import Opener, World, play
 from postgres_world import postgres_store
+from wire_world import play_served
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -70,7 +71,9 @@ def unskipped(report: Report) -> Report:
     return report
 
 
-@pytest.fixture(params=list(STORES))
+@pytest.fixture(params=[*STORES, "server"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run an async test body in a fresh world, once for each store."""
+    """Run an async test body in a fresh world, once for each store, and once through a server."""
+    if request.param == "server":
+        return lambda body: play_served(tmp_path, body)
     return lambda body: play(STORES[request.param], tmp_path, body)

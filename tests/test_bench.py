@@ -11,9 +11,8 @@ import msgspec
 
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import Registry, Request
 from holdfast.ports.registry import Completion
-from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from postgres_limit import Bare
 from postgres_world import server
@@ -44,7 +43,7 @@ async def rows_of(url: str, schema: str) -> dict[str, Counter[str]]:
     return found
 
 
-async def by_the_verbs(registry: LocalRegistry) -> None:
+async def by_the_verbs(registry: Registry) -> None:
     payloads = [msgspec.Raw(b'{"n":%d,"argv":["echo","hello"]}' % n) for n in range(JOBS)]
     requests = [Request(spec=Spec(kind="echo", payload=payload)) for payload in payloads]
     await registry.enqueue_many(requests, actor="user:bench")

@@ -7,8 +7,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from verify.cut_load import Line, job_line
 from verify.ground import damage
@@ -42,7 +41,7 @@ async def check(path: Path, lines: list[Line]) -> Found:
     return found
 
 
-async def _missing(registry: LocalRegistry, lines: list[Line]) -> list[Line]:
+async def _missing(registry: Registry, lines: list[Line]) -> list[Line]:
     events = await _everything(registry)
     moves = {(e.job_id, e.offset): e for e in events if e.offset is not None}
     output = {(e.job_id, e.fencing_token, e.sequence) for e in events}
@@ -67,7 +66,7 @@ async def _missing(registry: LocalRegistry, lines: list[Line]) -> list[Line]:
     return missing
 
 
-async def _everything(registry: LocalRegistry) -> list[Event]:
+async def _everything(registry: Registry) -> list[Event]:
     events: list[Event] = []
     cursor: str | None = None
     while True:
@@ -78,7 +77,7 @@ async def _everything(registry: LocalRegistry) -> list[Event]:
         cursor = page.cursor
 
 
-async def _go_on(registry: LocalRegistry) -> list[Line]:
+async def _go_on(registry: Registry) -> list[Line]:
     """One job from its start to its end."""
     made = await registry.enqueue(Request(spec=Spec(queue="after")), actor="user:ana")
     [grant] = await registry.claim(["after"], owner="w-after")

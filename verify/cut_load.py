@@ -26,8 +26,7 @@ from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Grant, Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.stores.sqlite import connection as settings
 
@@ -136,9 +135,7 @@ async def _load(path: Path, name: str, tell: Callable[[Line], None]) -> None:
         tell(Line("trouble", repr(errors.exceptions[0])))
 
 
-async def _submit(
-    registry: LocalRegistry, chance: random.Random, tell: Callable[[Line], None]
-) -> None:
+async def _submit(registry: Registry, chance: random.Random, tell: Callable[[Line], None]) -> None:
     while True:
         requests = [Request(spec=SPEC)] * chance.choice((1, 1, 5))
         jobs = await registry.enqueue_many(requests, actor="user:ana")
@@ -151,7 +148,7 @@ async def _submit(
                 continue  # it has ended meanwhile
 
 
-async def _work(registry: LocalRegistry, owner: str, tell: Callable[[Line], None]) -> None:
+async def _work(registry: Registry, owner: str, tell: Callable[[Line], None]) -> None:
     chance = random.Random(owner)
     while True:
         for grant in await registry.claim(["default"], owner=owner, limit=2):
@@ -164,7 +161,7 @@ async def _work(registry: LocalRegistry, owner: str, tell: Callable[[Line], None
 
 
 async def _attempt(
-    registry: LocalRegistry, grant: Grant, chance: random.Random, tell: Callable[[Line], None]
+    registry: Registry, grant: Grant, chance: random.Random, tell: Callable[[Line], None]
 ) -> None:
     token = grant.fencing_token
     tell(job_line(await registry.heartbeat(grant)))

@@ -6,7 +6,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.naming import derived_id
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry
 from holdfast.sdk.open import open_registry
 from verify.ground import damage
 
@@ -35,11 +35,13 @@ STEPS = (
     "aggregate",
     "claim-again",
     "release",
+    "create-key",
+    "revoke-key",
 )
 """The steps that write, in order."""
 
 
-async def holds(registry: LocalRegistry) -> set[str]:
+async def holds(registry: Registry) -> set[str]:
     """The steps this store holds. One held in part shows as its name and what is there of it."""
     jobs = {job.job_id: job for job in (await registry.list_jobs(limit=1000)).jobs}
     events = (await registry.feed(limit=1000)).events
@@ -59,6 +61,9 @@ async def holds(registry: LocalRegistry) -> set[str]:
         held.add("heartbeat")
     if "mortal" in jobs and jobs["mortal"].ended:
         held.add("expire")
+    keys = await registry.keys()
+    held |= {"create-key"} if keys else set()
+    held |= {"revoke-key"} if any(key.revoked_at for key in keys) else set()
     return {step for step in held if step}
 
 

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
@@ -23,7 +24,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from verify.disk_verdict import ENQUEUED, FACTS, OLD_JOBS, REPLAY, STEPS, differences, holds
 
 T = TypeVar("T")
@@ -68,10 +69,12 @@ class Workload:
         self.registry: LocalRegistry | None = None
         self.told: Callable[[str, str], None] | None = None
         self._grants: dict[str, list[Grant]] = {}
+        self._keys = 0
+        self._key_id = ""
 
     async def open(self) -> None:
         if self.registry is None:
-            self.registry = await self._ask("open", lambda: open_registry(f"sqlite:///{self.path}"))
+            self.registry = await self._ask("open", lambda: open_local(f"sqlite:///{self.path}"))
 
     async def run(self) -> None:
         """Do what has not been acknowledged yet, as far as what it builds on has."""
@@ -101,6 +104,8 @@ class Workload:
         await self._step("aggregate", self._aggregate, after="acquire")
         await self._step("claim-again", lambda: self._claim("claim-again", 1), after="retry")
         await self._step("release", self._release, after="aggregate")
+        await self._step("create-key", self._create_key, after="enqueue")
+        await self._step("revoke-key", self._revoke_key, after="create-key")
         if self.acknowledged(STEPS):
             await self._step("read", self._read)
             await self._step("watch", self._watch)
@@ -216,6 +221,16 @@ class Workload:
     async def _release(self) -> None:
         await self._open_registry.release(self._grants["acquire"][0], op_id="release")
 
+    async def _create_key(self) -> None:
+        self._keys += 1
+        key, _ = await self._open_registry.create_key(
+            name=f"disk-{self._keys}", scopes=[Scope.WORK], actor="user:ana"
+        )
+        self._key_id = key.key_id
+
+    async def _revoke_key(self) -> None:
+        await self._open_registry.revoke_key(self._key_id, actor="user:ana")
+
     async def _read(self) -> None:
         """Every look at the store is right, or refused."""
         registry, [grant] = self._open_registry, self._grants["acquire"]
@@ -233,6 +248,7 @@ class Workload:
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
             "tail": (await registry.feed(after=await registry.tail())).events == (),
+            "keys": self._key_id in {key.key_id for key in await registry.keys()},
             "why": "succeeded" in await registry.why("second"),
             "examine": (await registry.examine())[0].topic == "store",
             "verify": (await registry.verify()).jobs == len(JOBS),

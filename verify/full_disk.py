@@ -13,8 +13,7 @@ import msgspec
 from holdfast.core.errors import NotFound, Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from verify.ground import damage
 
@@ -42,7 +41,7 @@ class Filled:
 class Load:
     """Submitters and workers that send again what was refused, as they are told to."""
 
-    def __init__(self, registry: LocalRegistry, ballast: Path, filled: Filled) -> None:
+    def __init__(self, registry: Registry, ballast: Path, filled: Filled) -> None:
         self._registry = registry
         self._ballast = ballast
         self._filled = filled

@@ -22,8 +22,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.state import ENDED, State
-from holdfast.ports import Filter, Verification
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Filter, Registry, Verification
 from holdfast.sdk.open import open_registry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,7 +118,7 @@ def picture(folder: Path) -> Picture:
     return asked(folder, _picture)
 
 
-def asked(folder: Path, question: Callable[[LocalRegistry], Awaitable[T]]) -> T:
+def asked(folder: Path, question: Callable[[Registry], Awaitable[T]]) -> T:
     async def body() -> T:
         registry = await open_registry(url(folder))
         try:
@@ -130,7 +129,7 @@ def asked(folder: Path, question: Callable[[LocalRegistry], Awaitable[T]]) -> T:
     return asyncio.run(body())
 
 
-async def _picture(registry: LocalRegistry) -> Picture:
+async def _picture(registry: Registry) -> Picture:
     found = Picture({}, {}, set(), set(), await registry.verify())
     cursor: str | None = None
     while True:

@@ -13,7 +13,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Request
 from holdfast.ports.registry import Completion
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores.postgres.store import PostgresStore
 
 BATCH = 200
@@ -32,7 +32,7 @@ class Orders(Struct):
 
 async def opposite_orders(url: str, *, rounds: int) -> Orders:
     """Four clients renew, cancel and complete the same jobs at once, each in an order of its own."""
-    clients = [await open_registry(url) for _ in range(4)]
+    clients = [await open_local(url) for _ in range(4)]
     done, chance = Orders(), random.Random(4)
     for n in range(rounds):
         names = [f"order-{n}-{m}" for m in range(BATCH)]

@@ -20,8 +20,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from verify.zombie_ground import Ground
 from verify.zombie_judge import gone_back
@@ -58,7 +57,7 @@ class Floor:
         self._loop.close()
         self._record.close()
 
-    def use(self, work: Callable[[LocalRegistry], Coroutine[Any, Any, T]]) -> T:
+    def use(self, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
         return self._loop.run(work(self._registry))
 
     def submit(self, job_id: str, lease_seconds: float = LEASE_SECONDS) -> None:

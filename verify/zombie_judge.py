@@ -14,8 +14,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.state import State
-from holdfast.ports import Filter, Verification
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Filter, Registry, Verification
 from verify.zombie_record import DONE, FENCED, GRANTED, STOPPED, THAWED, WRITE, Act
 from verify.zombie_resources import ASKED, CHECKED, LEDGERS, UNCHECKED, Resources, Row
 
@@ -82,7 +81,7 @@ class Judgement:
         return not self.troubles
 
 
-async def gather(acts: Sequence[Act], registry: LocalRegistry, resources: Resources) -> Evidence:
+async def gather(acts: Sequence[Act], registry: Registry, resources: Resources) -> Evidence:
     jobs: list[Job] = []
     events: list[Event] = []
     after: str | None = None

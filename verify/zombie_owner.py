@@ -26,8 +26,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Outcome, Stopped, Success
-from holdfast.ports import Grant
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry
 from holdfast.sdk.open import open_registry
 from verify.zombie_record import DONE, GRANTED, UNAVAILABLE, WRITE, Act, Record
 from verify.zombie_resources import LEDGERS, Careful, open_resources
@@ -68,7 +67,7 @@ def endings(grant: Grant, who: str) -> dict[str, Outcome]:
 
 
 class Owner:
-    def __init__(self, task: Task, registry: LocalRegistry, ledgers: Careful) -> None:
+    def __init__(self, task: Task, registry: Registry, ledgers: Careful) -> None:
         self._task = task
         self._registry = registry
         self._ledgers = ledgers

@@ -17,8 +17,7 @@ import msgspec
 
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from verify.zombie_owner import LEASE, QUEUE, Task
 from verify.zombie_record import DONE, GRANTED, STOPPED, THAWED, WRITE, Act, Record
 from verify.zombie_resources import ASKED
@@ -62,7 +61,7 @@ class Pool:
     folder: Path
     store: str
     resources: str
-    registry: LocalRegistry
+    registry: Registry
     owners: int = OWNERS
     seed: int = 9
     check: bool = True

@@ -17,8 +17,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.retry import Retry
-from holdfast.ports import Grant
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry
 from holdfast.sdk.open import open_registry
 
 T = TypeVar("T")
@@ -54,7 +53,7 @@ class CliWorld:
             check=False,
         )
 
-    def registry(self, work: Callable[[LocalRegistry], Awaitable[T]]) -> T:
+    def registry(self, work: Callable[[Registry], Awaitable[T]]) -> T:
         """Do something with the registry itself."""
 
         async def session() -> T:
@@ -75,7 +74,7 @@ class CliWorld:
     def finish(self, job_id: str, outcome: Outcome | None = None, *events: Event) -> Job:
         """Claim the job, write the output, and end it so."""
 
-        async def work(registry: LocalRegistry) -> Job:
+        async def work(registry: Registry) -> Job:
             grant = await registry.acquire(job_id, owner="w1")
             if events:
                 await registry.publish(grant, events)

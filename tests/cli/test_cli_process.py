@@ -14,7 +14,7 @@ import pytest
 from cli_world import CliWorld, failure, output
 
 from holdfast.core.lifecycle import Success
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry
 
 HELP_SECONDS_MAX = 0.150
 PROGRAM = [sys.executable, "-m", "holdfast"]
@@ -224,7 +224,7 @@ def test_following_ends_by_itself_with_the_job(
     job_id = world.submit()
     process = start(world, *words, job_id)
 
-    async def work(registry: LocalRegistry) -> None:
+    async def work(registry: Registry) -> None:
         grant = await registry.acquire(job_id, owner="w1")
         await registry.publish(grant, [output(1, b"live\n")])
         await registry.complete(grant, Success())

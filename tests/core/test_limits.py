@@ -53,7 +53,14 @@ PROMISED: dict[str, object] = {
     "OUTPUT_ATTEMPT_BYTES_MAX": KIB * KIB * KIB,
     "OUTPUT_BATCH_ITEMS_MAX": 50,
     "OUTPUT_BATCH_BYTES_MAX": 256 * KIB,
+    "OUTPUT_EVENT_BYTES_MAX": 350 * KIB,
     "EVENTS_PER_PUBLISH_MAX": 1000,
+    "KEY_LIFE_DEFAULT": timedelta(days=90),
+    "KEY_LIFE_MAX": timedelta(days=366),
+    "KEY_NAME_CHARACTERS_MAX": 120,
+    "KEYS_ACTIVE_MAX": 2,
+    "KEYS_MAX": 1000,
+    "GRANT_PATTERNS_MAX": 64,
 }
 
 

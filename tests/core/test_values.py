@@ -8,6 +8,7 @@ import pytest
 from msgspec import Struct
 
 import holdfast.core
+from holdfast.core.access import Key
 from holdfast.core.command import Command
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
@@ -32,8 +33,11 @@ def _values() -> list[type[Struct]]:
 
 
 VALUES = _values()
-STORED = (Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command)
+STORED = [Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command]
+STORED += [Key]
 BY_PLACE = ["Progress", "Resource", "Transition", "Change", "Refusal", "Claimed", "Difference"]
+BY_PLACE += ["Principal", "Piece", "_Item"]
+
 BY_PLACE += [
     "Event",
     "Job",

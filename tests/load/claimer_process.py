@@ -21,8 +21,7 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, State
-from holdfast.ports import Grant, Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 
@@ -86,7 +85,7 @@ class Acknowledged:
 
 
 async def enqueue(
-    registry: LocalRegistry, acknowledged: Acknowledged, *job_ids: str, **spec: object
+    registry: Registry, acknowledged: Acknowledged, *job_ids: str, **spec: object
 ) -> None:
     """Make some jobs in one call, and acknowledge them."""
     asked = Spec(retry=RETRY, **spec)  # type: ignore[arg-type]
@@ -95,7 +94,7 @@ async def enqueue(
     acknowledged.made(await registry.enqueue_many(requests, actor=ACTOR))
 
 
-async def publish(registry: LocalRegistry, acknowledged: Acknowledged, grant: Grant) -> None:
+async def publish(registry: Registry, acknowledged: Acknowledged, grant: Grant) -> None:
     await registry.publish(
         grant, [output(1, await registry.now()), output(2, await registry.now())]
     )
@@ -114,7 +113,7 @@ def output(sequence: int, now: datetime) -> Event:
     )
 
 
-async def record(registry: LocalRegistry, acknowledged: Acknowledged, event_id: str) -> None:
+async def record(registry: Registry, acknowledged: Acknowledged, event_id: str) -> None:
     event = Event(
         event_type="invoice_sent",
         event_class=EventClass.EXTERNAL,
@@ -168,7 +167,7 @@ async def work(task: Task) -> None:
     await registry.close()
 
 
-async def claim(registry: LocalRegistry, owner: str) -> list[Grant]:
+async def claim(registry: Registry, owner: str) -> list[Grant]:
     """Who is not told what it got asks again with the same op_id, and gets no other jobs on top."""
     op_id = SystemIds().new()
     for _ in range(RESENDS_MAX):
@@ -180,7 +179,7 @@ async def claim(registry: LocalRegistry, owner: str) -> list[Grant]:
 
 
 async def attempt(
-    registry: LocalRegistry, grant: Grant, chance: random.Random, acknowledged: Acknowledged
+    registry: Registry, grant: Grant, chance: random.Random, acknowledged: Acknowledged
 ) -> None:
     acknowledged.done(await registry.heartbeat(grant))
     await publish(registry, acknowledged, grant)
@@ -196,7 +195,7 @@ async def attempt(
     acknowledged.done(job)
 
 
-async def drain(registry: LocalRegistry, owner: str) -> list[str]:
+async def drain(registry: Registry, owner: str) -> list[str]:
     """Claim and complete one job after the other until none is left; the ids of all of them."""
     mine: list[str] = []
     while grants := await registry.claim(["default"], owner=owner):

@@ -21,8 +21,7 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED
-from holdfast.ports import Grant, Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 from holdfast.testing.recorder import LineFile, Recorder
@@ -46,7 +45,7 @@ T = TypeVar("T")
 class Load:
     """What the claimers of one process share."""
 
-    def __init__(self, registry: LocalRegistry, recorder: Recorder, name: str, jobs: int) -> None:
+    def __init__(self, registry: Registry, recorder: Recorder, name: str, jobs: int) -> None:
         self.registry = registry
         self.recorder = recorder
         self.name = name

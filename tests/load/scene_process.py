@@ -15,8 +15,7 @@ from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Failure, Job, Progress
 from holdfast.core.lifecycle import Success
 from holdfast.core.state import ENDED
-from holdfast.ports import Grant
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds
@@ -58,7 +57,7 @@ async def life(task: Task) -> None:
 
 
 async def claim(
-    registry: LocalRegistry, acknowledged: Acknowledged, limit: int, lease: timedelta = HELD
+    registry: Registry, acknowledged: Acknowledged, limit: int, lease: timedelta = HELD
 ) -> list[Grant]:
     grants = await registry.claim(["default"], owner="w", limit=limit, lease=lease)
     for grant in grants:
@@ -66,7 +65,7 @@ async def claim(
     return grants
 
 
-async def attempt(registry: LocalRegistry, acknowledged: Acknowledged, grant: Grant) -> None:
+async def attempt(registry: Registry, acknowledged: Acknowledged, grant: Grant) -> None:
     acknowledged.done(await registry.heartbeat(grant))
     await registry.heartbeat(grant, progress=Progress(done=1, total=2))
     await publish(registry, acknowledged, grant)
@@ -79,7 +78,7 @@ async def attempt(registry: LocalRegistry, acknowledged: Acknowledged, grant: Gr
     acknowledged.done(job)
 
 
-async def prune(registry: LocalRegistry, acknowledged: Acknowledged) -> None:
+async def prune(registry: Registry, acknowledged: Acknowledged) -> None:
     acknowledged.add("pruning")
     await registry.prune(older_than=timedelta(), output_older_than=timedelta(days=1))
     acknowledged.add("pruned")
@@ -120,7 +119,7 @@ def shell(task: Task, script: str) -> msgspec.Raw:
     return encode_command(Command(argv=("sh", "-c", script), cwd=task.folder))
 
 
-async def run(task: Task, registry: LocalRegistry, acknowledged: Acknowledged) -> None:
+async def run(task: Task, registry: Registry, acknowledged: Acknowledged) -> None:
     settings = Settings(owner="w", slots=2, lease=LEASE, drain=True)
     clock, ids = SystemClock(), SystemIds()
     root = Path(task.folder) / "spool"

@@ -12,8 +12,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 
 JOBS = 1_000
@@ -21,13 +20,13 @@ CLAIMERS = 64
 PROCESS = Path(__file__).with_name("claimer_process.py")
 
 
-async def opened_with_jobs(url: str) -> LocalRegistry:
+async def opened_with_jobs(url: str) -> Registry:
     registry = await open_registry(url)
     await registry.enqueue_many([Request(spec=Spec())] * JOBS, actor="user:load")
     return registry
 
 
-async def check_each_claimed_once(registry: LocalRegistry) -> None:
+async def check_each_claimed_once(registry: Registry) -> None:
     claims: Counter[str | None] = Counter()
     cursor: str | None = None
     for _ in range(JOBS):

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.ports import Verification
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Verification
 from holdfast.sdk.backup import backup, restore
 from verify.kills_harness import Nursery, asked, url
 from verify.kills_runs import (
@@ -118,7 +117,7 @@ def test_what_a_backup_leaves_that_is_killed_at_its_start_is_not_restored(tmp_pa
         asyncio.run(restore(tmp_path / "backup.db", url(tmp_path)))
 
 
-async def verified(registry: LocalRegistry) -> Verification:
+async def verified(registry: Registry) -> Verification:
     return await registry.verify()
 
 

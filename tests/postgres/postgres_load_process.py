@@ -23,7 +23,7 @@ from holdfast.core.state import State
 from holdfast.failpoint import arm
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 from holdfast.testing.history import Entry, Shown
@@ -64,7 +64,7 @@ def commits(*registries: LocalRegistry) -> str:
 
 async def load(url: str, history: str, name: str, jobs: str, early: str) -> None:
     """Do everything to the same jobs, on the record, until told to finish; then all jobs end."""
-    registry, lines = await open_registry(url), LineFile(Path(history))
+    registry, lines = await open_local(url), LineFile(Path(history))
     recorder = Recorder(registry, SystemIds(), lines.keep, process=name)
     shared = Resending(registry, recorder, name=name, jobs=int(jobs))
     say("ready")
@@ -88,7 +88,7 @@ async def load(url: str, history: str, name: str, jobs: str, early: str) -> None
 
 async def acknowledge_early(url: str, lines: LineFile, name: str, shared: Load) -> None:
     """For the control: say that a job is made, then try to make it, and not for long."""
-    registry, process = await open_registry(url), f"early-{name}"
+    registry, process = await open_local(url), f"early-{name}"
     for n in itertools.count(1):
         if shared.finishing:
             break
@@ -106,7 +106,7 @@ async def acknowledge_early(url: str, lines: LineFile, name: str, shared: Load) 
 
 async def race(url: str, name: str) -> None:
     """Claim the one job there is, or acquire it by its id, all racers at once, at every line heard."""
-    registries = [await open_registry(url) for _ in range(RACERS)]
+    registries = [await open_local(url) for _ in range(RACERS)]
     say("ready")
     while order := await heard():
         verb, job_id = order.split()
@@ -133,7 +133,7 @@ async def turn(registry: LocalRegistry, owner: str, verb: str, job_id: str) -> l
 async def freeze(url: str, passing: str) -> None:
     """Claim, and stop at this passing of `postgres.jobs_read`; thawed, tell what was claimed, and claim
     again."""
-    registry = await open_registry(url)
+    registry = await open_local(url)
     passings = itertools.count(1)
 
     def hook(name: str) -> None:

@@ -15,7 +15,7 @@ from claimer_process import Acknowledged, Task, enqueue, work
 from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION
 from holdfast.stores.postgres.store import PostgresStore
 
@@ -41,10 +41,10 @@ async def crew(task: Task) -> None:
             20
         ):  # opening does not wait for a server that is away, and some are cut off here
             with suppress(Unavailable):
-                opened.append(await open_registry(url))
+                opened.append(await open_local(url))
                 return opened[-1]
             await asyncio.sleep(0.2)
-        return await open_registry(url)
+        return await open_local(url)
 
     vars(claimer_process)["open_registry"] = remembered
     acknowledged = Acknowledged(task)
@@ -58,7 +58,7 @@ async def crew(task: Task) -> None:
 async def upkeep(task: Task) -> None:
     """Prune until a partition is empty, and open a store that was restored from a backup."""
     acknowledged = Acknowledged(task)
-    registry = await open_registry(task.url)
+    registry = await open_local(task.url)
     await enqueue(registry, acknowledged, "a", "b", "c")
     grant, _ = await scenes.claim(registry, acknowledged, 2)
     acknowledged.done(await registry.complete(grant, Success()))
@@ -67,7 +67,7 @@ async def upkeep(task: Task) -> None:
     await scenes.prune(registry, acknowledged)
     await registry.close()
     await execute(task, "UPDATE {schema}.meta SET value = 'elsewhere' WHERE name = 'home'")
-    registry = await open_registry(task.url)
+    registry = await open_local(task.url)
     await enqueue(registry, acknowledged, "e")
     await registry.close()
 

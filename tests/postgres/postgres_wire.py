@@ -11,7 +11,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Decision, Grant, Request, Work
+from holdfast.ports import Decision, Grant, Registry, Request, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.stores.postgres.sessions import Session
@@ -37,7 +37,7 @@ class LockedStore(PostgresStore):
 class Wire:
     """A registry whose answers can be lost, and one beside it that hears everything."""
 
-    def __init__(self, registry: LocalRegistry, witness: LocalRegistry, proxy: WireProxy) -> None:
+    def __init__(self, registry: LocalRegistry, witness: Registry, proxy: WireProxy) -> None:
         self.registry = registry
         self.witness = witness
         self.proxy = proxy

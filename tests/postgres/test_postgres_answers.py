@@ -22,8 +22,7 @@ from postgres_wire import (
 from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job
 from holdfast.failpoint import arm
-from holdfast.ports import Grant
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Grant, Registry
 from holdfast.stores.postgres.errors import unsent
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.statements import statement
@@ -44,7 +43,7 @@ def told(answer: object) -> object:
     return (job.state, job.version, job.fencing_token, job.attempt, job.owner, job.result, *own)
 
 
-async def everything(registry: LocalRegistry) -> list[str]:
+async def everything(registry: Registry) -> list[str]:
     """The id of every event in the store."""
     found: list[str] = []
     cursor: str | None = None

@@ -19,7 +19,7 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores.postgres import sessions, store
 from verify.postgres_server import PostgresServer
 
@@ -46,7 +46,7 @@ class Place:
         return connection
 
     async def opened(self, url: str | None = None) -> LocalRegistry:
-        registry = await open_registry(url or self.url)
+        registry = await open_local(url or self.url)
         self._ends.push_async_callback(registry.close)
         return registry
 

@@ -12,7 +12,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores import held
 from holdfast.stores.held import Copy, Held
 from holdfast.stores.postgres.sessions import Session
@@ -28,7 +28,7 @@ def played(folder: Path, body: Body) -> None:
 
     async def main() -> None:
         url = await fresh_url(folder)
-        ours, theirs = await open_registry(url), await open_registry(url)
+        ours, theirs = await open_local(url), await open_local(url)
         try:
             await body(ours, theirs)
             assert (await ours.verify()).equal

@@ -20,6 +20,7 @@ from holdfast.stores.postgres import migrating, sessions, statements
 from holdfast.system import SystemIds
 
 ROUNDS = 10
+KNOWN = len(statements.migrations("holdfast"))
 KNOWS = "-- Code that knows migration {} can work with what this one leaves.\n"
 ADDITIVE = "ALTER TABLE holdfast.job ADD COLUMN shade text NOT NULL DEFAULT 'grey';"
 PROGRAM = Path(__file__).with_name("migrating_process.py")
@@ -126,7 +127,7 @@ def test_a_table_that_is_held_stops_a_migration_soon_and_with_advice(newer: Newe
             await store.transact([wanted("kept")])
         async with connected() as person, person.transaction():
             await hold(person, url)
-            newer(KNOWS.format(1) + ADDITIVE)
+            newer(KNOWS.format(KNOWN) + ADDITIVE)
             began = time.monotonic()
             with pytest.raises(Unavailable, match=r"are in use by .* Try again") as told:
                 await opens_here(url)
@@ -183,7 +184,7 @@ def test_a_migration_may_take_longer_than_any_statement_of_a_commit(
 
     async def body() -> None:
         await opens_here(url)
-        newer(KNOWS.format(1) + "SELECT pg_sleep(1);" + ADDITIVE)
+        newer(KNOWS.format(KNOWN) + "SELECT pg_sleep(1);" + ADDITIVE)
         await opens_here(url)
         async with connected() as person:
             await person.fetch(f"SELECT shade FROM {schema_of(url)}.job")
@@ -210,7 +211,7 @@ def test_old_code_goes_on_working_while_new_code_migrates_under_load(newer: Newe
         async with opened(url):
             loads = [asyncio.create_task(load(n)) for n in range(4)]
             await asyncio.sleep(0.3)
-            newer(KNOWS.format(1) + ADDITIVE)
+            newer(KNOWS.format(KNOWN) + ADDITIVE)
             async with opened(url) as new:
                 await new.transact([wanted("made-by-the-new")])
                 newer.older()
@@ -226,7 +227,7 @@ def test_old_code_goes_on_working_while_new_code_migrates_under_load(newer: Newe
                 assert (await LocalRegistry(new, SystemIds()).verify()).equal
                 async with connected() as person:
                     sql = f"SELECT value FROM {schema_of(url)}.meta WHERE name = 'schema'"
-                    assert await person.fetchval(sql) == "2"
+                    assert await person.fetchval(sql) == str(KNOWN + 1)
 
     run(body(), 60)
 
@@ -237,14 +238,15 @@ def test_code_that_is_too_old_refuses_and_touches_nothing(newer: Newer) -> None:
     async def body() -> None:
         async with opened(url) as store:
             await store.transact([wanted("kept")])
-        newer(KNOWS.format(2) + ADDITIVE)
+        newer(KNOWS.format(KNOWN + 1) + ADDITIVE)
         await opens_here(url)
         newer.older()
         with pytest.raises(
-            Invalid, match=r"newer holdfast \(schema 2; this one knows 1\).*Upgrade"
+            Invalid,
+            match=rf"newer holdfast \(schema {KNOWN + 1}; this one knows {KNOWN}\).*Upgrade",
         ):
             await opens_here(url)
-        newer(KNOWS.format(2) + ADDITIVE)
+        newer(KNOWS.format(KNOWN + 1) + ADDITIVE)
         async with opened(url) as store:
             assert (await store.get(["kept"])) != [None]
 

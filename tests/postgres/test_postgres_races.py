@@ -15,7 +15,7 @@ from holdfast.core.spec import Spec
 from holdfast.failpoint import arm
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from postgres_world import MAJOR, fresh_url
@@ -83,7 +83,7 @@ def test_a_deadlock_with_somebody_else_is_resolved_and_the_batch_is_done_again(
     async def body() -> None:
         url = await fresh_url(tmp_path)
         schema = url.partition("schema=")[2]
-        registry = await open_registry(url)
+        registry = await open_local(url)
         for name in ("first", "second"):
             await registry.enqueue(Request(spec=Spec(), job_id=name), actor="user:ana")
         grants = await registry.claim(["default"], owner="worker-7", limit=2)
@@ -112,7 +112,7 @@ def test_a_batch_that_waits_for_a_job_holds_no_later_one(tmp_path: Path) -> None
 
     async def body() -> None:
         url = await fresh_url(tmp_path)
-        registry = await open_registry(url)
+        registry = await open_local(url)
         for name in ("first", "second"):
             await registry.enqueue(Request(spec=Spec(), job_id=name), actor="user:ana")
         grants = await registry.claim(["default"], owner="worker-7", limit=2)
@@ -146,13 +146,13 @@ def test_a_sign_of_life_between_the_reading_and_the_writing_of_another_is_kept(
 
     async def body() -> None:
         url = await fresh_url(tmp_path)
-        registry = await open_registry(url)
+        registry = await open_local(url)
         await registry.enqueue(Request(spec=Spec(), job_id="job-1"), actor="user:ana")
         grant = await registry.acquire("job-1", owner="worker-7")
         await registry.heartbeat(grant)
 
         async def checkpoint() -> None:
-            other = await open_registry(url)
+            other = await open_local(url)
             await other.heartbeat(grant, checkpoint={"row": 7})
             await other.close()
 
@@ -180,7 +180,7 @@ def test_a_sign_of_life_between_the_reading_and_the_writing_of_another_is_kept(
 def test_8_clients_that_open_an_empty_database_at_once_all_get_in(crowded: PostgresServer) -> None:
     async def body() -> None:
         opened = await asyncio.gather(
-            *(open_registry(crowded.url(schema="at_once")) for _ in range(8))
+            *(open_local(crowded.url(schema="at_once")) for _ in range(8))
         )
         await opened[0].enqueue(Request(spec=Spec(), job_id="job-1"), actor="user:ana")
         for registry in opened:
@@ -202,7 +202,7 @@ def test_1000_jobs_are_listed_within_a_second_in_one_statement_a_page(
         return await fetch(self, sql, *parameters)
 
     async def body() -> None:
-        registry = await open_registry(await fresh_url(tmp_path))
+        registry = await open_local(await fresh_url(tmp_path))
         await registry.enqueue_many([Request(spec=Spec())] * 1000, actor="user:ana")
         monkeypatch.setattr(Session, "fetch", counted)
         started = time.monotonic()

@@ -210,7 +210,7 @@ def test_the_tally_counts_events_conflicts_and_refusals(tmp_path: Path) -> None:
         with pytest.raises(HoldfastError):
             await world.registry.heartbeat(grant)
 
-        tally = world.registry.tally
+        tally = world.local.tally
         assert tally["job_queued"] == tally["job_claimed"] == tally["job_succeeded"] == 1
         assert tally["lease_renewals"] == 1
         assert tally["fenced"] == 1

@@ -125,7 +125,7 @@ def test_jobs_are_claimed_in_order_each_with_its_own_token(run: Run) -> None:
         grants = [await world.claim() for _ in range(3)]
 
         assert [grant.job_id for grant in grants] == ["A", "B", "C"]
-        tokens = [await world.registry.task_token(grant) for grant in grants]
+        tokens = [await world.local.task_token(grant) for grant in grants]
         assert len(set(tokens)) == 3
 
     run(body)

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local, open_registry
 from verify.backup_faults import BackupFaults
 from verify.disk_verdict import STEPS, differences
 from verify.disk_workload import Workload, small
@@ -156,7 +156,7 @@ def test_the_workload_uses_every_verb_of_the_registry(
     used: set[str] = set()
 
     async def opened(url: str) -> Noting:
-        return Noting(await open_registry(url), used)
+        return Noting(await open_local(url), used)
 
     async def main() -> Workload:
         workload = Workload(tmp_path / "jobs.db")
@@ -164,7 +164,7 @@ def test_the_workload_uses_every_verb_of_the_registry(
         await workload.close()
         return workload
 
-    monkeypatch.setattr("verify.disk_workload.open_registry", opened)
+    monkeypatch.setattr("verify.disk_workload.open_local", opened)
     workload = asyncio.run(main())
 
     assert workload.troubles == []

@@ -13,7 +13,6 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.testing.world import Opener, World, output, play
@@ -176,7 +175,7 @@ def test_a_payload_with_spaces_around_is_the_same_request(tmp_path: Path) -> Non
     import msgspec
 
     async def body(world: World) -> None:
-        registry: LocalRegistry = world.registry
+        registry = world.registry
         spec = Spec(payload=msgspec.Raw(b' {"a": 1}\n'))
         request = Request(spec=spec, request_id="r")
 

@@ -11,12 +11,11 @@ import pytest
 
 from holdfast.core.errors import Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 
 
-def use(path: Path, work: Callable[[LocalRegistry], Coroutine[None, None, None]]) -> None:
+def use(path: Path, work: Callable[[Registry], Coroutine[None, None, None]]) -> None:
     async def main() -> None:
         registry = await open_registry(f"sqlite:///{path}")
         try:
@@ -27,7 +26,7 @@ def use(path: Path, work: Callable[[LocalRegistry], Coroutine[None, None, None]]
     asyncio.run(main())
 
 
-async def enqueue(registry: LocalRegistry, job_id: str, size: int = 0) -> None:
+async def enqueue(registry: Registry, job_id: str, size: int = 0) -> None:
     payload = b'"' + b"x" * size + b'"'
     spec = Spec(payload=msgspec.Raw(payload))
     await registry.enqueue(Request(spec=spec, job_id=job_id), actor="user:ana")
@@ -95,7 +94,7 @@ def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, wo
     connection.execute(damage).fetchall()
     connection.close()
 
-    async def look(registry: LocalRegistry) -> None:
+    async def look(registry: Registry) -> None:
         await registry.history("first")
 
     with pytest.raises(Corrupt, match=words):
@@ -137,7 +136,7 @@ def test_a_full_disk_loses_nothing_and_is_survived(small_disk: Path) -> None:
     path = small_disk / "jobs.db"
     kept: list[str] = []
 
-    async def fill(registry: LocalRegistry) -> None:
+    async def fill(registry: Registry) -> None:
         async def until_full() -> None:
             for n in range(100):
                 await enqueue(registry, f"job-{n}", size=30_000)
@@ -155,7 +154,7 @@ def test_a_full_disk_loses_nothing_and_is_survived(small_disk: Path) -> None:
 
     use(path, fill)
 
-    async def check(registry: LocalRegistry) -> None:
+    async def check(registry: Registry) -> None:
         page = await registry.list_jobs(limit=1000)
         assert [job.job_id for job in page.jobs] == kept
         assert (await registry.verify()).equal

@@ -11,8 +11,7 @@ from yard import number_in
 from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Progress
 from holdfast.core.spec import Json, Spec
-from holdfast.ports import Clock, Grant, Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Clock, Grant, Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
 from holdfast.worker.commands import Commands
@@ -29,7 +28,7 @@ PATIENCE_SECONDS = 30.0
 class Desk:
     """A host that keeps no lease: whatever happens to a hold, a test does to it."""
 
-    def __init__(self, registry: LocalRegistry, folder: Path) -> None:
+    def __init__(self, registry: Registry, folder: Path) -> None:
         self.clock: Clock = SystemClock()
         self.registry = registry
         self.folder = folder

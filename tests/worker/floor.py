@@ -21,8 +21,7 @@ from holdfast.core.job import Job
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from postgres_world import fresh_url
 
@@ -77,7 +76,7 @@ class Floor:
         draft.write_text(HEAD + dedent(source))
         draft.replace(self.folder / f"{module}.py")
 
-    def use(self, work: Callable[[LocalRegistry], Coroutine[Any, Any, T]]) -> T:
+    def use(self, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
         return self._loop.run(work(self._registry))
 
     def enqueue(self, kind: str, payload: dict[str, object] | None = None, **spec: object) -> str:
@@ -130,7 +129,7 @@ class Floor:
         return self.use(lambda r: r.get(job_id))
 
     def log(self, job_id: str) -> list[Event]:
-        async def read(registry: LocalRegistry) -> list[Event]:
+        async def read(registry: Registry) -> list[Event]:
             found: list[Event] = []
             cursor: str | None = None
             while True:

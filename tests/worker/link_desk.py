@@ -11,8 +11,7 @@ from typing import Any, TypeVar, cast
 from desk import Desk
 
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
 from holdfast.worker.attempts import Attempt
@@ -37,7 +36,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(bounded())
 
 
-async def held(registry: LocalRegistry, kind: str = "work", **spec: object) -> Hold:
+async def held(registry: Registry, kind: str = "work", **spec: object) -> Hold:
     """A job that this worker has just claimed."""
     request = Request(spec=Spec(kind=kind, **spec))  # type: ignore[arg-type]
     job = await registry.enqueue(request, actor="user:ana")

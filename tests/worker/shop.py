@@ -18,7 +18,7 @@ from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry
+from holdfast.sdk.open import open_local
 from holdfast.system import SystemClock, SystemIds
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
@@ -59,7 +59,7 @@ class Shop:
 
     def use(self, work: Callable[[LocalRegistry], Coroutine[None, None, T]]) -> T:
         async def main() -> T:
-            registry = await open_registry(self.url)
+            registry = await open_local(self.url)
             try:
                 return await work(registry)
             finally:

@@ -12,7 +12,7 @@ from shop import gone
 
 from holdfast.core.errors import Conflict
 from holdfast.core.state import State
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry
 
 APP = """
 @app.job
@@ -49,7 +49,7 @@ def test_a_frozen_workers_runner_dies_before_the_successor_starts_and_the_zombie
     pid = int(floor.file("pid-1"))
     floor.running(job_id)
 
-    async def acquire(registry: LocalRegistry) -> None:
+    async def acquire(registry: Registry) -> None:
         await registry.acquire(job_id, owner="w-9")
 
     with pytest.raises(Conflict, match="owned by w-1"):

@@ -15,7 +15,6 @@ from link_desk import CLOCK, held, run
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.ports import Grant, Registry
-from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.worker.executor import Ending
 from holdfast.worker.functions import Functions
@@ -47,7 +46,7 @@ LINES = 600
 class SlowStore:
     """A registry that publishes nothing before `open` is set."""
 
-    def __init__(self, registry: LocalRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.open = asyncio.Event()
 
@@ -62,7 +61,7 @@ class SlowStore:
 class Plant(Desk):
     """A host of functions whose store is slow, with a spool in files."""
 
-    def __init__(self, registry: LocalRegistry, folder: Path) -> None:
+    def __init__(self, registry: Registry, folder: Path) -> None:
         super().__init__(registry, folder)
         self.store = SlowStore(registry)
         self.troubles: list[str] = []

@@ -13,7 +13,7 @@ from shop import Silent
 
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.state import State
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 from holdfast.worker.claims import Settings
@@ -30,7 +30,7 @@ IDS = SystemIds()
 STOPPED = Ending(cancelled=True, stopped=True)
 
 
-async def cancelled(registry: LocalRegistry) -> Hold:
+async def cancelled(registry: Registry) -> Hold:
     """A job that is cancelled while its worker leaves."""
     hold = await held(registry)
     await registry.cancel(hold.job_id, actor="user:ana")
@@ -133,7 +133,7 @@ def test_an_ending_that_breaks_does_not_keep_the_worker() -> None:
     run(body())
 
 
-async def left(registry: LocalRegistry, root: Path, name: str, store: str) -> Hold:
+async def left(registry: Registry, root: Path, name: str, store: str) -> Hold:
     """What a dead worker left: one attempt, sealed and not told."""
     hold = await held(registry)
     spool = FileSpool(root, name)

@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("run:run", "Submit a command, execute it here and follow it to its end."),
         "submit": ("submit:submit", "Queue a command; prints the id of the job."),
         "worker": ("worker:worker", "Execute jobs until told to stop."),
+        "serve": ("serve:serve", "Serve the store over HTTP, to any language."),
     },
     "See what happened": {
         "status": ("status:status", "Show one job: state, owner, budgets, outcome."),
@@ -37,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Look after the store": {
         "doctor": ("doctor:doctor", "Say what the store guarantees, and what it does not."),
+        "keys": ("keys:keys", "Make, list and revoke API keys for callers of a server."),
         "prune": ("prune:prune", "Remove old ended jobs and old output."),
         "backup": ("backup:backup", "Copy the store to a file while it is in use."),
         "restore": ("backup:restore", "Make a store from a backup; old owners are fenced off."),

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from holdfast.cli.safe import Cleaner
 from holdfast.cli.terminal import on_terminal
-from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.core.pieces import pieces
 from holdfast.ports import Registry
 
 PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
@@ -32,16 +32,12 @@ class Output:
 
     def show(self, event: Event) -> None:
         """Print the event if it is output that was asked for."""
-        stream = event.stream or "stdout"
-        if (
-            event.event_type != WorkerEventType.OUTPUT
-            or event.data is None
-            or self._attempt not in (None, event.attempt)
-            or self._stream not in (None, stream)
-        ):
+        if self._attempt not in (None, event.attempt):
             return
-        sink = self._sinks["stderr" if stream == "stderr" else "stdout"]
-        sink.write(event.data, event.occurred_at if self._timestamps else None)
+        for piece in pieces(event):
+            if self._stream in (None, piece.stream):
+                sink = self._sinks["stderr" if piece.stream == "stderr" else "stdout"]
+                sink.write(piece.data, piece.at if self._timestamps else None)
 
     def finish(self) -> None:
         for sink in self._sinks.values():

@@ -18,7 +18,7 @@ from holdfast.cli.worker_lines import Lines
 from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
 from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder_bytes
 from holdfast.core.errors import Invalid
-from holdfast.registry.local import LocalRegistry
+from holdfast.ports import Registry
 from holdfast.sdk.open import open_registry, shown_url, store_name
 from holdfast.system import SystemClock, SystemIds, boot_id, settle_memory
 from holdfast.worker.claims import Settings
@@ -225,7 +225,7 @@ def _opening(settings: Settings, app: str | None, url: str, address: str | None)
 
 
 def _source(
-    registry: LocalRegistry,
+    registry: Registry,
     settings: Settings,
     worker: Worker,
     spool: FileSpool,

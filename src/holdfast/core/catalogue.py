@@ -65,6 +65,11 @@ FACT_TYPES = frozenset(
 TRANSITION_TYPES = frozenset(set(EventType) - CONTROL_TYPES - FACT_TYPES)
 
 
+KEY_CREATED = "key_created"
+KEY_REVOKED = "key_revoked"
+"""What the registry says of keys: about no job, and by nobody else."""
+
+
 class WorkerEventType(StrEnum):
     """What a worker says about its own attempt; the numbers of job.v1 follow this order."""
 

@@ -6,11 +6,13 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import Invalid
+from holdfast.core.job import Failure
 from holdfast.core.limits import check_bytes
 
 COMMAND_KIND = "command"
 ARGUMENT_BYTES_MAX = 128 * 1024
 TERMINAL_SIDE_MAX = 65_535
+CRASH_EXITS = (137, 139)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -69,3 +71,8 @@ def decode_command(payload: msgspec.Raw) -> Command:
         return check_command(msgspec.json.decode(payload, type=Command))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The payload is not a command: {error}") from error
+
+
+def exited(code: int, words: str) -> Failure:
+    """An exit that is no success. One that shows a crash counts among the crashes."""
+    return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=code in CRASH_EXITS)

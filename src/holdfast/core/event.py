@@ -6,7 +6,13 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from holdfast.core.catalogue import WORKER_TYPES, EventClass, EventType
+from holdfast.core.catalogue import (
+    KEY_CREATED,
+    KEY_REVOKED,
+    WORKER_TYPES,
+    EventClass,
+    EventType,
+)
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
     ATTRIBUTES_BYTES_MAX,
@@ -15,7 +21,7 @@ from holdfast.core.limits import (
     ID_CHARACTERS_MAX,
     MESSAGE_CHARACTERS_MAX,
     NUMBER_MAX,
-    OUTPUT_CHUNK_BYTES_MAX,
+    OUTPUT_EVENT_BYTES_MAX,
     check_bytes,
     check_id,
     check_text,
@@ -100,7 +106,7 @@ _TEXTS = (
     "trace_id",
     "span_id",
 )
-_OURS = frozenset(map(str, EventType)) | WORKER_TYPES
+_OURS = frozenset(map(str, EventType)) | WORKER_TYPES | {KEY_CREATED, KEY_REVOKED}
 
 
 def check_external(event: Event) -> Event:
@@ -140,7 +146,7 @@ def check_published(events: Sequence[Event], now: datetime) -> None:
         if event.event_type not in WORKER_TYPES:
             raise Invalid(f"{event.event_type!r} is not a worker event; use custom.")
         if event.data is not None:
-            check_bytes(event.data, "Output in one event", OUTPUT_CHUNK_BYTES_MAX)
+            check_bytes(event.data, "Output in one event", OUTPUT_EVENT_BYTES_MAX)
         check_text(event.stream or "", "stream", ID_CHARACTERS_MAX)
         _check_body(event)
         if event.occurred_at - now > CLOCK_AHEAD_MAX:

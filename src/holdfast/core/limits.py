@@ -37,7 +37,17 @@ OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
 OUTPUT_BATCH_ITEMS_MAX = 50
 OUTPUT_BATCH_BYTES_MAX = 256 * 1024
+OUTPUT_EVENT_BYTES_MAX = 350 * 1024
 EVENTS_PER_PUBLISH_MAX = 1_000
+
+KEY_LIFE_DEFAULT = timedelta(days=90)
+KEY_LIFE_MAX = timedelta(days=366)
+KEY_NAME_CHARACTERS_MAX = 120
+"""With `user:` in front it names who acts."""
+KEYS_ACTIVE_MAX = 2
+"""Of one name: the old one and the new one, while they are exchanged."""
+KEYS_MAX = 1_000
+GRANT_PATTERNS_MAX = 64
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]+\Z")
 
@@ -123,3 +133,10 @@ def check_actor(actor: str) -> str:
     if not colon or not name or kind not in ACTOR_KINDS:
         raise Invalid(f"actor {actor!r} needs a kind and a name, such as user:ana or worker:w-7.")
     return actor
+
+
+def check_life(value: timedelta) -> timedelta:
+    """Return how long a key counts, or raise `Invalid`."""
+    if not timedelta() < value <= KEY_LIFE_MAX:
+        raise Invalid(f"A key lasts for some time, {KEY_LIFE_MAX.days} days at most, not {value}.")
+    return value

@@ -8,38 +8,46 @@ from msgspec import Struct
 
 from holdfast.core.errors import Invalid, NotFound
 
-TASK_TOKEN_CHARACTERS_MAX = 512
+TASK_TOKEN_CHARACTERS_MAX = 1024
 _MAC_BYTES = 16
 
 
 class Claimed(Struct, frozen=True):
-    """What a task token says: which grant of which job. The integer orders, the MAC authenticates."""
+    """What a task token says: which grant of which job, where the job is and who owns it, so that nobody
+    has to look it up. The integer orders, the MAC authenticates."""
 
     job_id: str
     attempt: int
     fencing_token: int
+    queue: str = "default"
+    region: str | None = None
+    owner: str = ""
 
 
-def seal(key: bytes, grant: Claimed) -> str:
-    """The token of this grant; the same grant always has the same one."""
-    body = f"{grant.job_id}/{grant.attempt}/{grant.fencing_token}".encode()
-    return urlsafe_b64encode(_mac(key, body) + body).rstrip(b"=").decode()
+def seal(key: bytes, grant: Claimed, holder: str = "") -> str:
+    """The token of this grant, good in the hands of `holder` alone; the same grant always has the same
+    one."""
+    place = f"{grant.queue}/{grant.region or ''}/{grant.owner}"
+    body = f"{grant.job_id}/{grant.attempt}/{grant.fencing_token}/{place}".encode()
+    return urlsafe_b64encode(_mac(key, body, holder) + body).rstrip(b"=").decode()
 
 
-def unseal(key: bytes, token: str) -> Claimed:
-    """The grant of this token. Empty or oversized is `Invalid`; one we never made is `NotFound`."""
+def unseal(key: bytes, token: str, holder: str = "") -> Claimed:
+    """The grant of this token. Empty or oversized is `Invalid`; one we never made for this holder is
+    `NotFound`."""
     if not token or len(token) > TASK_TOKEN_CHARACTERS_MAX:
         raise Invalid("The task token is empty or too long.")
     try:
         raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
         mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, _mac(key, body)):
+        if not hmac.compare_digest(mac, _mac(key, body, holder)):
             raise NotFound("The task token is unknown or expired.")
-        job_id, attempt, fencing_token = body.decode().rsplit("/", 2)
-        return Claimed(job_id, int(attempt), int(fencing_token))
+        job_id, attempt, fencing_token, queue, region, owner = body.decode().split("/")
+        return Claimed(job_id, int(attempt), int(fencing_token), queue, region or None, owner)
     except ValueError:
         raise NotFound("The task token is unknown or expired.") from None
 
 
-def _mac(key: bytes, body: bytes) -> bytes:
-    return hmac.digest(key, body, sha256().name)[:_MAC_BYTES]
+def _mac(key: bytes, body: bytes, holder: str) -> bytes:
+    held = body + b"/" + holder.encode() if holder else body
+    return hmac.digest(key, held, sha256().name)[:_MAC_BYTES]

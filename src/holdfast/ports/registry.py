@@ -1,14 +1,16 @@
 """The registry port: the verbs, whether behind them is a store in this process or a server."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.core.access import Key, Scope
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Progress
+from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
@@ -28,12 +30,14 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
-    """A lease in somebody's hand. `lease_seconds` counts from before the claim was sent."""
+    """A lease in somebody's hand. `lease_seconds` counts from before the claim was sent. `task_token` is
+    the proof of it that a server wants to see; without a server there is none."""
 
     job: Job
     fencing_token: int
     attempt: int
     lease_seconds: float
+    task_token: str | None = None
 
     @property
     def job_id(self) -> str:
@@ -83,6 +87,15 @@ class Registry(Protocol):
 
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
+
+    @property
+    def tally(self) -> Counter[str]:
+        """How often what happened, in this process: events by type, conflicts, refusals by class."""
+        ...
+
+    def describe(self) -> str:
+        """One line for people: what this is and what it survives."""
+        ...
 
     async def enqueue(self, request: Request, *, actor: str, connection: object = None) -> Job: ...
 
@@ -207,6 +220,10 @@ class Registry(Protocol):
 
     async def counts(self, queue: str | None = None) -> dict[State, int]: ...
 
+    async def resource(self, key: str) -> Resource:
+        """The resource lock as it is; token 0 when it was never taken."""
+        ...
+
     async def history(self, job_id: str) -> list[Event]: ...
 
     async def log(
@@ -235,6 +252,28 @@ class Registry(Protocol):
     async def prune(
         self, *, older_than: timedelta, output_older_than: timedelta | None = None
     ) -> Pruned: ...
+
+    async def create_key(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[Scope],
+        queues: Sequence[str] = ("*",),
+        regions: Sequence[str] = (),
+        life: timedelta | None = None,
+        actor: str,
+    ) -> tuple[Key, str]:
+        """Make an API key: what is kept of it, and its text, which is told this once. `Exhausted` when
+        two of this name count already. Whoever asks for somebody else checks `core.access.within`."""
+        ...
+
+    async def keys(self) -> list[Key]:
+        """Every key, also those that count no more, the oldest first."""
+        ...
+
+    async def revoke_key(self, key_id: str, *, actor: str) -> Key:
+        """Let a key count no more. One that is revoked stays as it is."""
+        ...
 
     async def now(self) -> datetime: ...
 

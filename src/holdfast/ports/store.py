@@ -6,6 +6,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Refusal
@@ -183,6 +184,14 @@ class Store(Protocol):
 
     async def resource(self, key: str) -> Resource:
         """The resource lock as it is; token 0 when it was never taken."""
+        ...
+
+    async def keys(self) -> list[Key]:
+        """Every API key that was ever made, the oldest first. None is ever forgotten."""
+        ...
+
+    async def put_key(self, key: Key) -> None:
+        """Keep this key; in the place of the one with its `key_id`, if there is one."""
         ...
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
+from holdfast.core.access import Key, Scope
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
@@ -32,6 +33,7 @@ from holdfast.registry import (
     expire,
     handoff,
     heartbeat,
+    keys,
     prune,
     publish,
     query,
@@ -265,14 +267,44 @@ class LocalRegistry:
         output = older_than if output_older_than is None else output_older_than
         return await prune.prune(self._line, older_than=older_than, output_older_than=output)
 
-    async def task_token(self, grant: Grant) -> str:
-        """The opaque proof of this grant, for clients that speak over a wire."""
-        claimed = Claimed(grant.job_id, grant.attempt, grant.fencing_token)
-        return seal(await self._store.secret(), claimed)
+    async def task_token(self, grant: Grant, holder: str = "") -> str:
+        """The opaque proof of this grant for one holder, for clients that speak over a wire."""
+        spec = grant.job.spec
+        owner = grant.job.owner or ""
+        claimed = Claimed(
+            grant.job_id, grant.attempt, grant.fencing_token, spec.queue, spec.region, owner
+        )
+        return seal(await self._store.secret(), claimed, holder)
 
-    async def claimed_by(self, task_token: str) -> Claimed:
-        """The grant a task token stands for; `NotFound` for one we never made."""
-        return unseal(await self._store.secret(), task_token)
+    async def claimed_by(self, task_token: str, holder: str = "") -> Claimed:
+        """The grant a task token stands for; `NotFound` for one we never made for this holder."""
+        return unseal(await self._store.secret(), task_token, holder)
+
+    async def create_key(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[Scope],
+        queues: Sequence[str] = ("*",),
+        regions: Sequence[str] = (),
+        life: timedelta | None = None,
+        actor: str,
+    ) -> tuple[Key, str]:
+        return await keys.create_key(
+            self._line,
+            name=name,
+            scopes=scopes,
+            queues=queues,
+            regions=regions,
+            life=life,
+            actor=actor,
+        )
+
+    async def keys(self) -> list[Key]:
+        return await self._store.keys()
+
+    async def revoke_key(self, key_id: str, *, actor: str) -> Key:
+        return await keys.revoke_key(self._line, key_id, actor=actor)
 
     async def now(self) -> datetime:
         return await self._store.now()

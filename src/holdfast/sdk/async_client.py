@@ -8,11 +8,11 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
-from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.pieces import pieces
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import Filter, Registry
@@ -210,16 +210,16 @@ class AsyncClient:
         while True:
             page = await self.registry.log(job_id, after=cursor, limit=_OUTPUT_PAGE)
             for event in page.events:
-                if (piece := _output(event)) is not None:
-                    yield piece
+                for piece in pieces(event):
+                    yield Output(piece.stream, piece.data, event.attempt)
             cursor = page.cursor
             if not page.events:
                 break
         if follow:
             async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
                 async for event in rest:
-                    if (piece := _output(event)) is not None:
-                        yield piece
+                    for piece in pieces(event):
+                        yield Output(piece.stream, piece.data, event.attempt)
 
 
 class _ThisLoop:
@@ -252,9 +252,3 @@ def _filter(which: Which) -> Filter:
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
     )
-
-
-def _output(event: Event) -> Output | None:
-    if event.event_type != WorkerEventType.OUTPUT or event.data is None:
-        return None
-    return Output(event.stream or "stdout", event.data, event.attempt)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.command import CRASH_EXITS
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
@@ -19,7 +20,6 @@ from holdfast.sdk.context import CheckpointMismatch, Context, current
 from holdfast.sdk.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.sdk.signature import check_numbers
 from holdfast.worker.executor import Ending
-from holdfast.worker.outcomes import CRASH_EXITS
 
 if TYPE_CHECKING:
     from holdfast.sdk.jobs import JobFunction

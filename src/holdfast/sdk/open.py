@@ -1,23 +1,40 @@
 """Opening a registry: the one place that turns a URL into an adapter."""
 
+import os
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import Invalid, NotFound
+from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
-from holdfast.system import SteadyClock, SystemIds
+from holdfast.system import SteadyClock, SystemClock, SystemIds
+
+if TYPE_CHECKING:
+    from holdfast.wire.remote import RemoteRegistry
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 _POSTGRES = ("postgresql", "postgres")
-_LATER = ("s3", "gs", "az", "file", "dynamodb", "http", "https")
+_SERVERS = ("http", "https")
+_LATER = ("s3", "gs", "az", "file", "dynamodb")
 
 
-async def open_registry(url: str = DEFAULT_STORE, *, create: bool = True) -> LocalRegistry:
-    """The registry behind `url`; close it when done. `Invalid` when the URL names nothing we know.
+async def open_registry(url: str = DEFAULT_STORE, *, create: bool = True) -> Registry:
+    """The registry behind `url`, in this process or at a server; close it when done. `Invalid` when the
+    URL names nothing we know.
 
-    Without `create`, `NotFound` for a store that is not there.
+    Without `create`, `NotFound` for a store that is not there. A server is shown the key in HOLDFAST_KEY,
+    or in the file that HOLDFAST_KEY_FILE names; HOLDFAST_CA_FILE names certificates to trust beside the
+    system's.
     """
+    if url.partition("://")[0] in _SERVERS:
+        return open_remote(url)
+    return await open_local(url, create=create)
+
+
+async def open_local(url: str, *, create: bool = True) -> LocalRegistry:
+    """The registry over a store in this process."""
     scheme, colon, _ = url.partition("://")
     ids = SystemIds()
     if not colon:
@@ -39,6 +56,35 @@ async def open_registry(url: str = DEFAULT_STORE, *, create: bool = True) -> Loc
     if scheme in _LATER:
         raise Invalid(f"{scheme}:// stores are not in this version; use {DEFAULT_STORE}.")
     raise Invalid(f"No store is called {scheme}://; try {DEFAULT_STORE} or memory://")
+
+
+def open_remote(url: str) -> "RemoteRegistry":
+    """The registry at a server, or at any of several: http://one:8080,two:8080."""
+    from holdfast.wire.link import Link
+    from holdfast.wire.remote import RemoteRegistry
+
+    scheme, _, rest = url.partition("://")
+    hosts, slash, path = rest.partition("/")
+    addresses = tuple(f"{scheme}://{host}{slash}{path}".rstrip("/") for host in hosts.split(","))
+    for address in addresses:
+        parts = urlsplit(address)
+        if not parts.hostname or parts.query or parts.fragment:
+            raise Invalid(f"{address!r} names no server; write http://127.0.0.1:8080")
+        if "@" in parts.netloc:
+            raise Invalid("A key does not belong into a URL: put it into HOLDFAST_KEY.")
+    ca = os.environ.get("HOLDFAST_CA_FILE")
+    link = Link(addresses, chosen_key(), Path(ca).read_bytes() if ca else None)
+    return RemoteRegistry(link, SystemClock(), SystemIds())
+
+
+def chosen_key() -> str | None:
+    """The key of this process, from its environment."""
+    if path := os.environ.get("HOLDFAST_KEY_FILE"):
+        try:
+            return Path(path).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"HOLDFAST_KEY_FILE cannot be read: {error}") from error
+    return os.environ.get("HOLDFAST_KEY") or None
 
 
 def check_exists(url: str) -> None:

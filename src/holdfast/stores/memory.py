@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -26,6 +27,7 @@ class MemoryStore:
         self._secret = ids.secret()
         self._jobs: dict[str, Job] = {}
         self._resources: dict[str, Resource] = {}
+        self._keys: dict[str, Key] = {}
         self._log: list[Event] = []
         self._known: set[str] = set()
         self._order: dict[str, int] = {}
@@ -193,6 +195,13 @@ class MemoryStore:
 
     async def resource(self, key: str) -> Resource:
         return self._resources.get(key, Resource(key))
+
+    async def keys(self) -> list[Key]:
+        return sorted(self._keys.values(), key=lambda key: (key.created_at, key.key_id))
+
+    async def put_key(self, key: Key) -> None:
+        self._keys[key.key_id] = key
+        self._signal.set(ready=False)
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
         old = [j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before]

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
@@ -62,6 +63,7 @@ _detail = msgspec.json.Decoder(Detail)
 _spec = msgspec.json.Decoder(Spec)
 _body = msgspec.json.Decoder(Body)
 _events = msgspec.json.Decoder(list[Event])
+_key = msgspec.json.Decoder(Key)
 _STATES = {str(state): state for state in State}
 _CLASSES = {str(kind): kind for kind in EventClass}
 _BODY_FIELDS = tuple(name for name in Body.__struct_fields__ if name != "attributes")
@@ -261,3 +263,12 @@ def events_from(columns: EventColumns) -> list[Event]:
 
 
 _NOTHING = Body()
+
+
+def key_text(key: Key) -> str:
+    return _encoder.encode(key).decode()
+
+
+def key_from(record: str) -> Key:
+    """The key of this record; raises one of `DAMAGED` when it is none."""
+    return _key.decode(record)

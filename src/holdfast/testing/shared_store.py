@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from threading import RLock
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -84,6 +85,14 @@ class SharedStore(MemoryStore):
     async def resource(self, key: str) -> Resource:
         with self._alone():
             return await super().resource(key)
+
+    async def keys(self) -> list[Key]:
+        with self._alone():
+            return await super().keys()
+
+    async def put_key(self, key: Key) -> None:
+        with self._alone():
+            await super().put_key(key)
 
 
 class SharedSignal(Signal):

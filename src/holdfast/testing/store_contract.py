@@ -3,8 +3,9 @@
 from holdfast.testing.claim_contract import ClaimContract
 from holdfast.testing.commit_contract import CommitContract
 from holdfast.testing.follow_up_contract import FollowUpContract
+from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.log_contract import LogContract
 
 
-class StoreContract(CommitContract, ClaimContract, LogContract, FollowUpContract):
+class StoreContract(CommitContract, ClaimContract, LogContract, FollowUpContract, KeyContract):
     """Set `open` to a function that opens an empty store in a folder, on a clock."""

@@ -11,7 +11,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Clock, Grant, Ids, Request, Store
+from holdfast.ports import Clock, Grant, Ids, Registry, Request, Store
 from holdfast.registry.local import LocalRegistry
 from holdfast.testing.fakes import CountingIds, ManualClock
 
@@ -23,13 +23,22 @@ PERMANENT = Failure(message="no such model", code="PermanentError", retryable=Fa
 
 
 class World:
-    """What a test needs in its hand."""
+    """What a test needs in its hand. `registry` is `local`, unless it is reached through a server."""
 
-    def __init__(self, store: Store, clock: ManualClock, ids: CountingIds) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: ManualClock,
+        ids: CountingIds,
+        *,
+        local: LocalRegistry | None = None,
+        registry: Registry | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
-        self.registry = LocalRegistry(store, ids)
+        self.local = local or LocalRegistry(store, ids)
+        self.registry: Registry = registry or self.local
 
     async def enqueue(
         self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object

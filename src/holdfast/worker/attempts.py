@@ -5,10 +5,11 @@ import asyncio
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.command import exited
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import Run
 from holdfast.worker.hold import Hold
-from holdfast.worker.outcomes import exited, stopped, too_big
+from holdfast.worker.outcomes import stopped, too_big
 from holdfast.worker.processes import Exit
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.core.catalogue import ReasonCode, Stage, WorkerEventType
-from holdfast.core.command import COMMAND_KIND, Command, decode_command
+from holdfast.core.command import COMMAND_KIND, CRASH_EXITS, Command, decode_command, exited
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
@@ -17,7 +17,7 @@ from holdfast.failpoint import failpoint
 from holdfast.worker.environment import environment, secrets
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import MARGIN_SECONDS, Hold
-from holdfast.worker.outcomes import CRASH_EXITS, exited, timed_out, too_big
+from holdfast.worker.outcomes import timed_out, too_big
 from holdfast.worker.pipes import Pipes, Streams, Terminal
 from holdfast.worker.processes import Child, Exit, Processes
 from holdfast.worker.redaction import Redactor

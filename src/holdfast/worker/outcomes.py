@@ -3,12 +3,11 @@
 from datetime import timedelta
 
 from holdfast.core.catalogue import ReasonCode
+from holdfast.core.command import CRASH_EXITS
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import is_last
 from holdfast.worker.executor import Ending
 from holdfast.worker.hold import Hold
-
-CRASH_EXITS = (137, 139)
 
 
 def stopped(hold: Hold) -> Ending:
@@ -24,11 +23,6 @@ def timed_out(hold: Hold, *, exit_code: int | None = None) -> Failure:
         exit_code=exit_code,
         reason_code=ReasonCode.TIMEOUT,
     )
-
-
-def exited(code: int, words: str) -> Failure:
-    """An exit that is no success. One that shows a crash counts among the crashes."""
-    return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=code in CRASH_EXITS)
 
 
 def too_big(limit: int) -> Failure:

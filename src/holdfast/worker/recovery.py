@@ -126,7 +126,11 @@ async def _finish(title: Title, records: list[Record], registry: Registry, ids: 
     if job is None or not job.leased or job.fencing_token != title.fencing_token:
         return False
     grant = Grant(
-        job=job, fencing_token=title.fencing_token, attempt=title.attempt, lease_seconds=0.0
+        job=job,
+        fencing_token=title.fencing_token,
+        attempt=title.attempt,
+        lease_seconds=0.0,
+        task_token=title.task_token,
     )
     unsent = [r for r in records if isinstance(r, Piece) and r.sequence > job.published]
     try:

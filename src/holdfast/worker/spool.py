@@ -42,6 +42,7 @@ class Title(Struct, array_like=True, tag=2, frozen=True):
     job_id: str
     attempt: int
     fencing_token: int
+    task_token: str | None = None
 
 
 class Seal(Struct, array_like=True, tag=3, frozen=True):
@@ -134,7 +135,8 @@ class FileSpool:
     def log(self, hold: Hold) -> "FileLog":
         grant = hold.grant
         path = self.folder / f"{grant.job_id}.{grant.fencing_token}"
-        return FileLog(path, Title(grant.job_id, grant.attempt, grant.fencing_token))
+        title = Title(grant.job_id, grant.attempt, grant.fencing_token, grant.task_token)
+        return FileLog(path, title)
 
     def close(self) -> None:
         """Give the folder up; one that is empty is removed."""

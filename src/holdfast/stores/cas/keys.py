@@ -9,6 +9,7 @@ INDEX = "index/"
 FEED = "feed/"
 PENDING = "pending/"
 DUE = "due/"
+API_KEYS = "keys/"
 SECRET = "meta/secret"  # noqa: S105  # where it lies, not what it is
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,6 +58,10 @@ def claim(op_id: str) -> str:
 
 def lock(key: str) -> str:
     return f"locks/{_part(key)}.json"
+
+
+def api_key(key_id: str) -> str:
+    return f"{API_KEYS}{_part(key_id)}.json"
 
 
 def pending(tag: str) -> str:

@@ -8,6 +8,7 @@ commit where missing it would lose a job, and repaired by whoever finds it stale
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -31,6 +32,7 @@ from holdfast.ports import (
     Work,
 )
 from holdfast.stores.cas import keys
+from holdfast.stores.cas.api_keys import all_keys, put_key
 from holdfast.stores.cas.claiming import Claim, Claiming
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
 from holdfast.stores.cas.documents import Document, Held, Shelf, each
@@ -231,6 +233,13 @@ class CasStore:
             )
         except Unavailable as error:
             raise _maybe_applied(error) from error  # some jobs may be gone by then
+
+    async def keys(self) -> list[Key]:
+        return await all_keys(self._shelf)
+
+    async def put_key(self, key: Key) -> None:
+        await put_key(self._shelf, key)
+        self._signal.set(ready=False)
 
     async def now(self) -> datetime:
         return self._clock.now()

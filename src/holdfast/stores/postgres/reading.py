@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -12,7 +13,7 @@ from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.filters import SLICE_BYTES, beginning, position
 from holdfast.stores.postgres.place import Place, Speaks
-from holdfast.stores.postgres.rows import events_of, job_of
+from holdfast.stores.postgres.rows import events_of, job_of, key_of
 from holdfast.stores.postgres.statements import Row, statement
 
 _GIVEN_ID = 16
@@ -111,6 +112,9 @@ class Reading:
     async def resource(self, key: str) -> Resource:
         rows = await self._ask("select_resources", [key])
         return Resource(*rows[0]) if rows else Resource(key)
+
+    async def keys(self) -> list[Key]:
+        return [key_of(row) for row in await self._ask("select_api_keys")]
 
 
 def _fitting(rows: Iterable[Row]) -> tuple[tuple[Event, ...], Row | None]:

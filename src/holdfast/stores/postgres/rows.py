@@ -1,5 +1,6 @@
 """Rows: how jobs and events become columns, and columns jobs and events."""
 
+from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
@@ -13,6 +14,8 @@ from holdfast.stores.records import (
     events_from,
     fact_text,
     job_from,
+    key_from,
+    key_text,
     spec_text,
 )
 
@@ -151,3 +154,16 @@ def events_of(row: Row) -> list[Event]:
         return events_from(row)
     except DAMAGED as error:
         raise Corrupt(f"Event {row[0]} of the log cannot be read: {error}") from error
+
+
+def key_row(key: Key) -> Row:
+    """The parameters of put_api_key.sql."""
+    return (key.key_id, key.created_at, key_text(key))
+
+
+def key_of(row: Row) -> Key:
+    """The key of a row of select_api_keys.sql."""
+    try:
+        return key_from(row[1])
+    except DAMAGED as error:
+        raise Corrupt(f"The record of key {row[0]} cannot be read: {error}") from error

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from holdfast.core.access import Key
 from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -27,6 +28,7 @@ from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, 
 from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.pruning import prune
 from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.rows import key_row
 from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
@@ -271,6 +273,14 @@ class PostgresStore:
 
     async def resource(self, key: str) -> Resource:
         return await self._read(lambda r: r.resource(key))
+
+    async def keys(self) -> list[Key]:
+        return await self._read(lambda r: r.keys())
+
+    async def put_key(self, key: Key) -> None:
+        sql = statement("put_api_key", self._address.schema)
+        await self._commit(lambda session: session.write(sql, *key_row(key)))
+        self._signal.set(ready=False)
 
     async def now(self) -> datetime:
         if self._place.clock:

@@ -8,6 +8,7 @@ from itertools import count
 import apsw
 import msgspec
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -16,6 +17,7 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.held import Copy, Held
+from holdfast.stores.records import key_text
 from holdfast.stores.sqlite.connection import read_meta
 from holdfast.stores.sqlite.event_rows import batch_row, event_row, fact_row
 from holdfast.stores.sqlite.job_rows import insert_row, job_of, touch_row, update_row
@@ -210,6 +212,12 @@ class Commit:
         """The enqueue sequences and the log ids that nobody has used yet."""
         seq, log_id = next_numbers(self._connection)
         return count(seq + 1), count(log_id + 1)
+
+
+def put_key(connection: apsw.Connection, key: Key) -> None:
+    """Keep the key, in the place of the one with its id."""
+    row = (key.key_id, stamp(key.created_at), key_text(key))
+    connection.execute(statement("put_api_key"), row).fetchall()
 
 
 def next_numbers(connection: apsw.Connection) -> tuple[int, int]:

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 import apsw
 import msgspec
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Filter, Page, Slice
 from holdfast.stores.filters import SLICE_BYTES, beginning, position
+from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.committing import json_list
 from holdfast.stores.sqlite.event_rows import EventRow, events_of
 from holdfast.stores.sqlite.job_rows import job_of
@@ -113,3 +115,7 @@ def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:
 def resource(connection: apsw.Connection, key: str) -> Resource:
     row = connection.execute(statement("select_resources"), (json_list([key]),)).fetchone()
     return Resource(*row) if row else Resource(key)
+
+
+def keys(connection: apsw.Connection) -> list[Key]:
+    return [key_from(row[0]) for row in connection.execute(statement("select_api_keys"))]

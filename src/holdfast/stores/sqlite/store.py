@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import apsw
 
+from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -20,7 +21,7 @@ from holdfast.stores.records import DAMAGED
 from holdfast.stores.signal import Signal
 from holdfast.stores.sqlite import examining, reading
 from holdfast.stores.sqlite.clock import AnchoredClock
-from holdfast.stores.sqlite.committing import Commit
+from holdfast.stores.sqlite.committing import Commit, put_key
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
@@ -199,6 +200,12 @@ class SqliteStore:
 
     async def resource(self, key: str) -> Resource:
         return await self._read(lambda c: reading.resource(c, key))
+
+    async def keys(self) -> list[Key]:
+        return await self._read(reading.keys)
+
+    async def put_key(self, key: Key) -> None:
+        await self._write(lambda c: put_key(c, key))
 
     async def now(self) -> datetime:
         return self._clock.now()

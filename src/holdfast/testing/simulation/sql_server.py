@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import apsw
 
+from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -113,6 +114,12 @@ class SqlServer:
 
     async def resource(self, key: str) -> Resource:
         return reading.resource(self._connection, key)
+
+    async def keys(self) -> list[Key]:
+        return reading.keys(self._connection)
+
+    async def put_key(self, key: Key) -> None:
+        self._transaction(lambda: committing.put_key(self._connection, key))
 
     async def now(self) -> datetime:
         return self._clock.now()

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -116,6 +117,12 @@ class Connection:
 
     async def resource(self, key: str) -> Resource:
         return await self._read(lambda: self._server.resource(key))
+
+    async def keys(self) -> list[Key]:
+        return await self._read(self._server.keys)
+
+    async def put_key(self, key: Key) -> None:
+        await self._link.call(lambda: self._server.put_key(key), writes=True)
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
         return await self._link.call(

@@ -1,0 +1,114 @@
+"""Admission: who may do what to which job. The one place that knows, for every protocol."""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.access import ANYONE, Principal, Scope
+from holdfast.core.catalogue import EventClass
+from holdfast.core.errors import Denied, NotFound
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.spec import Spec
+
+HIDDEN = msgspec.Raw(b"null")
+
+
+def demand(who: Principal, *scopes: Scope) -> None:
+    """Raise `Denied` unless they have one of these scopes at all."""
+    if not any(map(who.has, scopes)):
+        words = " or ".join(scopes)
+        raise Denied(f"This key may not do that: it lacks the scope {words}.")
+
+
+def enter(who: Principal, scope: Scope, queue: str, region: str | None) -> None:
+    """Raise `Denied` unless they may use this queue so."""
+    demand(who, scope)
+    if not who.may(scope, queue, region):
+        where = f"queue {queue}" if region is None else f"queue {queue} in region {region}"
+        raise Denied(f"This key does not reach {where}.")
+
+
+def region_of(who: Principal, region: str | None) -> str | None:
+    """The region a claim is for. Without one, jobs of every region would come: some keys must name one."""
+    if region is not None or not who.regions:
+        return region
+    if len(who.regions) > 1:
+        raise Denied(f"This key reaches some regions only: name one of {', '.join(who.regions)}.")
+    return who.regions[0]
+
+
+def overlook(who: Principal, queue: str | None) -> None:
+    """Raise `Denied` unless they may know how much there is in the queue, or in all, in every region."""
+    if queue is not None:
+        enter(who, Scope.OBSERVE, queue, None)
+    demand(who, Scope.OBSERVE)
+    if who.regions:
+        raise Denied(
+            "This key does not reach every region: list by cursor what it reaches"
+            " (holdfast.v1.RegistryService/ListJobs)."
+        )
+    if queue is None and not who.everywhere:
+        raise Denied("This key does not reach every queue: name the one to look at.")
+
+
+def owns(who: Principal, job: Job) -> bool:
+    """Whether they asked for this job themselves, and still may."""
+    mine = job.submitted_by == who.actor and Scope.SUBMIT in who.scopes
+    return mine and who.reaches(job.spec.queue, job.spec.region)
+
+
+def sees(who: Principal, job: Job) -> bool:
+    """Whether they may know of this job. Workers know of what is unfinished in their queues."""
+    queue, region = job.spec.queue, job.spec.region
+    return (
+        who is ANYONE
+        or who.may(Scope.OBSERVE, queue, region)
+        or (not job.ended and who.may(Scope.WORK, queue, region))
+        or owns(who, job)
+    )
+
+
+def reads(who: Principal, job: Job) -> bool:
+    """Whether they may know what is in it: payload, result, output."""
+    return who is ANYONE or who.may(Scope.DATA, job.spec.queue, job.spec.region) or owns(who, job)
+
+
+def find(who: Principal, job: Job | None, job_id: str) -> Job:
+    """The job, if they may know of it. What they may not know of is not there."""
+    if job is None or not sees(who, job):
+        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+    return job
+
+
+def command(who: Principal, job: Job | None, job_id: str) -> Job:
+    """The job, if they may cancel it: their own, or any with `admin`."""
+    found = find(who, job, job_id)
+    if not owns(who, found) and not who.may(Scope.ADMIN, found.spec.queue, found.spec.region):
+        raise Denied("This key may not do that to a job it did not submit.", job_id=job_id)
+    return found
+
+
+def shown(who: Principal, job: Job) -> Job:
+    """The job as they may see it."""
+    if reads(who, job):
+        return job
+    return replace(job, spec=_outside(job.spec), result=None, checkpoint=None)
+
+
+def _outside(spec: Spec) -> Spec:
+    return replace(spec, payload=HIDDEN)
+
+
+def told(events: Iterable[Event], *, data: bool) -> list[Event]:
+    """The events as they may be seen: without `data`, that something was said, not what."""
+    if data:
+        return list(events)
+    return [_muted(event) for event in events]
+
+
+def _muted(event: Event) -> Event:
+    if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
+        return replace(event, attributes={}, data=None)
+    return replace(event, attributes={}) if event.attributes else event

@@ -1,0 +1,144 @@
+"""Calls: what happens to every request before and after its handler, whatever it asks for."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+
+from holdfast.core.access import Principal
+from holdfast.core.errors import Corrupt, Exhausted, HoldfastError, Unavailable
+from holdfast.ports import Clock
+from holdfast.server.keyring import Keyring
+from holdfast.server.limits import (
+    CHORE_SECONDS_MAX,
+    RATE_BURST_MAX,
+    RATE_PER_SECOND_MAX,
+    REQUEST_SECONDS_MAX,
+)
+from holdfast.wire.errors import FAULT, refusal
+
+log = logging.getLogger("holdfast.server")
+
+who: ContextVar[Principal] = ContextVar("holdfast_principal")
+"""Who the call under way is from."""
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+NO_KEY = (
+    "Say who you are: send the header `Authorization: Bearer hf_...` with a key that is neither revoked"
+    " nor expired. `holdfast keys create` makes one."
+)
+_LONG = dict.fromkeys(("Verify", "Prune", "Examine"), CHORE_SECONDS_MAX)
+
+
+class Gate:
+    """Lets nobody in whose key is unknown, before a byte of the body is read."""
+
+    def __init__(self, keyring: Keyring, clock: Clock) -> None:
+        self._keyring = keyring
+        self._clock = clock
+        self._rates: dict[str, _Rate] = {}
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        headers = ctx.request_headers
+        try:
+            principal = await self._keyring.principal(headers.get("authorization"))
+        except HoldfastError as error:
+            raise refusal(error) from error
+        if principal is None:
+            raise ConnectError(Code.UNAUTHENTICATED, NO_KEY)
+        if principal.key_id is not None:
+            self._count(principal.key_id)
+        who.set(principal)
+
+    async def on_end(
+        self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /
+    ) -> None:
+        """Nothing is left to do."""
+
+    def _count(self, key_id: str) -> None:
+        rate = self._rates.setdefault(key_id, _Rate(self._clock))
+        if not rate.take():
+            words = f"This key asks more than {RATE_PER_SECOND_MAX:,} times a second."
+            raise refusal(Exhausted(words))
+
+
+class _Rate:
+    """How often a key may still ask: so many a second, and some at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left = float(RATE_BURST_MAX)
+        self._at = clock.monotonic()
+
+    def take(self) -> bool:
+        now = self._clock.monotonic()
+        self._left = min(RATE_BURST_MAX, self._left + (now - self._at) * RATE_PER_SECOND_MAX)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Translation:
+    """Says our errors in the words of the protocol, and of faults no more than that there was one."""
+
+    def __init__(self, *, job_v1: bool) -> None:
+        self._job_v1 = job_v1
+
+    async def intercept_unary(
+        self,
+        call_next: Callable[[Q, RequestContext[Q, A]], Awaitable[A]],
+        request: Q,
+        ctx: RequestContext[Q, A],
+    ) -> A:
+        try:
+            async with asyncio.timeout(_LONG.get(ctx.method.name, REQUEST_SECONDS_MAX)):
+                return await call_next(request, ctx)
+        except Exception as error:
+            raise self._told(error, ctx) from error
+
+    async def intercept_client_stream(
+        self,
+        call_next: Callable[[AsyncIterator[Q], RequestContext[Q, A]], Awaitable[A]],
+        request: AsyncIterator[Q],
+        ctx: RequestContext[Q, A],
+    ) -> A:
+        try:
+            return await call_next(request, ctx)
+        except Exception as error:
+            raise self._told(error, ctx) from error
+
+    async def intercept_server_stream(
+        self,
+        call_next: Callable[[Q, RequestContext[Q, A]], AsyncGenerator[A, None]],
+        request: Q,
+        ctx: RequestContext[Q, A],
+    ) -> AsyncGenerator[A, None]:
+        try:
+            async with aclosing(call_next(request, ctx)) as answers:
+                async for answer in answers:
+                    yield answer
+        except Exception as error:
+            raise self._told(error, ctx) from error
+
+    def _told(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
+        if isinstance(error, ConnectError):
+            return error
+        if isinstance(error, HoldfastError):
+            if isinstance(error, Unavailable | Corrupt):
+                log.warning("%s: %s", ctx.method.name, error.message)
+            return refusal(error, job_v1=self._job_v1)
+        if isinstance(error, TimeoutError):
+            away = Unavailable("It took too long.", applied="unknown")
+            return refusal(away, job_v1=self._job_v1)
+        log.error("%s failed", ctx.method.name, exc_info=error)
+        return ConnectError(Code.INTERNAL, FAULT)

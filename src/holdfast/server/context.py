@@ -1,0 +1,48 @@
+"""What the services of one server share."""
+
+import asyncio
+
+from msgspec import Struct
+
+from holdfast.ports import Clock, Ids
+from holdfast.registry.local import LocalRegistry
+from holdfast.server.depth import Depth
+from holdfast.server.grants import Grants
+from holdfast.server.keyring import Keyring
+from holdfast.server.lanes import Lanes
+from holdfast.server.limits import QUEUE_ITEMS_MAX
+from holdfast.server.readers import Readers
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a server is told."""
+
+    services: tuple[str, ...] = ("jobs", "events", "registry")
+    keys: bool = False
+    poll_seconds: float = 5.0
+    queue_items_max: int = QUEUE_ITEMS_MAX
+
+
+class Context:
+    """One registry, and everything that its callers share."""
+
+    def __init__(self, registry: LocalRegistry, clock: Clock, ids: Ids, settings: Settings) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.settings = settings
+        self.stopping = asyncio.Event()
+        self.keyring = Keyring(registry, clock, required=settings.keys)
+        self.grants = Grants(registry)
+        self.lanes = Lanes(registry, clock, self.stopping)
+        self.readers = Readers(registry, self.keyring, clock, self.stopping)
+        self.depth = Depth(registry, clock, settings.queue_items_max)
+
+    def stop(self) -> None:
+        """End what waits and what streams: clients read on elsewhere, from where they are."""
+        self.stopping.set()
+        self.lanes.stop()
+        self.readers.stop()
+
+    async def close(self) -> None:
+        await self.grants.close()

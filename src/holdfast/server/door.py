@@ -1,0 +1,106 @@
+"""The door: what is refused before a service hears of it, and words where the protocol has none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX, STALLED_SECONDS_MAX
+
+Scope: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+PLAIN = (b"content-type", b"text/plain; charset=utf-8")
+NOTHING = b"There is nothing here. See docs/service.md for what there is.\n"
+IN_URL = b"A key in a URL ends up in logs: send it in the Authorization header.\n"
+GRPC = (b"application/grpc+", b"application/grpc;")
+NO_TEXT = b"A header is not UTF-8.\n"
+NO_GRPC = b"This server speaks Connect and gRPC-Web, not gRPC.\n"
+LARGE = f"The headers are larger than {HEADER_BYTES_MAX // 1024} KiB.\n".encode()
+LATE = "The rest of the request did not come in time. Send it again, all of it at once."
+WORDS = {
+    404: NOTHING,
+    405: b"Send a POST: every method is called so.\n",
+    415: b"Send application/json or application/proto; to a stream, application/connect+json or"
+    b" application/connect+proto.\n",
+}
+"""What is said where the protocol gives a status and nothing else."""
+
+
+def refused(scope: Scope) -> tuple[int, bytes] | None:
+    """Why a request is turned away at once: a status and words; None when it may come in."""
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if not value.isascii() and not _text(value):
+            return 400, NO_TEXT
+        if name == b"content-type" and (value + b";").lower().startswith(GRPC):
+            return 415, NO_GRPC
+    if size > HEADER_BYTES_MAX:
+        return 431, LARGE
+    if b"hf_" in scope["query_string"]:
+        return 400, IN_URL
+    return None
+
+
+def _text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def prompt(receive: Receive, *, stream: bool) -> Receive:
+    """The request as it comes, if it comes: all of it in the time that a request has. A client's stream
+    may last, but not fall silent."""
+    began = asyncio.get_running_loop().time()
+    whole = False
+
+    async def promptly() -> dict[str, Any]:
+        nonlocal whole
+        if whole:
+            return await receive()
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(
+                now + STALLED_SECONDS_MAX if stream else began + REQUEST_SECONDS_MAX
+            ):
+                message = await receive()
+        except TimeoutError:
+            raise ConnectError(Code.DEADLINE_EXCEEDED, LATE) from None
+        whole = not message.get("more_body", False)
+        return message
+
+    return promptly
+
+
+def patient(send: Send) -> Send:
+    """Wait for a client that does not read, but not for ever; and say what a bare status means."""
+    words: bytes | None = None
+
+    async def patiently(message: dict[str, Any]) -> None:
+        nonlocal words
+        if message["type"] == "http.response.start":
+            named = any(name == PLAIN[0] for name, _ in message["headers"])
+            words = None if named else WORDS.get(message["status"])
+            if words is not None:
+                message = {**message, "headers": [*message["headers"], PLAIN]}
+        elif words is not None:
+            message = {**message, "body": words}
+        if not message.get("more_body"):  # what is short goes out at once
+            await send(message)
+            return
+        async with asyncio.timeout(STALLED_SECONDS_MAX):
+            await send(message)
+
+    return patiently
+
+
+async def say(send: Send, status: int, words: bytes) -> None:
+    """Answer with these words."""
+    await send({"type": "http.response.start", "status": status, "headers": [PLAIN]})
+    await send({"type": "http.response.body", "body": words})

@@ -1,0 +1,144 @@
+"""JobEventsService of job.v1: what workers say about their jobs, kept and live."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+from msgspec import Struct
+
+from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX
+from holdfast.server import admission
+from holdfast.server.calls import who
+from holdfast.server.context import Context
+from holdfast.server.jobs import find
+from holdfast.wire.generated.job.v1 import job_connect
+from holdfast.wire.generated.job.v1 import job_pb as pb
+from holdfast.wire.job_events import event_of, job_event, numbers
+from holdfast.wire.mapping import EPOCH
+
+Call = RequestContext[Any, Any]
+
+_PLAIN = frozenset(
+    {
+        WorkerEventType.PROCESS_START,
+        WorkerEventType.PROCESS_END,
+        WorkerEventType.HEARTBEAT,
+        WorkerEventType.TERMINAL_RESIZE,
+    }
+)
+"""What says nothing of what is in a job."""
+
+
+class EventsService(job_connect.JobEventsService):
+    """The handlers, one for each method."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._registry = context.registry
+
+    async def stream_job_events(
+        self, request: pb.StreamJobEventsRequest, _: Call
+    ) -> AsyncGenerator[pb.StreamJobEventsResponse, None]:
+        """History, then live, by one cursor: there is no seam. Ends when the job has."""
+        principal, context = who.get(), self._context
+        job = await find(context, request.job_id)
+        choice = _choice(request, job, data=admission.reads(principal, job))
+        with context.readers.seat(principal, job.job_id) as stirred:
+            ended = job.ended
+            follow = context.readers.follow(principal, job.job_id, None, stirred)
+            async with aclosing(follow) as slices:
+                async for page in slices:
+                    for event in page.events:
+                        message = choice.message(event)
+                        if message is not None:
+                            yield pb.StreamJobEventsResponse(event=message)
+                            await context.clock.sleep(0)
+                    if context.stopping.is_set():
+                        raise ConnectError(Code.UNAVAILABLE, _going(choice))
+                    if not page.events:
+                        if ended:
+                            return
+                        [now] = await self._registry.get_many([job.job_id])
+                        ended = now is None or now.ended
+                        if ended:
+                            stirred.set()  # read once more what came before the end
+
+    async def publish_job_events(
+        self, requests: AsyncIterator[pb.PublishJobEventsRequest], _: Call
+    ) -> pb.PublishJobEventsResponse:
+        """Each message is stored before the next is read; the answer says that all of them are."""
+        async for request in requests:
+            grant = await self._context.grants.open(request.task_token)
+            if len(request.events) > EVENTS_PER_PUBLISH_MAX:
+                raise Invalid(
+                    f"{len(request.events)} events in one message; at most {EVENTS_PER_PUBLISH_MAX}"
+                    " are taken."
+                )
+            now = await self._registry.now()
+            events = [_event(message, now) for message in request.events]
+            if events:
+                await self._registry.publish(grant, events)
+        return pb.PublishJobEventsResponse()
+
+
+def _event(message: pb.JobEvent, now: datetime) -> Event:
+    try:
+        return event_of(message, now)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"Event {message.sequence} cannot be understood: {error}") from error
+
+
+class _Choice(Struct):
+    """Which events a monitor asked for. `reached` is the last sequence it was sent."""
+
+    kinds: frozenset[str]
+    attempt: int
+    sequence: int
+    since: datetime
+    data: bool
+    reached: int = 0
+
+    def message(self, event: Event) -> pb.JobEvent | None:
+        """The event as it is sent, or None."""
+        if (
+            event.event_class is not EventClass.WORKER
+            or (self.kinds and event.event_type not in self.kinds)
+            or (event.attempt or 0) < self.attempt
+            or ((event.attempt or 0) == self.attempt and event.last_sequence < self.sequence)
+            or event.occurred_at < self.since
+            or (not self.data and event.event_type not in _PLAIN)
+        ):
+            return None
+        self.reached = event.last_sequence
+        return job_event(event, self.sequence if event.attempt == self.attempt else 0)
+
+
+def _choice(request: pb.StreamJobEventsRequest, job: Job, *, data: bool) -> _Choice:
+    if request.from_sequence < 0 or request.from_timestamp < 0:
+        raise Invalid("from_sequence and from_timestamp are from 0 on.")
+    try:
+        since = EPOCH + timedelta(milliseconds=request.from_timestamp)
+    except OverflowError:
+        raise Invalid("from_timestamp is in milliseconds; this is beyond all calendars.") from None
+    return _Choice(
+        kinds=numbers(request.event_filter),
+        attempt=job.attempt if request.from_sequence else 0,
+        sequence=request.from_sequence,
+        since=since,
+        data=data,
+    )
+
+
+def _going(choice: _Choice) -> str:
+    return (
+        "This server is going away. Open the stream again, there or at another, from sequence"
+        f" {choice.reached + 1}."
+    )

@@ -1,0 +1,113 @@
+"""Grants on the wire: who holds one proves it by its task token, which no other key can use."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.core.access import Scope
+from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.job import Job, Lease
+from holdfast.core.limits import check_id
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.core.task_token import Claimed
+from holdfast.ports import Grant
+from holdfast.registry.local import LocalRegistry
+from holdfast.server.admission import demand
+from holdfast.server.calls import who
+from holdfast.wire.mapping import EPOCH
+
+UNDELIVERED = "whoever asked for it was gone before it came"
+
+
+class Grants:
+    """Makes grants into tokens and tokens into grants. What nobody was there to take is given back."""
+
+    def __init__(self, registry: LocalRegistry) -> None:
+        self._registry = registry
+        self._returning: dict[asyncio.Task[None], None] = {}
+
+    async def seal(self, grants: Sequence[Grant]) -> list[Grant]:
+        """The grants, each with its proof."""
+        holder = _holder()
+        return [
+            replace(grant, task_token=await self._registry.task_token(grant, holder))
+            for grant in grants
+        ]
+
+    async def open(self, task_token: str) -> Grant:
+        """The grant that a token proves; `NotFound` for a token that is not the caller's."""
+        principal = who.get()
+        demand(principal, Scope.WORK)
+        claimed = await self._registry.claimed_by(task_token, _holder())
+        if not principal.may(Scope.WORK, claimed.queue, claimed.region):
+            raise NotFound("The task token is unknown or expired.")
+        grant = _grant(claimed, task_token)
+        if await self._registry.task_token(grant, _holder()) != task_token:
+            raise NotFound("The task token is unknown or expired.")
+        return grant
+
+    async def deliver(self, claim: Coroutine[Any, Any, list[Grant]]) -> list[Grant]:
+        """What a claim gets. When its caller leaves meanwhile, what it gets is given back at once."""
+        claiming = asyncio.ensure_future(claim)
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            self._later(lambda: self._give_back_of(claiming))
+            raise
+
+    def give_back(self, grants: Sequence[Grant]) -> None:
+        """Nobody has seen these: let others have them, at once and at no cost."""
+        if grants:
+            self._later(lambda: self._give_back(grants))
+
+    async def close(self) -> None:
+        """Wait until everything is given back."""
+        while self._returning:
+            await asyncio.gather(*self._returning, return_exceptions=True)
+
+    def _later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.create_task(work())
+        self._returning[task] = None
+        task.add_done_callback(lambda done: self._returning.pop(done, None))
+
+    async def _give_back_of(self, claiming: "asyncio.Future[list[Grant]]") -> None:
+        with suppress(HoldfastError):
+            await self._give_back(await claiming)
+
+    async def _give_back(self, grants: Sequence[Grant]) -> None:
+        for grant in grants:
+            with suppress(HoldfastError):  # it comes free with its lease
+                await self._registry.release(grant, reason=UNDELIVERED, undelivered=True)
+
+
+def bound(op_id: str | None) -> str | None:
+    """The op_id of a claim as it is kept: no other key can ask for the same grants under it."""
+    if op_id is None or not _holder():
+        return op_id
+    mine = f"{_holder()}/{check_id(op_id, 'op_id')}"
+    return blake2b(mine.encode(), digest_size=16).hexdigest()
+
+
+def _holder() -> str:
+    principal = who.get()
+    return "" if principal.key_id is None else principal.name
+
+
+def _grant(claimed: Claimed, task_token: str) -> Grant:
+    """The grant as far as a token tells: enough for everything that an owner does."""
+    lease = Lease(claimed.owner, EPOCH, timedelta(), EPOCH, EPOCH)
+    spec = Spec(queue=claimed.queue, region=claimed.region)
+    job = Job(claimed.job_id, spec, State.ASSIGNED, EPOCH, EPOCH, EPOCH, lease=lease)
+    return Grant(
+        job=job,
+        fencing_token=claimed.fencing_token,
+        attempt=claimed.attempt,
+        lease_seconds=0.0,
+        task_token=task_token,
+    )

@@ -1,0 +1,218 @@
+"""JobService of job.v1: the queue, as existing clients know it."""
+
+import re
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from functools import partial
+from hashlib import blake2b
+from math import ceil
+from typing import Any
+
+from connectrpc.request import RequestContext
+
+from holdfast.core.access import Scope
+from holdfast.core.command import exited
+from holdfast.core.errors import Invalid, NotFound
+from holdfast.core.job import Failure, Job
+from holdfast.core.lifecycle import Outcome, Success
+from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.ports import Filter, Grant, Request
+from holdfast.server import admission
+from holdfast.server.calls import who
+from holdfast.server.context import Context
+from holdfast.server.grants import bound
+from holdfast.server.limits import CLAIM_ITEMS_MAX, WALK_ITEMS_MAX
+from holdfast.wire.generated.job.v1 import job_connect
+from holdfast.wire.generated.job.v1 import job_pb as pb
+from holdfast.wire.job_params import KINDS, STATES, VISIBILITY_SECONDS, job_of, spec_of, states_of
+from holdfast.wire.mapping import timestamp
+
+Call = RequestContext[Any, Any]
+
+PAGE_SIZE = 20
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+def check_uuid(text: str, what: str) -> str:
+    """Return the UUID as it is written in lower case, or raise `Invalid`."""
+    plain = text.lower()
+    if not _UUID.match(plain):
+        raise Invalid(f"{what} must be a UUID, such as 018f3c5e-7c1a-7e6b-9f30-2b5d0f3f8a11.")
+    return plain
+
+
+class JobService(job_connect.JobService):
+    """The handlers, one for each method."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._registry = context.registry
+
+    async def enqueue_job(self, request: pb.EnqueueJobRequest, _: Call) -> pb.EnqueueJobResponse:
+        principal = who.get()
+        request_id = check_uuid(request.request_id, "request_id") if request.request_id else None
+        spec = spec_of(request.job_params, request.queue)
+        admission.enter(principal, Scope.SUBMIT, spec.queue, spec.region)
+        await self._context.depth.admit(spec.queue)
+        asked = Request(spec=spec, request_id=request_id, submitted_by=principal.actor)
+        job = await self._registry.enqueue(asked, actor=principal.actor)
+        return pb.EnqueueJobResponse(
+            job_id=job.job_id, created_at=timestamp(job.created_at), state=STATES[job.state]
+        )
+
+    async def dequeue_job(
+        self, request: pb.DequeueJobRequest, _: Call
+    ) -> AsyncGenerator[pb.DequeueJobResponse, None]:
+        """Every grant that was not sent when the client goes is given back."""
+        context = self._context
+        queue = request.queue or "default"
+        region = admission.region_of(who.get(), request.region or None)
+        admission.enter(who.get(), Scope.WORK, queue, region)
+        ask = partial(self._ask, request, queue, region)
+        lane = ((queue,), KINDS, region, None)
+        grants = await context.lanes.claim(lane, ask, context.settings.poll_seconds)
+        unsent = await context.grants.seal(grants)
+        try:
+            while unsent:
+                grant = unsent[0]
+                for _turn in range(5):  # the news that the client is gone needs a few
+                    await context.clock.sleep(0)
+                answer = pb.DequeueJobResponse(
+                    job=job_of(grant.job),
+                    task_token=grant.task_token or "",
+                    attempt=grant.attempt,
+                    fencing_token=grant.fencing_token,
+                    lease_seconds=grant.lease_seconds,
+                )
+                del unsent[0]
+                yield answer
+        finally:
+            context.grants.give_back(unsent)
+
+    async def _ask(
+        self, request: pb.DequeueJobRequest, queue: str, region: str | None
+    ) -> list[Grant]:
+        seconds = request.visibility_timeout_seconds
+        interval = request.heartbeat_interval_seconds
+        op_id = (
+            f"dequeue:{check_uuid(request.request_id, 'request_id')}"
+            if request.request_id
+            else None
+        )
+        declared = timedelta(seconds=interval) if interval > 0 else None
+        visible = timedelta(seconds=seconds if seconds > 0 else VISIBILITY_SECONDS)
+        claim = self._registry.claim(
+            [queue],
+            owner=request.worker_id or who.get().name,
+            limit=min(max(request.max_jobs, 1), CLAIM_ITEMS_MAX),
+            op_id=bound(op_id),
+            kinds=KINDS,
+            lease=visible if declared is None else None,
+            heartbeat_interval=declared,
+            region=region,
+        )
+        return await self._context.grants.deliver(claim)
+
+    async def update_job(self, request: pb.UpdateJobRequest, _: Call) -> pb.UpdateJobResponse:
+        grant = await self._context.grants.open(request.task_token)
+        if request.queue and request.queue != grant.job.spec.queue:
+            raise Invalid(f"The job of this task token is not in queue {request.queue}.")
+        seconds = request.visibility_timeout_seconds
+        visible = timedelta(seconds=seconds if seconds > 0 else VISIBILITY_SECONDS)
+        job = await self._registry.heartbeat(grant, lease=visible)
+        left = job.lease.granted_for.total_seconds() if job.lease else 0.0
+        return pb.UpdateJobResponse(cancel_requested=job.cancel is not None, lease_seconds=left)
+
+    async def complete_job(self, request: pb.CompleteJobRequest, _: Call) -> pb.CompleteJobResponse:
+        grant = await self._context.grants.open(request.task_token)
+        result = request.job_result
+        if result is None:
+            raise Invalid("There is no job_result: say how the job ended.")
+        if result.job_id and result.job_id.lower() != grant.job_id.lower():
+            raise Invalid(f"The task token is of another job than {result.job_id}.")
+        said = blake2b(result.to_binary(), digest_size=8).hexdigest()
+        op_id = f"complete:{grant.fencing_token}:{said}"
+        await self._registry.complete(grant, _outcome(result), op_id=op_id)
+        return pb.CompleteJobResponse()
+
+    async def list_jobs(self, request: pb.ListJobsRequest, _: Call) -> pb.ListJobsResponse:
+        principal = who.get()
+        admission.overlook(principal, request.queue or None)
+        size, page = request.page_size or PAGE_SIZE, request.page or 1
+        if not 1 <= size <= PAGE_ITEMS_MAX:
+            raise Invalid(f"page_size is from 1 to {PAGE_ITEMS_MAX}, not {size}.")
+        if page < 1 or page * size > WALK_ITEMS_MAX:
+            raise Invalid(
+                f"page is from 1 on, and no deeper than {WALK_ITEMS_MAX:,} jobs: filter by queue and"
+                " state, or list by cursor (holdfast.v1.RegistryService/ListJobs)."
+            )
+        states = states_of(request.state)
+        counts = await self._registry.counts(request.queue or None)
+        total = sum(n for state, n in counts.items() if not states or state in states)
+        jobs = await self._walk(Filter(queue=request.queue or None, states=states), size, page)
+        return pb.ListJobsResponse(
+            jobs=[
+                job_of(admission.shown(principal, job))
+                for job in jobs
+                if admission.sees(principal, job)
+            ],
+            last_page=max(1, ceil(total / size)),
+        )
+
+    async def _walk(self, which: Filter, size: int, page: int) -> list[Job]:
+        """The jobs of a page. Creation order only grows at its end, so a page stays what it was."""
+        skip, cursor = (page - 1) * size, None
+        found: list[Job] = []
+        while len(found) < skip + size:
+            wanted = min(PAGE_ITEMS_MAX, skip + size - len(found))
+            got = await self._registry.list_jobs(which, after=cursor, limit=wanted)
+            found += got.jobs
+            cursor = got.next
+            if cursor is None:
+                break
+        return found[skip:]
+
+    async def get_job(self, request: pb.GetJobRequest, _: Call) -> pb.GetJobResponse:
+        job = await self._find(request.job_id)
+        return pb.GetJobResponse(job=job_of(admission.shown(who.get(), job)))
+
+    async def cancel_job(self, request: pb.CancelJobRequest, _: Call) -> pb.CancelJobResponse:
+        principal = who.get()
+        job = await self._find(request.job_id)
+        admission.command(principal, job, job.job_id)
+        op_id = (
+            f"cancel:{check_uuid(request.request_id, 'request_id')}" if request.request_id else None
+        )
+        after = await self._registry.cancel(
+            job.job_id,
+            actor=principal.actor,
+            op_id=op_id,
+            reason=request.reason or None,
+            hard=request.hard,
+        )
+        return pb.CancelJobResponse(job=job_of(admission.shown(principal, after)))
+
+    async def _find(self, job_id: str) -> Job:
+        return await find(self._context, job_id)
+
+
+async def find(context: Context, job_id: str) -> Job:
+    """The job of this id, if the caller may know of it. An id that is no UUID names a job that was made
+    with an id of its own; when there is none, it was a slip of the pen."""
+    proper = bool(_UUID.match(job_id.lower()))
+    known = job_id.lower() if proper else job_id
+    [job] = await context.registry.get_many([known]) if known else [None]
+    if job is not None and admission.sees(who.get(), job):
+        return job
+    if not proper:
+        check_uuid(job_id, "job_id")
+    raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+
+
+def _outcome(result: pb.JobResult) -> Outcome:
+    if result.success and result.exit_code == 0:
+        return Success(result={"exit_code": 0})
+    words = result.error_message
+    if result.exit_code == 0:
+        return Failure(message=words or "The worker reported a failure.", code="Failed")
+    return exited(result.exit_code, words or f"The command exited with {result.exit_code}.")

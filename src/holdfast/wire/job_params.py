@@ -1,0 +1,157 @@
+"""Jobs in the words of job.v1, and back."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from holdfast.core.command import COMMAND_KIND, Command, decode_command, encode_command
+from holdfast.core.errors import Invalid
+from holdfast.core.job import Job
+from holdfast.core.retry import COMMAND_RETRY
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.wire.generated.job.v1 import job_pb as pb
+from holdfast.wire.mapping import timestamp
+
+JOB_V1_KIND = "job.v1"
+"""Jobs that only workers of job.v1 can run: with a repository, a container, or without a command."""
+
+KINDS = (COMMAND_KIND, JOB_V1_KIND)
+VISIBILITY_SECONDS = 300
+OWNER_LABEL = "job.v1.owner"
+EXIT_CODE_MAX = 2**31 - 1
+
+STATES: dict[State, pb.JobState] = {
+    State.PENDING: pb.JobState.SCHEDULED,
+    State.SUBMITTING: pb.JobState.SCHEDULED,
+    State.QUEUED: pb.JobState.SCHEDULED,
+    State.ASSIGNED: pb.JobState.RUNNING,
+    State.RUNNING: pb.JobState.RUNNING,
+    State.AGGREGATING: pb.JobState.RUNNING,
+    State.VALIDATING: pb.JobState.RUNNING,
+    State.SUCCEEDED: pb.JobState.COMPLETED,
+    State.PARTIAL_SUCCESS: pb.JobState.FAILED,
+    State.FAILED: pb.JobState.FAILED,
+    State.TIMEOUT: pb.JobState.FAILED,
+    State.DEAD_LETTERED: pb.JobState.FAILED,
+    State.CANCELLED: pb.JobState.CANCELLED,
+}
+
+CONFIG = pb.ExecutionConfig(
+    batching=pb.BatchingConfig(
+        flush_interval_seconds=2,
+        max_batch_size=50,
+        max_batch_bytes=256 * 1024,
+        playback_interval_millis=50,
+    ),
+    heartbeat_interval_seconds=30,
+    output_flush_interval_millis=100,
+)
+
+
+def states_of(state: pb.JobState) -> tuple[State, ...]:
+    """Our states behind one of theirs; unspecified: all, said as none."""
+    if state not in (pb.JobState.UNSPECIFIED, *STATES.values()):
+        raise Invalid(f"There is no job state {int(state)}.")
+    return tuple(ours for ours, theirs in STATES.items() if theirs == state)
+
+
+def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
+    """What is asked for. A plain command is one that workers of ours can run, too."""
+    if params is None:
+        raise Invalid("There are no job_params: say at least which command to run.")
+    labels = dict(params.metadata)
+    if params.owner:
+        labels[OWNER_LABEL] = params.owner
+    kind, payload = COMMAND_KIND, _command(params)
+    if payload is None:
+        kind, payload = JOB_V1_KIND, msgspec.Raw(params.to_json().encode())
+    return Spec(
+        kind=kind,
+        queue=queue or "default",
+        payload=payload,
+        lease=timedelta(seconds=VISIBILITY_SECONDS),
+        timeout=timedelta(seconds=params.timeout_seconds) if params.timeout_seconds > 0 else None,
+        retry=COMMAND_RETRY,
+        labels=labels,
+    )
+
+
+def _command(params: pb.JobParams) -> msgspec.Raw | None:
+    special = (params.repository, params.commit, params.branch, params.container, params.git_clone)
+    if any(special) or not params.command:
+        return None
+    return encode_command(
+        Command(
+            argv=(params.command, *params.args),
+            env=dict(params.environment),
+            cwd=params.working_directory or None,
+            pty=params.process_type == pb.ProcessType.PTY,
+        )
+    )
+
+
+def params_of(spec: Spec) -> pb.JobParams:
+    """What was asked for, as they would have said it; empty for a function."""
+    if spec.kind == JOB_V1_KIND:
+        with suppress(ValueError, TypeError, OverflowError):  # hidden, or made by hand
+            return pb.JobParams.from_json(bytes(spec.payload), ignore_unknown_fields=True)
+    metadata = dict(spec.labels)
+    owner = metadata.pop(OWNER_LABEL, "")
+    params = pb.JobParams(metadata=metadata, owner=owner)
+    if spec.timeout is not None:
+        params.timeout_seconds = int(spec.timeout.total_seconds())
+    try:
+        command = decode_command(spec.payload) if spec.kind == COMMAND_KIND else None
+    except Invalid:  # hidden, or made by hand
+        command = None
+    if command is not None:
+        params.command, params.args = command.argv[0], list(command.argv[1:])
+        params.environment = dict(command.env)
+        params.working_directory = command.cwd or ""
+        params.process_type = pb.ProcessType.PTY if command.pty else pb.ProcessType.PIPE
+    return params
+
+
+def job_of(job: Job) -> pb.Job:
+    """The job as they know it, and what they could not see before."""
+    return pb.Job(
+        job_id=job.job_id,
+        job_params=params_of(job.spec),
+        state=STATES[job.state],
+        created_at=timestamp(job.created_at),
+        updated_at=timestamp(job.updated_at),
+        execution_config=CONFIG,
+        queue=job.spec.queue,
+        attempt=job.attempt,
+        owner=job.owner or "",
+        result=result_of(job) if job.ended else None,
+        reason=job.reason or (job.error.message if job.error else ""),
+        kind=job.spec.kind,
+        cancel_requested=job.cancel is not None,
+    )
+
+
+def result_of(job: Job) -> pb.JobResult:
+    """How the job ended, as they say it."""
+    succeeded = job.state is State.SUCCEEDED
+    failure = job.error
+    exit_code = 0 if succeeded or failure is None else failure.exit_code or 1
+    if not -EXIT_CODE_MAX <= exit_code <= EXIT_CODE_MAX:
+        exit_code = 1
+    return pb.JobResult(
+        job_id=job.job_id,
+        success=succeeded,
+        exit_code=exit_code,
+        error_message="" if succeeded else _why(job),
+        started_at=timestamp(job.started_at) if job.started_at else None,
+        completed_at=timestamp(job.ended_at) if job.ended_at else None,
+    )
+
+
+def _why(job: Job) -> str:
+    if job.state is State.PARTIAL_SUCCESS:
+        promised = job.spec.promised_outputs
+        return f"{job.missing_outputs or 0} of {promised} promised outputs are missing."
+    return job.error.message if job.error else job.reason or f"The job is {job.state}."

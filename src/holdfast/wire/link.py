@@ -1,0 +1,118 @@
+"""The link to one or more servers of the same store: where calls go, and what their failures mean."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from functools import cache
+from typing import Any, TypeVar
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from pyqwest import Client, HTTPTransport
+
+from holdfast.core.errors import HoldfastError, Invalid, Unavailable
+from holdfast.system import rest_at_exit
+from holdfast.wire.errors import heard
+from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceClient
+
+A = TypeVar("A")
+
+CALL_MS = 35_000
+CHORE_MS = 930_000
+CONNECT_SECONDS = 5.0
+REST_SECONDS = 0.05
+
+
+class Link:
+    """Calls the server it called last; when that cannot be reached, the next. A call is sent to each at
+    most once, and only again when that is safe: callers name every mutation."""
+
+    def __init__(
+        self, addresses: tuple[str, ...], key: str | None, ca: bytes | None = None
+    ) -> None:
+        _rest()
+        self._transport = HTTPTransport(
+            tls_ca_cert=ca,
+            tls_include_system_certs=True,
+            connect_timeout=CONNECT_SECONDS,
+            follow_redirects=False,
+            enable_otel=False,
+        )
+        http = Client(self._transport)
+        self.addresses = addresses
+        self.headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._clients = [
+            RegistryServiceClient(
+                address, send_compression=None, accept_compression=(), http_client=http
+            )
+            for address in addresses
+        ]
+        self._current = 0
+
+    async def call(
+        self,
+        method: Callable[[RegistryServiceClient], Callable[..., Coroutine[Any, Any, A]]],
+        request: object,
+        *,
+        timeout_ms: int = CALL_MS,
+        again: bool = True,
+    ) -> A:
+        """The answer to a call, or the error that the server said. Without `again` it is sent once."""
+        tried = 0
+        while True:
+            current, tried = self._current, tried + 1
+            try:
+                client = self._clients[current]
+                return await method(client)(request, headers=self.headers, timeout_ms=timeout_ms)
+            except ConnectError as error:
+                told = self._failed(error, current)
+                last = tried >= len(self._clients) or not again
+                if last or not isinstance(told, Unavailable):
+                    raise told from error
+
+    async def stream(
+        self,
+        method: Callable[[RegistryServiceClient], Callable[..., Any]],
+        request: object,
+    ) -> AsyncGenerator[Any, None]:
+        """The messages of a stream, from the server that is called now."""
+        current = self._current
+        try:
+            answers = method(self._clients[current])(request, headers=self.headers)
+            async with aclosing(answers):
+                async for message in answers:
+                    yield message
+        except ConnectError as error:
+            raise self._failed(error, current) from error
+
+    def _failed(self, error: ConnectError, current: int) -> HoldfastError:
+        """What a failed call means; the next one goes elsewhere if that may help."""
+        cause = error.__cause__
+        if isinstance(cause, asyncio.CancelledError):
+            raise cause
+        if isinstance(cause, ValueError | TypeError | OverflowError):  # it was never sent
+            return Invalid(f"The request cannot be written: {cause}")
+        if not error.details and error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            told: HoldfastError = self._unreached(error, current)
+        else:
+            told = heard(error)
+        if isinstance(told, Unavailable) and self._current == current:
+            self._current = (current + 1) % len(self._clients)
+        return told
+
+    def _unreached(self, error: ConnectError, current: int) -> Unavailable:
+        if isinstance(error.__cause__, ConnectionError):
+            words = f"No holdfast server answers at {self.addresses[current]}."
+            return Unavailable(words, applied="no")
+        words = f"The server at {self.addresses[current]} did not answer to the end."
+        return Unavailable(words, applied="unknown")
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self._transport.aclose()
+
+
+@cache
+def _rest() -> None:
+    rest_at_exit(REST_SECONDS)

@@ -1,0 +1,180 @@
+"""keys: create, list and revoke API keys on the command line."""
+
+import json
+from pathlib import Path
+
+import apsw
+import pytest
+from cli_world import CliWorld
+
+from holdfast.core.access import Key, Scope, holds, key_id_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> CliWorld:
+    return CliWorld(tmp_path)
+
+
+def kept(world: CliWorld) -> list[Key]:
+    return world.registry(lambda registry: registry.keys())
+
+
+def create(world: CliWorld, name: str = "ci", may: str = "submit", *options: str) -> str:
+    return world.run("keys", "create", name, "--may", may, *options).stdout.strip()
+
+
+def test_create_prints_the_key_alone_and_says_beside_it_what_to_do_with_it(world: CliWorld) -> None:
+    result = world.run("keys", "create", "ci", "--may", "submit")
+
+    [key] = kept(world)
+    text = result.stdout.removesuffix("\n")
+    assert key_id_of(text) == key.key_id
+    assert holds(key, text, key.created_at)
+    assert text not in result.stderr
+    for words in ("shown once", "HOLDFAST_KEY", "HOLDFAST_KEY_FILE", "Authorization: Bearer"):
+        assert words in result.stderr
+
+
+def test_create_takes_every_option(world: CliWorld) -> None:
+    options = "--queue reports-* -q mail --region eu --region us --expires 30d"
+    create(world, "reports", "observe:data, work", *options.split())
+
+    [key] = kept(world)
+    assert (key.name, key.scopes) == ("reports", (Scope.DATA, Scope.WORK))
+    assert (key.queues, key.regions) == (("reports-*", "mail"), ("eu", "us"))
+    assert (key.expires_at - key.created_at).days == 30
+    assert key.created_by.startswith("user:")
+
+
+def test_create_and_list_as_json_show_everything_but_the_digest(world: CliWorld) -> None:
+    made = json.loads(world.run("keys", "create", "ci", "--may", "work", "--json").stdout)
+    [listed] = json.loads(world.run("keys", "list", "--json").stdout)["keys"]
+
+    [key] = kept(world)
+    assert holds(key, made.pop("key"), key.created_at)
+    assert made == listed
+    assert set(listed) == {*Key.__struct_fields__} - {"digest"}
+    assert (listed["scopes"], listed["regions"], listed["revoked_at"]) == (["work"], [], None)
+
+
+def test_list_shows_what_each_key_is_for_and_when_it_ends(world: CliWorld) -> None:
+    create(world, "soon", "submit,work", "-q", "a*", "-q", "b", "--region", "eu", "--expires", "3h")
+    create(world, "later", "admin", "--expires", "12d")
+    create(world, "past", "observe", "--expires", "1ms")
+    world.run("keys", "revoke", create(world, "gone", "work"))
+
+    header, *lines = world.run("keys", "list").stdout.splitlines()
+
+    ids = [key.key_id for key in kept(world)]
+    assert header.split() == ["KEY", "NAME", "MAY", "QUEUES", "REGIONS", "EXPIRES"]
+    assert [" ".join(line.split()) for line in lines] == [
+        f"{ids[0]} soon submit,work a*,b eu in 3.0 h",
+        f"{ids[1]} later admin * - in 12 days",
+        f"{ids[2]} past observe * - expired",
+        f"{ids[3]} gone work * - revoked",
+    ]
+
+
+def test_list_without_keys_says_how_to_make_one(world: CliWorld) -> None:
+    world.submit()
+    result = world.run("keys", "list")
+
+    assert result.stdout == ""
+    assert "holdfast keys create" in result.stderr
+    assert json.loads(world.run("keys", "list", "--json").stdout) == {"keys": []}
+
+
+def test_revoke_ends_a_key_and_may_be_repeated(world: CliWorld) -> None:
+    key_id = key_id_of(create(world)) or ""
+
+    first, again = (world.run("keys", "revoke", key_id).stdout for _ in range(2))
+
+    [key] = kept(world)
+    assert key.revoked_at is not None
+    assert first == again
+    assert first.startswith(f"Key {key_id} of ci is revoked, since ")
+
+
+def test_an_unknown_key_is_told_with_the_way_to_the_known_ones(world: CliWorld) -> None:
+    create(world)
+    error = world.run("keys", "revoke", "nobody", code=3).stderr
+
+    assert error == "Error: There is no key 'nobody'.\nSee them all: holdfast keys list\n"
+
+
+def test_a_third_key_of_a_name_is_refused_with_the_one_to_revoke(world: CliWorld) -> None:
+    first = key_id_of(create(world))
+    create(world)
+
+    result = world.run("keys", "create", "ci", "--may", "work", code=5)
+
+    assert f"holdfast keys revoke {first}" in result.stderr
+    assert result.stdout == ""
+    assert len(kept(world)) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["ci"], "Missing option '--may'"),
+        (["ci", "--may", "submit,root"], "'root' is no scope. There are: submit, work"),
+        (["ci", "--may", ""], "is no scope"),
+        (["c i", "--may", "work"], "may only contain"),
+        (["ci", "--may", "work", "--expires", "30"], "is not a duration"),
+        (["ci", "--may", "work", "--expires", "367d"], "366 days at most"),
+        (["ci", "--may", "work", "-q", "a b"], "names no queues"),
+    ],
+)
+def test_what_no_key_can_be_is_refused_in_words(
+    world: CliWorld, wrong: list[str], words: str
+) -> None:
+    assert words in world.run("keys", "create", *wrong, code=2).stderr
+
+
+def test_looking_makes_no_store_and_making_a_key_does(world: CliWorld) -> None:
+    world.run("keys", "list", code=3)
+    world.run("keys", "revoke", "x", code=3)
+    assert not world.file.exists()
+
+    create(world)
+
+    assert world.file.exists()
+
+
+def test_a_backup_and_what_is_restored_from_it_have_the_keys(
+    world: CliWorld, tmp_path: Path
+) -> None:
+    create(world)
+    world.run("keys", "revoke", create(world))
+    before = kept(world)
+    world.run("backup", str(tmp_path / "copy.db"))
+    create(world, "later")
+
+    world.run("restore", str(tmp_path / "copy.db"), "--force")
+
+    assert kept(world) == before
+    assert [key.revoked_at is None for key in before] == [True, False]
+
+
+def test_a_store_of_before_there_were_keys_gets_them(world: CliWorld) -> None:
+    job_id = world.submit()
+    connection = apsw.Connection(str(world.file))
+    connection.execute("DROP TABLE api_key").fetchall()
+    connection.pragma("user_version", 1)
+    connection.close()
+
+    create(world)
+
+    assert len(kept(world)) == 1
+    assert job_id in world.run("status", job_id).stdout
+
+
+def test_what_was_done_with_keys_is_in_the_events(world: CliWorld) -> None:
+    text = create(world)
+    world.run("keys", "revoke", text)
+
+    lines = world.run("events").stdout
+
+    assert "key_created" in lines
+    assert "key_revoked" in lines
+    assert text.rpartition("_")[2] not in lines
