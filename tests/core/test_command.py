@@ -3,8 +3,15 @@
 import pytest
 from msgspec import Raw
 
-from holdfast.core.command import Command, check_command, decode_command, encode_command
+from holdfast.core.command import (
+    Command,
+    check_command,
+    decode_command,
+    encode_command,
+    exited,
+)
 from holdfast.core.errors import Invalid
+from holdfast.core.job import Failure
 
 FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
 
@@ -73,3 +80,17 @@ def test_what_cannot_be_started_is_never_read() -> None:
 def test_a_payload_that_is_no_command_is_invalid(payload: bytes) -> None:
     with pytest.raises(Invalid, match="not a command"):
         decode_command(Raw(payload))
+
+
+@pytest.mark.parametrize(
+    ("code", "crash"),
+    [(1, False), (3, False), (136, False), (137, True), (138, False), (139, True)],
+)
+def test_an_exit_that_is_no_success_says_its_code_and_whether_it_was_a_crash(
+    code: int, crash: bool
+) -> None:
+    failure = exited(code, "It ended badly.")
+
+    assert failure == Failure(
+        message="It ended badly.", code=f"Exit{code}", exit_code=code, crash=crash
+    )

@@ -17,6 +17,7 @@ from holdfast.core.catalogue import (
 )
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event, check_external, check_published, fact_id
+from holdfast.core.state import State
 
 NOTE = Event(
     event_type="invoice_sent",
@@ -76,6 +77,8 @@ TEXTS = (
         ({"event_type": "job_succeeded"}, "event_type"),
         ({"event_type": "job_cancel_requested"}, "event_type"),
         ({"event_type": "process_start"}, "event_type"),
+        ({"event_type": "key_created"}, "event_type"),
+        ({"event_type": "key_revoked"}, "event_type"),
         ({"event_type": "not a name"}, "event_type"),
         ({"event_type": ""}, "event_type"),
         ({"event_type": "größe_geändert"}, "event_type"),
@@ -166,6 +169,12 @@ def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
         ([said(4, end_sequence=3)], "end at 3 and start at 4"),
         ([said(2**63)], "equence"),
         ([said(1, data=b"x" * 358_401)], "^Output in one event has 358,401 bytes"),
+        ([replace(said(1), event_class=EventClass.TRANSITION)], "^A worker's event has a sequence"),
+        ([replace(said(1), offset=1)], "^A worker's event"),
+        ([replace(said(1), transition_no=1)], "^A worker's event"),
+        ([replace(said(1), from_state=State.QUEUED)], "^A worker's event"),
+        ([replace(said(1), to_state=State.QUEUED)], "^A worker's event"),
+        ([replace(said(1), given_id="x")], "^A worker's event"),
         ([said(1, attributes={"x": "y" * 70_000})], "^attributes has"),
         ([said(1, attributes={"x": object()})], "^attributes cannot"),
         ([said(1, stream="\udcff")], "^stream contains"),

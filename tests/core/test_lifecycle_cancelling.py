@@ -144,3 +144,12 @@ def test_a_long_reason_is_shortened(state: State) -> None:
         reason = change.events[-1].reason or ""
         assert reason.endswith("[shortened]")
         assert len(reason) <= MESSAGE_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(("state", "token"), [(State.SUBMITTING, None), (State.RUNNING, 1)])
+def test_a_cancel_request_names_the_token_it_met_if_there_was_one(
+    state: State, token: int | None
+) -> None:
+    [event] = changed(job_in(state), cancel()).events
+
+    assert event.fencing_token == token

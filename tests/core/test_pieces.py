@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Attributes, Event
@@ -41,7 +42,8 @@ def test_a_batch_is_its_pieces_each_with_its_own_sequence_stream_and_time() -> N
 def test_a_batch_without_data_has_empty_pieces() -> None:
     event = said(WorkerEventType.OUTPUT_BATCH, attributes={"items": [["stdout", 3]]})
 
-    assert [piece.data for piece in pieces(event)] == [b""]
+    [piece] = pieces(event)
+    assert (piece.data, piece.at) == (b"", NOW)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"items": "x"}, {"items": [[1, 2]]}, {"items": [[]]}])
@@ -49,6 +51,25 @@ def test_a_batch_that_says_nothing_of_its_pieces_has_none(attributes: Attributes
     event = said(WorkerEventType.OUTPUT_BATCH, data=b"abc", attributes=attributes)
 
     assert list(pieces(event)) == []
+
+
+def test_output_without_a_sequence_is_at_0() -> None:
+    event = replace(said(WorkerEventType.OUTPUT, data=b"x"), sequence=None)
+
+    assert [piece.sequence for piece in pieces(event)] == [0]
+
+
+def test_only_a_batch_is_read_as_one() -> None:
+    attributes: Attributes = {"items": [["stdout", 3]]}
+
+    assert list(pieces(said("custom", data=b"abc", attributes=attributes))) == []
+
+
+def test_a_delay_beyond_all_calendars_is_none() -> None:
+    attributes: Attributes = {"items": [["stdout", 1, 2**63]]}
+    [piece] = pieces(said(WorkerEventType.OUTPUT_BATCH, data=b"a", attributes=attributes))
+
+    assert piece.at == NOW
 
 
 @pytest.mark.parametrize(

@@ -206,3 +206,11 @@ def test_a_time_to_run_at_beyond_all_calendars_is_refused() -> None:
 
     with pytest.raises(Invalid, match="beyond all calendars"):
         check_spec(Spec(run_at=moment))
+
+
+@pytest.mark.timeout(20)
+def test_strings_that_never_end_are_refused_in_no_time() -> None:
+    """65 brackets make us count, and a count that tries again at every quote took minutes."""
+    for tail in (b'\\"' * 100_000, b'"' * 200_001, b"\\" * 200_001):
+        with pytest.raises(Invalid, match="payload"):
+            check_spec(Spec(payload=Raw(b"[" * 65 + b'"' + tail)))

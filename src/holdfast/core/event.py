@@ -106,6 +106,7 @@ _TEXTS = (
     "trace_id",
     "span_id",
 )
+_NOT_A_WORKERS = ("offset", "transition_no", "from_state", "to_state", "given_id")
 _OURS = frozenset(map(str, EventType)) | WORKER_TYPES | {KEY_CREATED, KEY_REVOKED}
 
 
@@ -145,6 +146,12 @@ def check_published(events: Sequence[Event], now: datetime) -> None:
         _check_place(event, last)
         if event.event_type not in WORKER_TYPES:
             raise Invalid(f"{event.event_type!r} is not a worker event; use custom.")
+        if event.event_class is not EventClass.WORKER or any(
+            getattr(event, name) is not None for name in _NOT_A_WORKERS
+        ):
+            raise Invalid(
+                "A worker's event has a sequence, and no place or id in the job's own log."
+            )
         if event.data is not None:
             check_bytes(event.data, "Output in one event", OUTPUT_EVENT_BYTES_MAX)
         check_text(event.stream or "", "stream", ID_CHARACTERS_MAX)

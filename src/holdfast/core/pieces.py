@@ -42,9 +42,16 @@ def pieces(event: Event) -> Iterator[Piece]:
     elif event.event_type == WorkerEventType.OUTPUT_BATCH:
         data, start = event.data or b"", 0
         for n, item in enumerate(_items(event)):
-            at = event.occurred_at + timedelta(milliseconds=item.delay_ms)
-            yield Piece(sequence + n, item.stream, data[start : start + item.length], at)
+            piece = data[start : start + item.length]
+            yield Piece(sequence + n, item.stream, piece, _later(event.occurred_at, item.delay_ms))
             start += item.length
+
+
+def _later(moment: datetime, milliseconds: int) -> datetime:
+    try:
+        return moment + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return moment
 
 
 def _items(event: Event) -> list[_Item]:

@@ -72,9 +72,16 @@ def open_remote(url: str) -> "RemoteRegistry":
             raise Invalid(f"{address!r} names no server; write http://127.0.0.1:8080")
         if "@" in parts.netloc:
             raise Invalid("A key does not belong into a URL: put it into HOLDFAST_KEY.")
-    ca = os.environ.get("HOLDFAST_CA_FILE")
-    link = Link(addresses, chosen_key(), Path(ca).read_bytes() if ca else None)
+    link = Link(addresses, chosen_key(), _certificates())
     return RemoteRegistry(link, SystemClock(), SystemIds())
+
+
+def _certificates() -> bytes | None:
+    path = os.environ.get("HOLDFAST_CA_FILE")
+    try:
+        return Path(path).read_bytes() if path else None
+    except OSError as error:
+        raise Invalid(f"HOLDFAST_CA_FILE cannot be read: {error}") from error
 
 
 def chosen_key() -> str | None:

@@ -8,7 +8,7 @@ from connectrpc.compression.gzip import GzipCompression
 
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Gate, Translation
+from holdfast.server.calls import Gate, Translation, gone
 from holdfast.server.codecs import codecs
 from holdfast.server.context import Context, Settings
 from holdfast.server.door import NOTHING, Receive, Scope, Send, patient, prompt, refused, say
@@ -50,6 +50,8 @@ class App:
         if (no := refused(scope)) is not None:
             await say(send, *no)
             return
+        if (left := scope.get("state", {}).get("gone")) is not None:
+            gone.set(left)
         await service(scope, prompt(receive, stream=path == PUBLISH), patient(send))
 
 

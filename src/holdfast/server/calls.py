@@ -28,6 +28,9 @@ log = logging.getLogger("holdfast.server")
 who: ContextVar[Principal] = ContextVar("holdfast_principal")
 """Who the call under way is from."""
 
+gone: ContextVar[Callable[[], bool]] = ContextVar("holdfast_gone", default=lambda: False)
+"""Whether they have left meanwhile: what is sent to them then goes nowhere, and nothing says so."""
+
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -50,8 +53,8 @@ class Gate:
         headers = ctx.request_headers
         try:
             principal = await self._keyring.principal(headers.get("authorization"))
-        except HoldfastError as error:
-            raise refusal(error) from error
+        except Exception as error:
+            raise told(error, ctx.method.name) from error
         if principal is None:
             raise ConnectError(Code.UNAUTHENTICATED, NO_KEY)
         if principal.key_id is not None:
@@ -131,14 +134,18 @@ class Translation:
             raise self._told(error, ctx) from error
 
     def _told(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
-        if isinstance(error, ConnectError):
-            return error
-        if isinstance(error, HoldfastError):
-            if isinstance(error, Unavailable | Corrupt):
-                log.warning("%s: %s", ctx.method.name, error.message)
-            return refusal(error, job_v1=self._job_v1)
-        if isinstance(error, TimeoutError):
-            away = Unavailable("It took too long.", applied="unknown")
-            return refusal(away, job_v1=self._job_v1)
-        log.error("%s failed", ctx.method.name, exc_info=error)
-        return ConnectError(Code.INTERNAL, FAULT)
+        return told(error, ctx.method.name, job_v1=self._job_v1)
+
+
+def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError:
+    """The error as its caller is told of it. What only an operator should know goes to the log."""
+    if isinstance(error, ConnectError):
+        return error
+    if isinstance(error, HoldfastError):
+        if isinstance(error, Unavailable | Corrupt):
+            log.warning("%s: %s", method, error.message)
+        return refusal(error, job_v1=job_v1)
+    if isinstance(error, TimeoutError):
+        return refusal(Unavailable("It took too long.", applied="unknown"), job_v1=job_v1)
+    log.error("%s failed", method, exc_info=error)
+    return ConnectError(Code.INTERNAL, FAULT)

@@ -1,7 +1,11 @@
 """What the services of one server share."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar
 
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
 from msgspec import Struct
 
 from holdfast.ports import Clock, Ids
@@ -12,6 +16,13 @@ from holdfast.server.keyring import Keyring
 from holdfast.server.lanes import Lanes
 from holdfast.server.limits import QUEUE_ITEMS_MAX
 from holdfast.server.readers import Readers
+
+T = TypeVar("T")
+
+GOING = (
+    "This server is going away. Open the stream again, there or at another, and send what was not"
+    " acknowledged: what was taken is taken once."
+)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -33,16 +44,35 @@ class Context:
         self.settings = settings
         self.stopping = asyncio.Event()
         self.keyring = Keyring(registry, clock, required=settings.keys)
-        self.grants = Grants(registry)
+        self.grants = Grants(registry, clock)
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
         self.depth = Depth(registry, clock, settings.queue_items_max)
+        self._awaited: dict[asyncio.Timeout, None] = {}
 
     def stop(self) -> None:
         """End what waits and what streams: clients read on elsewhere, from where they are."""
         self.stopping.set()
         self.lanes.stop()
         self.readers.stop()
+        for limit in self._awaited:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def until_stopped(self, messages: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+        """What a client sends, as it comes. A server that stops does not wait for more."""
+        while True:
+            limit = asyncio.timeout(0 if self.stopping.is_set() else None)
+            try:
+                async with limit:
+                    self._awaited[limit] = None
+                    message = await anext(messages)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise ConnectError(Code.UNAVAILABLE, GOING) from None
+            finally:
+                self._awaited.pop(limit, None)
+            yield message
 
     async def close(self) -> None:
         await self.grants.close()

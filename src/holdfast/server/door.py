@@ -79,7 +79,7 @@ def prompt(receive: Receive, *, stream: bool) -> Receive:
 
 
 def patient(send: Send) -> Send:
-    """Wait for a client that does not read, but not for ever; and say what a bare status means."""
+    """Say what a bare status means. A client that does not read is waited for: its connection ends it."""
     words: bytes | None = None
 
     async def patiently(message: dict[str, Any]) -> None:
@@ -91,11 +91,7 @@ def patient(send: Send) -> Send:
                 message = {**message, "headers": [*message["headers"], PLAIN]}
         elif words is not None:
             message = {**message, "body": words}
-        if not message.get("more_body"):  # what is short goes out at once
-            await send(message)
-            return
-        async with asyncio.timeout(STALLED_SECONDS_MAX):
-            await send(message)
+        await send(message)
 
     return patiently
 

@@ -75,17 +75,18 @@ class EventsService(job_connect.JobEventsService):
         self, requests: AsyncIterator[pb.PublishJobEventsRequest], _: Call
     ) -> pb.PublishJobEventsResponse:
         """Each message is stored before the next is read; the answer says that all of them are."""
-        async for request in requests:
-            grant = await self._context.grants.open(request.task_token)
-            if len(request.events) > EVENTS_PER_PUBLISH_MAX:
-                raise Invalid(
-                    f"{len(request.events)} events in one message; at most {EVENTS_PER_PUBLISH_MAX}"
-                    " are taken."
-                )
-            now = await self._registry.now()
-            events = [_event(message, now) for message in request.events]
-            if events:
-                await self._registry.publish(grant, events)
+        async with aclosing(self._context.until_stopped(requests)) as messages:
+            async for request in messages:
+                grant = await self._context.grants.open(request.task_token)
+                if len(request.events) > EVENTS_PER_PUBLISH_MAX:
+                    raise Invalid(
+                        f"{len(request.events)} events in one message; at most {EVENTS_PER_PUBLISH_MAX}"
+                        " are taken."
+                    )
+                now = await self._registry.now()
+                events = [_event(message, now) for message in request.events]
+                if events:
+                    await self._registry.publish(grant, events)
         return pb.PublishJobEventsResponse()
 
 
@@ -97,14 +98,14 @@ def _event(message: pb.JobEvent, now: datetime) -> Event:
 
 
 class _Choice(Struct):
-    """Which events a monitor asked for. `reached` is the last sequence it was sent."""
+    """Which events a monitor asked for. `reached` is the last sequence it was sent, or does not want."""
 
     kinds: frozenset[str]
     attempt: int
     sequence: int
     since: datetime
     data: bool
-    reached: int = 0
+    reached: int
 
     def message(self, event: Event) -> pb.JobEvent | None:
         """The event as it is sent, or None."""
@@ -134,6 +135,7 @@ def _choice(request: pb.StreamJobEventsRequest, job: Job, *, data: bool) -> _Cho
         sequence=request.from_sequence,
         since=since,
         data=data,
+        reached=max(0, request.from_sequence - 1),
     )
 
 

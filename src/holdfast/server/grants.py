@@ -16,20 +16,24 @@ from holdfast.core.limits import check_id
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed
-from holdfast.ports import Grant
+from holdfast.ports import Clock, Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.admission import demand
-from holdfast.server.calls import who
+from holdfast.server.calls import gone, who
 from holdfast.wire.mapping import EPOCH
 
 UNDELIVERED = "whoever asked for it was gone before it came"
+
+TURNS = 5
+"""Of the loop, in which it hears that somebody has left."""
 
 
 class Grants:
     """Makes grants into tokens and tokens into grants. What nobody was there to take is given back."""
 
-    def __init__(self, registry: LocalRegistry) -> None:
+    def __init__(self, registry: LocalRegistry, clock: Clock) -> None:
         self._registry = registry
+        self._clock = clock
         self._returning: dict[asyncio.Task[None], None] = {}
 
     async def seal(self, grants: Sequence[Grant]) -> list[Grant]:
@@ -60,6 +64,12 @@ class Grants:
         except asyncio.CancelledError:
             self._later(lambda: self._give_back_of(claiming))
             raise
+
+    async def left(self) -> bool:
+        """Whether nobody is there any more to take what was granted, as far as can be known now."""
+        for _turn in range(TURNS):
+            await self._clock.sleep(0)
+        return gone.get()()
 
     def give_back(self, grants: Sequence[Grant]) -> None:
         """Nobody has seen these: let others have them, at once and at no cost."""

@@ -12,10 +12,11 @@ from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
 from holdfast.core.command import exited
-from holdfast.core.errors import Invalid, NotFound
+from holdfast.core.errors import Exhausted, Invalid, NotFound
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.naming import derived_id
 from holdfast.ports import Filter, Grant, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
@@ -53,12 +54,23 @@ class JobService(job_connect.JobService):
         request_id = check_uuid(request.request_id, "request_id") if request.request_id else None
         spec = spec_of(request.job_params, request.queue)
         admission.enter(principal, Scope.SUBMIT, spec.queue, spec.region)
-        await self._context.depth.admit(spec.queue)
         asked = Request(spec=spec, request_id=request_id, submitted_by=principal.actor)
+        try:
+            await self._context.depth.admit(spec.queue)
+        except Exhausted:
+            if not await self._known(asked):
+                raise
         job = await self._registry.enqueue(asked, actor=principal.actor)
         return pb.EnqueueJobResponse(
             job_id=job.job_id, created_at=timestamp(job.created_at), state=STATES[job.state]
         )
+
+    async def _known(self, asked: Request) -> bool:
+        """Whether this is a repeat: it makes no job, so a full queue does not refuse it."""
+        if asked.request_id is None:
+            return False
+        [job] = await self._registry.get_many([derived_id(asked.spec.queue, asked.request_id)])
+        return job is not None
 
     async def dequeue_job(
         self, request: pb.DequeueJobRequest, _: Call
@@ -75,8 +87,8 @@ class JobService(job_connect.JobService):
         try:
             while unsent:
                 grant = unsent[0]
-                for _turn in range(5):  # the news that the client is gone needs a few
-                    await context.clock.sleep(0)
+                if await context.grants.left():
+                    return
                 answer = pb.DequeueJobResponse(
                     job=job_of(grant.job),
                     task_token=grant.task_token or "",

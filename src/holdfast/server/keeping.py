@@ -89,6 +89,7 @@ class Keeping:
             life=span(request.life) if request.life else None,
             actor=actor(request.actor),
         )
+        self._context.keyring.forget()
         return pb.CreateKeyResponse(key=KEY.encode(key), text=text)
 
     async def list_keys(self, request: pb.ListKeysRequest, _: Call) -> pb.ListKeysResponse:
@@ -99,6 +100,7 @@ class Keeping:
     async def revoke_key(self, request: pb.RevokeKeyRequest, _: Call) -> pb.RevokeKeyResponse:
         self._key_keeper()
         key = await self._registry.revoke_key(request.key_id, actor=actor(request.actor))
+        self._context.keyring.forget()
         return pb.RevokeKeyResponse(key=KEY.encode(key))
 
     def _keeper(self) -> None:

@@ -53,6 +53,10 @@ class Keyring:
         key = self._keys.get(principal.key_id or "")
         return key is not None and key.active(self._now())
 
+    def forget(self) -> None:
+        """A key was made or revoked here: read them all before the next one is judged."""
+        self._read_at = -STALE_SECONDS
+
     async def _read(self) -> None:
         """Read the keys once for all who ask now."""
         if self._reading is None or self._reading.done():

@@ -9,7 +9,6 @@ from typing import Any
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
-from msgspec.structs import replace
 from protobuf import Message
 
 from holdfast.core.access import Principal, Scope
@@ -22,6 +21,7 @@ from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
 from holdfast.server.limits import ANSWER_BYTES_MAX, WAIT_SECONDS_MAX
+from holdfast.server.locks import discreet, shown_resource
 from holdfast.server.owning import enter, lane
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import optional
@@ -77,8 +77,9 @@ class Looking:
         return pb.CountJobsResponse(counts={str(state): n for state, n in counts.items()})
 
     async def why(self, request: pb.WhyRequest, _: Call) -> pb.WhyResponse:
-        await self._find(request.job_id)
-        return pb.WhyResponse(text=await self._registry.why(request.job_id))
+        job = await self._find(request.job_id)
+        text = await self._registry.why(request.job_id)
+        return pb.WhyResponse(text=await discreet(self._registry, job.spec.lock, text))
 
     async def history(self, request: pb.HistoryRequest, _: Call) -> pb.HistoryResponse:
         job = await self._find(request.job_id)
@@ -151,12 +152,7 @@ class Looking:
 
     async def get_resource(self, request: pb.GetResourceRequest, _: Call) -> pb.Resource:
         admission.demand(who.get(), Scope.OBSERVE, Scope.WORK, Scope.ADMIN)
-        resource = await self._registry.resource(request.key)
-        if resource.holder is not None:
-            [job] = await self._registry.get_many([resource.holder])
-            if job is None or not admission.sees(who.get(), job):
-                resource = replace(resource, holder=None)
-        return RESOURCE.encode(resource)
+        return RESOURCE.encode(await shown_resource(self._registry, request.key))
 
     async def await_change(self, request: pb.AwaitChangeRequest, _: Call) -> pb.AwaitChangeResponse:
         seconds = min(max(request.seconds, 0.0), WAIT_SECONDS_MAX)

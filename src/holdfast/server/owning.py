@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Denied, HoldfastError, Invalid
+from holdfast.core.errors import Conflict, Denied, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped, Success
@@ -19,6 +19,7 @@ from holdfast.server.calls import who
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, QUEUES_PER_CLAIM_MAX, WAIT_SECONDS_MAX
+from holdfast.server.locks import discreet
 from holdfast.wire.errors import detail
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import json_given, optional, span
@@ -65,6 +66,8 @@ class Owning:
         admission.enter(principal, Scope.SUBMIT, asked.spec.queue, asked.spec.region)
         if principal.key_id is not None:
             asked = replace(asked, submitted_by=principal.actor)
+            if asked.spec.replayed_from or asked.spec.resumed_from:
+                raise Denied("A job says itself what it repeats: use Replay.")
         return asked
 
     async def handoff(self, request: pb.HandoffRequest, _: Call) -> pb.JobResponse:
@@ -101,6 +104,8 @@ class Owning:
         ask = partial(self._ask, request)
         grants = await self._context.lanes.claim(lane(request), ask, seconds)
         sealed = await self._context.grants.seal(grants)
+        if sealed and await self._context.grants.left():
+            self._context.grants.give_back(sealed)
         return pb.ClaimResponse(grants=[GRANT.encode(grant) for grant in sealed])
 
     async def _ask(self, request: pb.ClaimRequest) -> list[Grant]:
@@ -126,15 +131,18 @@ class Owning:
         check_id(request.owner, "owner")
         create = self._asked(request.create) if request.create else None
         [job] = await self._registry.get_many([request.job_id]) if request.job_id else [None]
-        if job is not None or create is None:
-            job = admission.find(principal, job, request.job_id)
-            admission.enter(principal, Scope.WORK, job.spec.queue, job.spec.region)
+        if job is None and create is not None:
+            spec = create.spec
         else:
-            admission.enter(principal, Scope.WORK, create.spec.queue, create.spec.region)
-        sealed = await self._context.grants.seal(
-            await self._context.grants.deliver(self._acquire(request, create))
-        )
-        return pb.AcquireResponse(grant=GRANT.encode(sealed[0]))
+            spec = admission.find(principal, job, request.job_id).spec
+        admission.enter(principal, Scope.WORK, spec.queue, spec.region)
+        try:
+            granted = await self._context.grants.deliver(self._acquire(request, create))
+        except Conflict as error:
+            error.message = await discreet(self._registry, spec.lock, error.message)
+            raise
+        [sealed] = await self._context.grants.seal(granted)
+        return pb.AcquireResponse(grant=GRANT.encode(sealed))
 
     async def _acquire(self, request: pb.AcquireRequest, create: Request | None) -> list[Grant]:
         return [

@@ -25,7 +25,7 @@ from holdfast.server.limits import (
 LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.01
 FIRST_EVENTS = 16
-EVENT_BYTES = 200
+EVENT_BYTES = 550
 READS_MAX = 4
 """Pages read at once: what comes may be too large for a page, and is read again as less."""
 

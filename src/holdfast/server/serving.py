@@ -16,9 +16,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.ports import Clock, Ids
 from holdfast.server.app import App
-from holdfast.server.limits import HEADER_BYTES_MAX
+from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX, STALLED_SECONDS_MAX
 
 LEAVE_SECONDS = 10
+IDLE_SECONDS = 75
+"""How long a connection is kept that nothing is asked on: longer than clients keep theirs."""
+
+UNREAD_SECONDS = 2.0
+"""How long a server that stops waits for clients that do not read."""
+
 EXPIRE_SECONDS = 5.0
 
 
@@ -65,10 +71,17 @@ def _loopback(host: str) -> bool:
 
 
 class Connection(HttpToolsProtocol):
-    """One client's connection. Headers without end are cut off: the parser itself would keep them all."""
+    """One client's connection. Headers without end are cut off: the parser itself would keep them all.
+    So is a client that says nothing, or does not read, for so long: what waits for it would never go."""
 
     _head_bytes = 0
     _in_head = False
+    _hearing: asyncio.TimerHandle | None = None
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._hearing = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -80,10 +93,37 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
+        if self._hearing is None:
+            self._hearing = self.loop.call_later(REQUEST_SECONDS_MAX, self.transport.abort)
+        self.scope["state"]["gone"] = self.transport.is_closing
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._heard()
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._patience = self.loop.call_later(STALLED_SECONDS_MAX, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._calm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._calm()
+        self._heard()
+
+    def _heard(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+            self._hearing = None
+
+    def _calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 class Server(uvicorn.Server):
@@ -99,6 +139,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=LEAVE_SECONDS,
+                timeout_keep_alive=IDLE_SECONDS,
                 http=Connection,
                 ssl_certfile=place.certificate,
                 ssl_keyfile=place.certificate_key,
@@ -113,6 +154,10 @@ class Server(uvicorn.Server):
     async def run_until_stopped(self, opened: Callable[[Place], None]) -> None:
         """Serve. `opened` is told where, once clients are answered."""
         self._loop = asyncio.get_running_loop()
+        try:
+            self.config.load()
+        except OSError as error:
+            raise Invalid(f"--tls-cert or --tls-key cannot be used: {error}") from error
         with _listening(self._place) as sockets:
             port = sockets.getsockname()[1]
             place = Place(
@@ -138,9 +183,19 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Streams are ended first: a server waits for its answers to end."""
-        self._loop.call_soon_threadsafe(self._app.context.stop)
+        self._loop.call_soon_threadsafe(self._leave)
         super().handle_exit(sig, frame)
         self._captured_signals.clear()  # it is not raised again: a stop we were asked for is no error
+
+    def _leave(self) -> None:
+        self._app.context.stop()
+        self._loop.call_later(UNREAD_SECONDS, self._cut)
+
+    def _cut(self) -> None:
+        """Part with those who do not read what is there for them."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection) and connection.flow.write_paused:
+                connection.transport.abort()
 
     async def _expire(self) -> None:
         """Close what has lapsed, whoever held it. Every server does this; none has to."""
@@ -152,7 +207,8 @@ class Server(uvicorn.Server):
 
 def _listening(place: Place) -> socket.socket:
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    listener = socket.socket(family)
+    # Named, so that what it accepts is known to be TCP and sent at once: else an answer waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((place.host, place.port))

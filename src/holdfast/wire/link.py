@@ -20,6 +20,9 @@ A = TypeVar("A")
 CALL_MS = 35_000
 CHORE_MS = 930_000
 CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 30.0
+SILENT_SECONDS = 45.0
+"""A server says something on every stream each 15 seconds: one that does not is as good as gone."""
 REST_SECONDS = 0.05
 
 
@@ -31,13 +34,9 @@ class Link:
         self, addresses: tuple[str, ...], key: str | None, ca: bytes | None = None
     ) -> None:
         _rest()
-        self._transport = HTTPTransport(
-            tls_ca_cert=ca,
-            tls_include_system_certs=True,
-            connect_timeout=CONNECT_SECONDS,
-            follow_redirects=False,
-            enable_otel=False,
-        )
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise Invalid("HOLDFAST_KEY is no key: it has characters that no key has.")
+        self._transport = _transport(ca)
         http = Client(self._transport)
         self.addresses = addresses
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -77,13 +76,21 @@ class Link:
     ) -> AsyncGenerator[Any, None]:
         """The messages of a stream, from the server that is called now."""
         current = self._current
-        try:
-            answers = method(self._clients[current])(request, headers=self.headers)
-            async with aclosing(answers):
-                async for message in answers:
-                    yield message
-        except ConnectError as error:
-            raise self._failed(error, current) from error
+        answers = method(self._clients[current])(request, headers=self.headers)
+        async with aclosing(answers):
+            while True:
+                limit = asyncio.timeout(SILENT_SECONDS)
+                try:
+                    async with limit:
+                        message = await anext(answers)
+                except StopAsyncIteration:
+                    return
+                except (ConnectError, TimeoutError) as error:
+                    if limit.expired() or isinstance(error, TimeoutError):
+                        silent = ConnectError(Code.DEADLINE_EXCEEDED, "The stream fell silent.")
+                        raise self._failed(silent, current) from error
+                    raise self._failed(error, current) from error
+                yield message
 
     def _failed(self, error: ConnectError, current: int) -> HoldfastError:
         """What a failed call means; the next one goes elsewhere if that may help."""
@@ -103,6 +110,11 @@ class Link:
     def _unreached(self, error: ConnectError, current: int) -> Unavailable:
         if isinstance(error.__cause__, ConnectionError):
             words = f"No holdfast server answers at {self.addresses[current]}."
+            if "certificate" in error.message:
+                words = (
+                    f"The certificate of {self.addresses[current]} is not trusted here: name one that"
+                    " it is signed with in HOLDFAST_CA_FILE."
+                )
             return Unavailable(words, applied="no")
         words = f"The server at {self.addresses[current]} did not answer to the end."
         return Unavailable(words, applied="unknown")
@@ -111,6 +123,20 @@ class Link:
         for client in self._clients:
             await client.close()
         await self._transport.aclose()
+
+
+def _transport(ca: bytes | None) -> HTTPTransport:
+    try:
+        return HTTPTransport(
+            tls_ca_cert=ca,
+            tls_include_system_certs=True,
+            connect_timeout=CONNECT_SECONDS,
+            pool_idle_timeout=IDLE_SECONDS,
+            follow_redirects=False,
+            enable_otel=False,
+        )
+    except ValueError as error:
+        raise Invalid(f"HOLDFAST_CA_FILE cannot be used: {error}") from error
 
 
 @cache

@@ -146,7 +146,6 @@ class Draft:
         event_type: EventType,
         *,
         reason: str | None = None,
-        attributes: Attributes | None = None,
         **changes: object,
     ) -> None:
         """Record a control fact: it counts in the version, not among the transitions."""
@@ -162,7 +161,6 @@ class Draft:
             op_id=self.op_id,
             actor=self.actor,
             reason=reason,
-            attributes=attributes or {},
         )
         self._events += (event,)
         self._changes |= changes

@@ -1,0 +1,234 @@
+"""A server with keys, and callers of every kind: for the tests of who may do what."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import msgspec
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from msgspec import Struct
+from protobuf import Message
+from protobuf.wkt import Timestamp
+from pyqwest import Client, HTTPTransport
+
+from holdfast.core.access import Scope
+from holdfast.core.catalogue import EventClass, WorkerEventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.ports import Grant, Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.server.context import Settings
+from holdfast.stores.memory import MemoryStore
+from holdfast.system import SystemIds
+from holdfast.testing.fakes import ManualClock
+from holdfast.testing.world import TRANSIENT
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceClient
+from holdfast.wire.generated.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+from wire_world import Served, serving
+
+QUEUE, REGION = "work", "eu"
+STRANGER = "zoe"
+SAID = 9
+"""The last sequence that a worker of ours has said something under."""
+
+CANARIES = ("payload", "result", "output", "checkpoint")
+
+Fields: TypeAlias = dict[str, Any]
+
+ALL = tuple(Scope)
+KNOWN: dict[str, Fields] = {
+    "submit": {"scopes": (Scope.SUBMIT,)},
+    "work": {"scopes": (Scope.WORK,)},
+    "observe": {"scopes": (Scope.OBSERVE,)},
+    "data": {"scopes": (Scope.OBSERVE, Scope.DATA)},
+    "admin": {"scopes": (Scope.ADMIN,)},
+    "keys": {"scopes": (Scope.KEYS,)},
+    "elsewhere": {"scopes": ALL, "queues": ("other*",)},
+    "abroad": {"scopes": ALL, "regions": ("us",)},
+}
+"""Whose keys count, and what for. The job that is asked about is in queue work and region eu."""
+
+REFUSED = ("nobody", "unknown", "revoked", "expired")
+
+
+def canary(what: str) -> str:
+    """A text that must never reach those who may not read."""
+    return f"canary-in-{what}-5d1f"
+
+
+PAYLOADS = {
+    "report": f'{{"text": "{canary("payload")}"}}',
+    "command": f'{{"argv": ["echo", "{canary("payload")}"]}}',
+    "job.v1": f'{{"repository": "{canary("payload")}"}}',
+}
+
+
+def seen_in(raw: bytes) -> set[str]:
+    """The canaries that are in there."""
+    return {what for what in CANARIES if canary(what).encode() in raw}
+
+
+class Subject(Struct, frozen=True):
+    """The job that a call is about, its lock, the task token of its holder, and where the feed was
+    before it was made."""
+
+    job_id: str = ""
+    lock: str = ""
+    token: str = ""
+    cursor: str = ""
+    key_id: str = ""
+
+
+class Answered(Struct, frozen=True):
+    """How a call went: `ok`, or the word for its refusal; and everything that came back."""
+
+    outcome: str
+    messages: tuple[Message, ...] = ()
+    error: ConnectError | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """All bytes that came back, of answers and errors alike."""
+        told = [message.to_binary() for message in self.messages]
+        if self.error is not None:
+            details = (one.value(pb.ErrorDetail) or pb.ErrorDetail() for one in self.error.details)
+            told += [self.error.message.encode(), *(one.to_binary() for one in details)]
+        return b"\n".join(told)
+
+
+class Caller:
+    """Somebody with a key, or without."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        http = Client(HTTPTransport(enable_otel=False))
+        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self.jobs = JobServiceClient(url, http_client=http)
+        self.events = JobEventsServiceClient(url, http_client=http)
+        self.registry = RegistryServiceClient(url, http_client=http)
+
+
+def refused(error: ConnectError) -> Answered:
+    return Answered(error.code.value, error=error)
+
+
+NOT_FOUND = Code.NOT_FOUND.value
+
+
+class Stage:
+    """The store behind the server, the keys, and jobs that are made for a call."""
+
+    def __init__(self, registry: LocalRegistry, clock: ManualClock, served: Served) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.served = served
+        self.keys: dict[str, str | None] = {"nobody": None}
+
+    def caller(self, name: str) -> Caller:
+        return Caller(self.served.url, self.keys[name])
+
+    async def make_keys(self) -> None:
+        for name, fields in KNOWN.items():
+            await self._key(name, fields)
+        await self._key("expired", {"scopes": ALL, "life": timedelta(hours=1)})
+        await self._key("revoked", {"scopes": ALL})
+        text = self.keys["revoked"] or ""
+        await self.registry.revoke_key(text, actor="user:root")
+        self.keys["unknown"] = text[:20] + "A" * 39
+        self.clock.advance(7200)
+
+    async def _key(self, name: str, fields: Fields) -> None:
+        _, text = await self.registry.create_key(name=name, actor="user:root", **fields)
+        self.keys[name] = text
+
+    async def subject(self, name: str, state: str, kind: str = "report") -> Subject:
+        """A job that `name` asked for, in this state; whoever owns it is `name` as well."""
+        if state == "key":
+            key, _ = await self.registry.create_key(
+                name=f"spare-{SystemIds().new()}", scopes=(Scope.SUBMIT,), actor="user:root"
+            )
+            return Subject(key_id=key.key_id)
+        cursor = await self.registry.tail()
+        job = await self._enqueue(name, state, kind)
+        if state in ("queued", "registered"):
+            return Subject(job.job_id, job.spec.lock or "", cursor=cursor)
+        grant = await self.registry.acquire(job.job_id, owner="w-1")
+        token = await self.registry.task_token(grant, name)
+        if state == "dead":
+            await self.registry.complete(grant, TRANSIENT)
+        else:
+            await self._work(grant, ends=state == "ended")
+        return Subject(job.job_id, job.spec.lock or "", token, cursor)
+
+    async def _enqueue(self, name: str, state: str, kind: str) -> Job:
+        spec = Spec(
+            kind=kind,
+            queue=QUEUE,
+            region=REGION,
+            lock=SystemIds().new(),
+            payload=msgspec.Raw(PAYLOADS[kind].encode()),
+            retry=Retry(max_failures=1),
+        )
+        asked = Request(spec=spec, submitted_by=f"user:{name}", register=state == "registered")
+        return await self.registry.enqueue(asked, actor=f"user:{name}")
+
+    async def _work(self, grant: Grant, *, ends: bool) -> None:
+        await self.registry.heartbeat(grant, checkpoint={"at": canary("checkpoint")})
+        await self.registry.publish(grant, said(await self.registry.now()))
+        if ends:
+            await self.registry.complete(grant, Success(result={"sum": canary("result")}))
+
+    async def free(self, subject: Subject) -> None:
+        """Nobody holds it, or its lock, any longer."""
+        if subject.job_id:
+            job = await self.registry.get(subject.job_id)
+            if not job.ended:
+                await self.registry.cancel(subject.job_id, actor="user:root", hard=True)
+
+
+def said(now: datetime) -> list[Event]:
+    """What a worker says about its job, in every way in which it can say something of its own."""
+    text = canary("output")
+    told: list[tuple[str, Fields]] = [
+        (WorkerEventType.PROCESS_START, {"attributes": {"pid": 7}}),
+        (WorkerEventType.OUTPUT, {"stream": "stdout", "data": text.encode()}),
+        (WorkerEventType.PROCESS_ERROR, {"attributes": {"error_message": text}}),
+        (WorkerEventType.GIT_CLONE_ERROR, {"attributes": {"stderr_output": text}}),
+        (WorkerEventType.GIT_CLONE_START, {"attributes": {"repository": text}}),
+        (WorkerEventType.CONTAINER_CREATE, {"attributes": {"image": text}}),
+        (WorkerEventType.IMAGE_PULL_PROGRESS, {"attributes": {"status": text}}),
+        (WorkerEventType.CUSTOM, {"attributes": {"words": text}}),
+        (WorkerEventType.PROCESS_END, {"attributes": {"exit_code": 3}}),
+    ]
+    return [
+        Event(kind, EventClass.WORKER, now, sequence=number, **fields)
+        for number, (kind, fields) in enumerate(told, 1)
+    ]
+
+
+def fact(job_id: str | None) -> pb.Event:
+    """Something that happened elsewhere."""
+    return pb.Event(
+        event_type="invoice_sent",
+        event_class="external",
+        occurred_at=Timestamp(seconds=1),
+        given_id=SystemIds().new(),
+        job_id=job_id,
+    )
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    """A server that asks for keys, over a store in memory whose time stands still."""
+    clock, ids = ManualClock(), SystemIds()
+    registry = LocalRegistry(MemoryStore(clock, ids), ids)
+    async with serving(registry, Settings(keys=True, poll_seconds=0.0)) as served:
+        made = Stage(registry, clock, served)
+        await made.make_keys()
+        yield made
+    await registry.close()
