@@ -71,6 +71,8 @@ class Attempt:
             finally:
                 self.over.set()
                 self.stop(signal.SIGKILL)
+                if self.process is not None:
+                    self.process.wait()
         return f"exit code {exit_code}"
 
     def extend(self) -> None:

@@ -269,15 +269,16 @@ describe("a client in node", { concurrency: true }, () => {
     await refused(Code.Canceled, /aborted/, async () => first[0]?.stream.next());
 
     const deadline = Date.now() + 30_000;
-    while (true) {
+    const open = first.slice(1).map(({ stream }) => stream);
+    while (open.length < 10) {
       const stream = events.streamJobEvents({ jobId })[Symbol.asyncIterator]();
       const { value } = await stream.next().catch(() => ({ value: undefined }));
-      if (value?.event?.sequence === 1n) break;
+      if (value?.event?.sequence === 1n) open.push(stream);
       assert.ok(Date.now() < deadline, "an abandoned stream keeps its place");
       await sleep(50);
     }
     await jobs.completeJob({ taskToken, jobResult: { success: true } });
-    for (const { stream } of first.slice(1)) assert.equal((await stream.next()).done, true);
+    for (const stream of open) assert.equal((await stream.next()).done, true);
   });
 
   test("whoever abandons a long poll takes no job with them", async () => {

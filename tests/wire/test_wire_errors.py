@@ -263,7 +263,7 @@ FAULTS = {("internal", FAULT, ""), ("unavailable", AWAY, "unknown")}
         (KeyError(SECRET), FAULTS),
         (OSError(5, SECRET), FAULTS),
     ],
-    ids=str,
+    ids=["unavailable", "unknown", "corrupt", "runtime", "key", "os"],
 )
 @pytest.mark.parametrize("keys", [False, True])
 def test_a_store_that_breaks_is_told_of_in_the_log_alone(

@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from protobuf import Message
 from wire_load_clients import (
     CLAIM,
     DEQUEUE,
@@ -53,22 +52,22 @@ async def asks_and_leaves(clients: Clients, chance: Random) -> str | None:
     return job_id
 
 
-async def leaves_at_the_grant(
-    clients: Clients, chance: Random, path: str = DEQUEUE, asked: Message = ASKED
-) -> str | None:
+async def claims_and_leaves(clients: Clients, chance: Random) -> str | None:
+    """The same in holdfast.v1."""
+    job_id = await clients.enqueue()
+    await asyncio.to_thread(ask_and_leave, clients.url, CLAIM, CLAIMED)
+    return job_id
+
+
+async def leaves_at_the_grant(clients: Clients, chance: Random) -> str | None:
     """The job is there; the client leaves at any moment. What came by then it has."""
     job_id = await clients.enqueue()
     moment = chance.random() * 0.004
 
     def ask() -> bytes:
-        return leave_and_listen(raw_call(clients.url, path, asked), moment)
+        return leave_and_listen(raw_call(clients.url, DEQUEUE, ASKED), moment)
 
     return None if job_id.encode() in await asyncio.to_thread(ask) else job_id
-
-
-async def leaves_its_claim(clients: Clients, chance: Random) -> str | None:
-    """The same in holdfast.v1."""
-    return await leaves_at_the_grant(clients, chance, CLAIM, CLAIMED)
 
 
 async def leaves_as_it_comes(clients: Clients, chance: Random) -> str | None:
@@ -98,8 +97,8 @@ async def vanishes_while_it_waits(clients: Clients, chance: Random) -> str | Non
 
 DEPARTURES: list[Departure] = [
     asks_and_leaves,
+    claims_and_leaves,
     leaves_at_the_grant,
-    leaves_its_claim,
     leaves_as_it_comes,
     leaves_while_it_waits,
     vanishes_while_it_waits,

@@ -50,8 +50,8 @@ def test_who_holds_a_lock_is_told_to_nobody_who_may_not_know_of_the_job() -> Non
 def test_a_submitter_cannot_claim_that_its_job_repeats_another() -> None:
     async def body(here: Stage) -> None:
         submitter = await key(here, "submitter", Scope.SUBMIT)
-        for link in ({"replayed_from": "other"}, {"resumed_from": "other"}):
-            asked = pb.EnqueueRequest(requests=[pb.Request(spec=pb.Spec(**link))])
+        for spec in (pb.Spec(replayed_from="other"), pb.Spec(resumed_from="other")):
+            asked = pb.EnqueueRequest(requests=[pb.Request(spec=spec)])
             call = submitter.registry.enqueue(asked, headers=submitter.headers)
             assert await refusal(call) is Code.PERMISSION_DENIED
 

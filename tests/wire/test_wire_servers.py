@@ -53,10 +53,11 @@ def test_a_server_that_is_told_to_stop_ends_its_streams_and_loses_nothing(tmp_pa
 
             began = time.monotonic()
             first.stop()
-            answers = await asyncio.gather(*polls)
-            assert await publishing is Code.UNAVAILABLE
-            await asyncio.gather(*(one.task for one in monitors))
-            code = await first.exit_code()
+            async with asyncio.timeout(60):
+                answers = await asyncio.gather(*polls)
+                assert await publishing is Code.UNAVAILABLE
+                await asyncio.gather(*(one.task for one in monitors))
+                code = await first.exit_code()
             took, done = time.monotonic() - began, people.done
             await until(lambda: people.done > done + 20)
 
@@ -72,7 +73,10 @@ def test_a_server_that_is_told_to_stop_ends_its_streams_and_loses_nothing(tmp_pa
             assert monitors[0].sequences + later.sequences == list(range(1, 101))
         assert "Traceback" not in first.log.read_text()
 
-    with server_process(store, tmp_path) as first, server_process(store, tmp_path) as second:
+    with (
+        server_process(store, tmp_path, "--poll", "60s") as first,
+        server_process(store, tmp_path) as second,
+    ):
         asyncio.run(body(first, second))
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core.access import Key, Scope
 from holdfast.core.catalogue import EventClass, ReasonCode, Stage
@@ -208,8 +209,12 @@ def test_a_message_that_makes_no_sense_is_invalid_and_says_why(job: pb.Job, word
         values.JOB.decode(job)
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PLAIN = Job("a", Spec(), State.QUEUED, NOW, NOW, NOW)
+
+
 def test_json_that_is_none_is_invalid() -> None:
-    job = values.JOB.encode(Job("a", Spec(), State.QUEUED, *[datetime(2026, 1, 1, tzinfo=UTC)] * 3))
+    job = values.JOB.encode(PLAIN)
     job.result = "{"
 
     with pytest.raises(Invalid, match="result cannot be understood"):
@@ -217,7 +222,5 @@ def test_json_that_is_none_is_invalid() -> None:
 
 
 def test_a_value_that_no_message_can_say_is_invalid() -> None:
-    job = Job("a", Spec(), State.QUEUED, *[datetime(2026, 1, 1, tzinfo=UTC)] * 3, result=object())
-
     with pytest.raises(Invalid, match="result cannot be written"):
-        values.JOB.encode(job)
+        values.JOB.encode(replace(PLAIN, result=object()))

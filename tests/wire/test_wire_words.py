@@ -231,3 +231,25 @@ def test_commands_show_the_same_by_a_server_as_by_its_store(tmp_path: Path) -> N
         assert watched not in (0, None)
 
     asyncio.run(body())
+
+
+def test_an_attempt_that_has_had_its_time_is_ended_when_it_asks_for_more() -> None:
+    async def body(here: Scene) -> None:
+        params = pb.JobParams(command="sleep", args=["1000"], timeout_seconds=60)
+        made = await here.clients.jobs.enqueue_job(pb.EnqueueJobRequest(job_params=params))
+        got = await here.clients.taken()
+        asked = pb.UpdateJobRequest(task_token=got.task_token)
+        await here.clients.jobs.update_job(asked)
+        await here.pass_by(59)
+        await here.clients.jobs.update_job(asked)
+        await here.pass_by(1)
+
+        assert await refusal(here.clients.jobs.update_job(asked)) is Code.NOT_FOUND
+
+        answer = await here.clients.jobs.get_job(pb.GetJobRequest(job_id=made.job_id))
+        assert answer.job is not None
+        assert answer.job.state is pb.JobState.FAILED
+        assert answer.job.result is not None
+        assert "timeout of 60 s" in answer.job.result.error_message
+
+    play(body)

@@ -71,6 +71,17 @@ class Grants:
             await self._clock.sleep(0)
         return gone.get()()
 
+    async def hand_over(self, grants: Sequence[Grant]) -> list[Grant]:
+        """The grants, each with its proof; given back if whoever asked is gone by now."""
+        there = not grants
+        try:
+            sealed = await self.seal(grants)
+            there = there or not await self.left()
+        finally:
+            if not there:
+                self.give_back(grants)
+        return sealed
+
     def give_back(self, grants: Sequence[Grant]) -> None:
         """Nobody has seen these: let others have them, at once and at no cost."""
         if grants:

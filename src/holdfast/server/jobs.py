@@ -11,8 +11,9 @@ from typing import Any
 from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
+from holdfast.core.catalogue import ReasonCode
 from holdfast.core.command import exited
-from holdfast.core.errors import Exhausted, Invalid, NotFound
+from holdfast.core.errors import Exhausted, Fenced, Invalid, NotFound
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import PAGE_ITEMS_MAX
@@ -132,8 +133,19 @@ class JobService(job_connect.JobService):
         seconds = request.visibility_timeout_seconds
         visible = timedelta(seconds=seconds if seconds > 0 else VISIBILITY_SECONDS)
         job = await self._registry.heartbeat(grant, lease=visible)
+        await self._end_in_time(grant, job)
         left = job.lease.granted_for.total_seconds() if job.lease else 0.0
         return pb.UpdateJobResponse(cancel_requested=job.cancel is not None, lease_seconds=left)
+
+    async def _end_in_time(self, grant: Grant, job: Job) -> None:
+        """End an attempt that has had its time. Workers of job.v1 do not look at it themselves."""
+        limit, lease, begun = job.spec.timeout, job.lease, job.started_at
+        if limit is None or lease is None or begun is None or lease.heartbeat_at - begun < limit:
+            return
+        words = f"It ran longer than its timeout of {limit.total_seconds():g} s."
+        late = Failure(message=words, code="Timeout", reason_code=ReasonCode.TIMEOUT)
+        await self._registry.complete(grant, late, op_id=f"timeout:{grant.fencing_token}")
+        raise Fenced(words, job_id=grant.job_id)
 
     async def complete_job(self, request: pb.CompleteJobRequest, _: Call) -> pb.CompleteJobResponse:
         grant = await self._context.grants.open(request.task_token)

@@ -103,9 +103,7 @@ class Owning:
         seconds = min(max(request.wait_seconds, 0.0), WAIT_SECONDS_MAX)
         ask = partial(self._ask, request)
         grants = await self._context.lanes.claim(lane(request), ask, seconds)
-        sealed = await self._context.grants.seal(grants)
-        if sealed and await self._context.grants.left():
-            self._context.grants.give_back(sealed)
+        sealed = await self._context.grants.hand_over(grants)
         return pb.ClaimResponse(grants=[GRANT.encode(grant) for grant in sealed])
 
     async def _ask(self, request: pb.ClaimRequest) -> list[Grant]:
