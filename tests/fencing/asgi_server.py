@@ -116,7 +116,9 @@ def _ask_raw(port: int, value: bytes) -> bytes:
 async def served(app: Application) -> AsyncIterator[int]:
     """The port of a real server for the application. Ask it from another thread."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, lifespan="on", log_level="critical", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, http="h11", lifespan="on", log_level="critical", timeout_graceful_shutdown=5
+    )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

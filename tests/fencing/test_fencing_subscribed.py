@@ -4,9 +4,9 @@ import asyncio
 from itertools import count
 from pathlib import Path
 
-import msgspec
 import pytest
 from fencing_world import STORES, Asked, fence, heard, run, to_token, verdicts
+from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Fenced, Invalid, Unavailable
 from holdfast.core.lifecycle import Success
@@ -184,8 +184,10 @@ def test_what_an_owner_publishes_does_not_pass_for_a_new_owner(tmp_path: Path) -
             await heard(registry)
             await authority.check(fence(1))
             said = output(1, world=world)
-            lie = msgspec.structs.replace(said, to_state=State.QUEUED, fencing_token=2**40)
-            await world.registry.publish(grant, [lie])
+            lie = replace(said, to_state=State.QUEUED, fencing_token=2**40)
+            with pytest.raises(Invalid):
+                await world.registry.publish(grant, [lie])
+            await world.registry.publish(grant, [replace(lie, to_state=None)])
             await heard(registry)
             await authority.check(fence(1))
             assert registry.asked == ["job-1"]

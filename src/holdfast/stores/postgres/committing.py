@@ -66,11 +66,12 @@ class Commit:
         self._hopeful = hopeful
         self._guessing = hopeful and not locked
         self._channel = channel
-        self._batch = Batch(works, BEGINNING, self._look)
+        self._resources: dict[str, Resource] = {}
+        # No method of ours: a ring of references would keep every commit until somebody collects it.
+        self._batch = Batch(works, BEGINNING, self._resources.__getitem__)
         self._seqs: dict[str, int] = {}
         self._rows: dict[str, int | None] = {}
         self._fresh_seqs: deque[int] = deque()
-        self._resources: dict[str, Resource] = {}
         self._absent: set[str] = set()
         self._claimed: list[tuple[str, int]] = []
         self._choosing = False
@@ -191,9 +192,6 @@ class Commit:
             for key, token, holder in await self._ask(name, wanted):
                 self._resources[key] = Resource(key, token, holder)
                 self._absent.discard(key)
-
-    def _look(self, key: str) -> Resource:
-        return self._resources[key]
 
     async def _write(self) -> None:
         batch = self._batch

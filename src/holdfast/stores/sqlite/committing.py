@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 
 import apsw
@@ -40,7 +40,8 @@ class Commit:
         self._held = Held() if held is None else held
         floor = read_meta(connection, "token_floor") if works else 0
         self._floor = floor if isinstance(floor, int) else 0
-        self._batch = Batch(works, now, self._look, self._floor)
+        # No method of ours: a ring of references would keep every commit until somebody collects it.
+        self._batch = Batch(works, now, partial(_look, connection, self._floor), self._floor)
         self._now = stamp(now)
         self._seqs: dict[str, int] = {}
 
@@ -80,11 +81,6 @@ class Commit:
         self._batch.load(jobs)
         failpoint("sqlite.jobs_read")
         return jobs
-
-    def _look(self, key: str) -> Resource:
-        sql = "SELECT token, holder FROM resource WHERE key = ?"
-        row = self._connection.execute(sql, (key,)).fetchone()
-        return Resource(key, *row) if row else Resource(key, self._floor)
 
     def _claim(self, lane: list[tuple[int, Ready]]) -> None:
         op_ids = json_list(ready.op_id for _, ready in lane)
@@ -212,6 +208,13 @@ class Commit:
         """The enqueue sequences and the log ids that nobody has used yet."""
         seq, log_id = next_numbers(self._connection)
         return count(seq + 1), count(log_id + 1)
+
+
+def _look(connection: apsw.Connection, floor: int, key: str) -> Resource:
+    """The lock of this key, as it is."""
+    sql = "SELECT token, holder FROM resource WHERE key = ?"
+    row = connection.execute(sql, (key,)).fetchone()
+    return Resource(key, *row) if row else Resource(key, floor)
 
 
 def put_key(connection: apsw.Connection, key: Key) -> None:

@@ -1,0 +1,45 @@
+"""What commits leave behind: nothing that only a garbage collection would take away.
+
+A server and a worker collect rarely, so a ring of references around a commit would keep all that it wrote.
+"""
+
+import gc
+
+from conftest import Run
+from holdfast.core.lifecycle import Success
+from holdfast.testing.world import World, output
+
+KINDS = ("Batch", "Commit", "Choice", "Event", "Work")
+
+
+def counted() -> dict[str, int]:
+    names = [type(one).__name__ for one in gc.get_objects()]
+    return {kind: names.count(kind) for kind in KINDS}
+
+
+async def life(world: World, job_id: str) -> None:
+    await world.enqueue(job_id, lock=f"lock-{job_id}")
+    grant = await world.claim()
+    await world.registry.publish(grant, [output(1, world=world)])
+    await world.registry.heartbeat(grant)
+    await world.registry.complete(grant, Success())
+
+
+def test_a_commit_leaves_nothing_behind(run: Run) -> None:
+    async def body(world: World) -> None:
+        for n in range(5):
+            await life(world, f"warm-{n}")
+        gc.collect()
+        gc.disable()
+        try:
+            before = counted()
+            for n in range(30):
+                await life(world, f"job-{n}")
+            after = counted()
+        finally:
+            gc.enable()
+
+        grown = {kind: after[kind] - before[kind] for kind in KINDS}
+        assert all(more < 15 for more in grown.values()), grown
+
+    run(body)
