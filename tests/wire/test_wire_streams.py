@@ -250,3 +250,27 @@ def test_a_second_attempt_counts_from_one_and_both_are_kept(tmp_path: Path) -> N
             assert [(one.attempt, one.sequence) for one in current.heard] == [(2, 2)]
 
     asyncio.run(body())
+
+
+def test_a_monitor_that_begins_at_a_time_inside_a_batch_gets_the_rest_of_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with stage(tmp_path) as clients:
+            job_id, token = await held(clients)
+            whole = batch(1, 5)
+            told = whole.event_data.value if whole.event_data else None
+            assert isinstance(told, pb.OutputBatch)
+            told.first_timestamp_ms = 10_000
+            for n, item in enumerate(told.outputs):
+                item.timestamp_delta_ms = 100 * n
+            await clients.publish(token, [whole])
+            await clients.complete(token)
+            starts = {9_000: 1, 10_000: 1, 10_001: 2, 10_250: 4, 10_400: 5}
+            for since, first in starts.items():
+                monitor = Monitor(clients, job_id, from_timestamp=since)
+                await monitor.task
+                assert monitor.pieces == list(range(first, 6)), since
+            late = Monitor(clients, job_id, from_timestamp=10_401)
+            await late.task
+            assert late.pieces == []
+
+    asyncio.run(body())

@@ -15,6 +15,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX
+from holdfast.core.pieces import pieces
 from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
@@ -98,7 +99,8 @@ def _event(message: pb.JobEvent, now: datetime) -> Event:
 
 
 class _Choice(Struct):
-    """Which events a monitor asked for. `reached` is the last sequence it was sent, or does not want."""
+    """Which events a monitor asked for. `reached` is the last sequence it was sent, or does not want, of
+    the attempt `reached_in`."""
 
     kinds: frozenset[str]
     attempt: int
@@ -106,6 +108,7 @@ class _Choice(Struct):
     since: datetime
     data: bool
     reached: int
+    reached_in: int
 
     def message(self, event: Event) -> pb.JobEvent | None:
         """The event as it is sent, or None."""
@@ -114,12 +117,17 @@ class _Choice(Struct):
             or (self.kinds and event.event_type not in self.kinds)
             or (event.attempt or 0) < self.attempt
             or ((event.attempt or 0) == self.attempt and event.last_sequence < self.sequence)
-            or event.occurred_at < self.since
             or (not self.data and event.event_type not in _PLAIN)
         ):
             return None
-        self.reached = event.last_sequence
-        return job_event(event, self.sequence if event.attempt == self.attempt else 0)
+        start = self.sequence if event.attempt == self.attempt else 0
+        if event.occurred_at < self.since:
+            late = next((one.sequence for one in pieces(event) if one.at >= self.since), None)
+            if late is None or event.end_sequence is None:
+                return None
+            start = max(start, late)  # a batch that had begun before
+        self.reached, self.reached_in = event.last_sequence, event.attempt or 0
+        return job_event(event, start)
 
 
 def _choice(request: pb.StreamJobEventsRequest, job: Job, *, data: bool) -> _Choice:
@@ -136,11 +144,12 @@ def _choice(request: pb.StreamJobEventsRequest, job: Job, *, data: bool) -> _Cho
         since=since,
         data=data,
         reached=max(0, request.from_sequence - 1),
+        reached_in=job.attempt,
     )
 
 
 def _going(choice: _Choice) -> str:
     return (
         "This server is going away. Open the stream again, there or at another, from sequence"
-        f" {choice.reached + 1}."
+        f" {choice.reached + 1} of attempt {choice.reached_in}."
     )

@@ -17,7 +17,7 @@ from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryService
 
 A = TypeVar("A")
 
-CALL_MS = 35_000
+CALL_MS = 15_000
 CHORE_MS = 930_000
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0

@@ -32,6 +32,7 @@ IDS_AT_ONCE = 200
 AWAY_SECONDS = 1.0
 RECONNECTS_MAX = 30
 WAIT_SECONDS = 20.0
+AWAIT_MS = 30_000
 
 
 class RemoteRegistry(RemoteOwning):
@@ -157,7 +158,7 @@ class RemoteRegistry(RemoteOwning):
                 seconds=min(left, WAIT_SECONDS),
                 job_id=job_id,
             )
-            await self._link.call(attrgetter("await_change"), asked)
+            await self._link.call(attrgetter("await_change"), asked, timeout_ms=AWAIT_MS)
 
     def mark(self, *, ready: bool = False) -> int:
         return self._changes
@@ -179,7 +180,7 @@ class RemoteRegistry(RemoteOwning):
         elif self._mark is not None:
             asked.mark = self._mark
         try:
-            answer = await self._link.call(attrgetter("await_change"), asked)
+            answer = await self._link.call(attrgetter("await_change"), asked, timeout_ms=AWAIT_MS)
         except HoldfastError:
             await self._clock.sleep(min(seconds, AWAY_SECONDS))
             return
