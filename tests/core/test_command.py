@@ -94,3 +94,9 @@ def test_an_exit_that_is_no_success_says_its_code_and_whether_it_was_a_crash(
     assert failure == Failure(
         message="It ended badly.", code=f"Exit{code}", exit_code=code, crash=crash
     )
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_KEY", "HOLDFAST_KEY_FILE", "HOLDFAST_STORE"])
+def test_what_is_the_workers_own_is_no_secret_for_a_job(name: str) -> None:
+    with pytest.raises(Invalid, match=f"^{name} is the worker's own"):
+        check_command(Command(argv=("env",), secrets=("TOKEN", name)))

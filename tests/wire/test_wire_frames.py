@@ -216,7 +216,7 @@ def test_headers_are_short_text(server: Peer) -> None:
 
 def test_headers_without_end_are_cut_off(server: Peer) -> None:
     with server.connect() as plug:
-        plug.sendall(f"POST {ENQUEUE} HTTP/1.1\r\nhost: x\r\nx: ".encode())
+        plug.sendall(f"POST {ENQUEUE} HTTP/1.1\r\nhost: localhost\r\nx: ".encode())
         cut = False
         for _ in range(200):
             try:
@@ -238,7 +238,7 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end(server: Peer) -> None:
     expect(server.send(ENQUEUE, chunk + b"1\r\n \r\n0\r\n\r\n", chunked), EXHAUSTED, "larger")
     expect(server.send(ENQUEUE, chunk * 2, {"content-length": str(1000 * len(large))}), EXHAUSTED)
     with server.connect() as plug:
-        head = f"POST {ENQUEUE} HTTP/1.1\r\nhost: x\r\ncontent-type: {JSON}\r\n"
+        head = f"POST {ENQUEUE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n"
         plug.sendall(head.encode() + b"transfer-encoding: chunked\r\n\r\n" + chunk * 3)
         assert _until(plug, b"resource_exhausted"), "answered before it ends"
 
@@ -266,7 +266,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 
 def _slow(server: Peer, path: str, kind: str) -> socket.socket:
     plug = server.connect()
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ncontent-length: 900\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: 900\r\n\r\n"
     plug.sendall(head.encode() + b"\0")
     return plug
 
@@ -280,7 +280,7 @@ def test_a_stream_of_very_many_messages(server: Peer) -> None:
 
 def test_a_request_cut_in_its_middle_does_nothing(server: Peer) -> None:
     asked = b'{"queue":"cut","jobParams":{"command":"true"}}'
-    head = f"POST {ENQUEUE} HTTP/1.1\r\nhost: x\r\ncontent-type: {JSON}\r\n".encode()
+    head = f"POST {ENQUEUE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n".encode()
     for sent in range(0, len(asked), 5):
         whole = head + b"content-length: %d\r\n\r\n" % len(asked) + asked[:sent]
         server.raw(whole, half_close=True)

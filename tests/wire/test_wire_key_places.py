@@ -169,7 +169,7 @@ def test_commands_and_programs_take_their_key_from_the_environment(
     assert stranger.exit_code != 0
     assert "HOLDFAST_KEY" in stranger.stderr
     assert known.exit_code == 0, known.output
-    assert job.submitted_by == "user:ana"
+    assert job.submitted_by == "key:ana"
     assert job.job_id in known.output
 
 

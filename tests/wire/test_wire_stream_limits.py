@@ -43,7 +43,7 @@ def server(shared: Peer, caplog: pytest.LogCaptureFixture) -> Iterator[Peer]:
 def _watch(server: Peer, job_id: str, key: str | None = None) -> Iterator[None]:
     """A stream that is open: it has said something."""
     body = frame(json.dumps({"jobId": job_id}).encode())
-    head = f"POST {REGISTRY}Watch HTTP/1.1\r\nhost: x\r\ncontent-type: {STREAM}\r\n"
+    head = f"POST {REGISTRY}Watch HTTP/1.1\r\nhost: localhost\r\ncontent-type: {STREAM}\r\n"
     if key is not None:
         head += f"authorization: Bearer {key}\r\n"
     with server.connect() as plug:

@@ -174,7 +174,7 @@ class Stage:
             payload=msgspec.Raw(PAYLOADS[kind].encode()),
             retry=Retry(max_failures=1),
         )
-        asked = Request(spec=spec, submitted_by=f"user:{name}", register=state == "registered")
+        asked = Request(spec=spec, submitted_by=f"key:{name}", register=state == "registered")
         return await self.registry.enqueue(asked, actor=f"user:{name}")
 
     async def _work(self, grant: Grant, *, ends: bool) -> None:

@@ -150,7 +150,6 @@ CALLS: list[Case] = [
 
 STREAMS: list[Case] = [
     (JOBS + "DequeueJob", {"maxJobs": 2147483648}, INVALID),
-    (JOBS + "DequeueJob", {"visibilityTimeoutSeconds": 2147483647}, INVALID),
     (JOBS + "DequeueJob", {"workerId": "\r\n"}, INVALID),
     (JOBS + "DequeueJob", {"requestId": "x"}, INVALID),
     (JOBS + "DequeueJob", {"queue": "none", "maxJobs": -2147483648}, OK),

@@ -133,7 +133,7 @@ class Peer:
         *,
         method: str = "POST",
     ) -> Answer:
-        told = {"host": "x", "content-length": str(len(body))}
+        told = {"host": "localhost", "content-length": str(len(body))}
         told |= {"content-type": JSON, **(headers or {})}
         lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in told.items() if v != "")]
         return parsed(self.raw("\r\n".join([*lines, "", ""]).encode("latin-1"), body))

@@ -17,9 +17,10 @@ async def run(url: str, place: Place, settings: Settings) -> None:
         raise Invalid("A server serves a store, not another server: give --store a store's URL.")
     registry = await open_local(url)
     try:
-        if settings.keys and not await registry.keys():
+        now = await registry.now()
+        if settings.keys and not any(key.active(now) for key in await registry.keys()):
             raise Invalid(
-                "There is no key in this store, so nobody could come in: holdfast keys create ana"
+                "No key in this store counts, so nobody could come in: holdfast keys create ana"
                 " --may admin,admin:keys"
             )
         clock, ids = SystemClock(), SystemIds()

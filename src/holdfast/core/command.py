@@ -13,6 +13,9 @@ COMMAND_KIND = "command"
 ARGUMENT_BYTES_MAX = 128 * 1024
 TERMINAL_SIDE_MAX = 65_535
 CRASH_EXITS = (137, 139)
+WORKERS_OWN = "HOLDFAST_"
+"""How the names of variables begin that no job may ask for: who has them may do what the worker may."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -51,6 +54,8 @@ def check_command(command: Command) -> Command:
     for name in (*command.env, *command.secrets):
         if not _NAME.match(name):
             raise Invalid(f"{name!r} is not a name for an environment variable.")
+    if theirs := sorted(name for name in command.secrets if name.startswith(WORKERS_OWN)):
+        raise Invalid(f"{theirs[0]} is the worker's own: no job gets it.")
     if both := set(command.env) & set(command.secrets):
         raise Invalid(f"{sorted(both)[0]} is both a secret and a plain variable: give it once.")
     if not all(1 <= side <= TERMINAL_SIDE_MAX for side in (command.rows, command.columns)):

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.core.errors import Invalid, NotFound
 from holdfast.ports import Registry
@@ -28,7 +28,7 @@ async def open_registry(url: str = DEFAULT_STORE, *, create: bool = True) -> Reg
     or in the file that HOLDFAST_KEY_FILE names; HOLDFAST_CA_FILE names certificates to trust beside the
     system's.
     """
-    if url.partition("://")[0] in _SERVERS:
+    if url.partition("://")[0].lower() in _SERVERS:
         return open_remote(url)
     return await open_local(url, create=create)
 
@@ -65,15 +65,24 @@ def open_remote(url: str) -> "RemoteRegistry":
 
     scheme, _, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
-    addresses = tuple(f"{scheme}://{host}{slash}{path}".rstrip("/") for host in hosts.split(","))
+    addresses = tuple(
+        f"{scheme.lower()}://{host}{slash}{path}".rstrip("/") for host in hosts.split(",")
+    )
     for address in addresses:
         parts = urlsplit(address)
-        if not parts.hostname or parts.query or parts.fragment:
-            raise Invalid(f"{address!r} names no server; write http://127.0.0.1:8080")
+        if not _server(parts) or parts.query or parts.fragment:
+            raise Invalid(f"{url!r} names no server; write http://127.0.0.1:8080")
         if "@" in parts.netloc:
             raise Invalid("A key does not belong into a URL: put it into HOLDFAST_KEY.")
     link = Link(addresses, chosen_key(), _certificates())
     return RemoteRegistry(link, SystemClock(), SystemIds())
+
+
+def _server(parts: SplitResult) -> bool:
+    try:
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or too large a one
+        return False
 
 
 def _certificates() -> bytes | None:

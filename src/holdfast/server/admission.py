@@ -53,9 +53,14 @@ def overlook(who: Principal, queue: str | None) -> None:
         raise Denied("This key does not reach every queue: name the one to look at.")
 
 
+def submitter(who: Principal) -> str:
+    """Who is kept as having asked for a job: with a key nobody but its holder could pass for."""
+    return who.actor if who.key_id is None else f"key:{who.name}"
+
+
 def owns(who: Principal, job: Job) -> bool:
     """Whether they asked for this job themselves, and still may."""
-    mine = job.submitted_by == who.actor and Scope.SUBMIT in who.scopes
+    mine = job.submitted_by == submitter(who) and Scope.SUBMIT in who.scopes
     return mine and who.reaches(job.spec.queue, job.spec.region)
 
 

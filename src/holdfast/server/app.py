@@ -47,7 +47,7 @@ class App:
         if service is None or scope["type"] != "http":
             await say(send, 404, NOTHING)
             return
-        if (no := refused(scope)) is not None:
+        if (no := refused(scope, guarded=self.context.settings.keys)) is not None:
             await say(send, *no)
             return
         if (left := scope.get("state", {}).get("gone")) is not None:

@@ -1,5 +1,7 @@
 """Depth: how many jobs wait in a queue, counted now and then, so that none grows without end."""
 
+import asyncio
+
 from holdfast.core.errors import Exhausted
 from holdfast.core.state import State
 from holdfast.ports import Clock, Registry
@@ -16,18 +18,30 @@ class Depth:
         self._clock = clock
         self._most = most
         self._queues: dict[str, tuple[float, int]] = {}
+        self._counting: dict[str, asyncio.Task[None]] = {}
 
     async def admit(self, queue: str, jobs: int = 1) -> None:
         """Raise `Exhausted` when so many more would be too many."""
-        now = self._clock.monotonic()
-        counted_at, waiting = self._queues.get(queue, (-FRESH_SECONDS, 0))
-        if now - counted_at >= FRESH_SECONDS:
-            counted_at, waiting = now, (await self._registry.counts(queue)).get(State.QUEUED, 0)
+        if (
+            self._clock.monotonic() - self._queues.get(queue, (-FRESH_SECONDS, 0))[0]
+            >= FRESH_SECONDS
+        ):
+            counting = self._counting.get(queue)
+            if counting is None:
+                counting = self._counting[queue] = asyncio.create_task(self._count(queue))
+                counting.add_done_callback(lambda _: self._counting.pop(queue, None))
+            await asyncio.shield(counting)
+        counted_at, waiting = self._queues.get(queue, (self._clock.monotonic(), 0))
         if waiting + jobs > self._most:
             raise Exhausted(
                 f"{waiting:,} jobs wait in queue {queue}, and at most {self._most:,} may: add workers,"
                 " or send less."
             )
+        self._queues[queue] = counted_at, waiting + jobs
+
+    async def _count(self, queue: str) -> None:
+        counted_at = self._clock.monotonic()
+        waiting = (await self._registry.counts(queue)).get(State.QUEUED, 0)
         if len(self._queues) >= QUEUES_KEPT_MAX:
             self._queues.clear()
-        self._queues[queue] = counted_at, waiting + jobs
+        self._queues[queue] = counted_at, waiting

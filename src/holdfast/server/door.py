@@ -1,6 +1,7 @@
 """The door: what is refused before a service hears of it, and words where the protocol has none."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -17,6 +18,12 @@ PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 NOTHING = b"There is nothing here. See docs/service.md for what there is.\n"
 IN_URL = b"A key in a URL ends up in logs: send it in the Authorization header.\n"
 GRPC = (b"application/grpc+", b"application/grpc;")
+_NAMES = (b"host", b"origin")
+_LOOPBACK = re.compile(rb"127(\.[0-9]{1,3}){3}\Z")
+STRANGE = (
+    b"Without keys this server answers only to localhost and 127.0.0.1: call it so, or start it with"
+    b" --keys.\n"
+)
 NO_TEXT = b"A header is not UTF-8.\n"
 NO_GRPC = b"This server speaks Connect and gRPC-Web, not gRPC.\n"
 LARGE = f"The headers are larger than {HEADER_BYTES_MAX // 1024} KiB.\n".encode()
@@ -30,13 +37,16 @@ WORDS = {
 """What is said where the protocol gives a status and nothing else."""
 
 
-def refused(scope: Scope) -> tuple[int, bytes] | None:
-    """Why a request is turned away at once: a status and words; None when it may come in."""
+def refused(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
+    """Why a request is turned away at once: a status and words; None when it may come in. Where no keys
+    guard it, so is what a page of the web may have sent: under a name that was made to mean us."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         if not value.isascii() and not _text(value):
             return 400, NO_TEXT
+        if not guarded and name in _NAMES and not _here(value):
+            return 403, STRANGE
         if name == b"content-type" and (value + b";").lower().startswith(GRPC):
             return 415, NO_GRPC
     if size > HEADER_BYTES_MAX:
@@ -44,6 +54,13 @@ def refused(scope: Scope) -> tuple[int, bytes] | None:
     if b"hf_" in scope["query_string"]:
         return 400, IN_URL
     return None
+
+
+def _here(value: bytes) -> bool:
+    """Whether a Host or Origin names this machine by a name that nobody can make his own."""
+    host = value.rpartition(b"//")[2]
+    name = host[1:].partition(b"]")[0] if host.startswith(b"[") else host.partition(b":")[0]
+    return name.lower() in (b"localhost", b"::1") or _LOOPBACK.match(name) is not None
 
 
 def _text(value: bytes) -> bool:

@@ -54,7 +54,7 @@ class EventsService(job_connect.JobEventsService):
         choice = _choice(request, job, data=admission.reads(principal, job))
         with context.readers.seat(principal, job.job_id) as stirred:
             ended = job.ended
-            follow = context.readers.follow(principal, job.job_id, None, stirred)
+            follow = context.readers.follow(principal, job, None, stirred)
             async with aclosing(follow) as slices:
                 async for page in slices:
                     for event in page.events:
@@ -131,20 +131,20 @@ class _Choice(Struct):
 
 
 def _choice(request: pb.StreamJobEventsRequest, job: Job, *, data: bool) -> _Choice:
-    if request.from_sequence < 0 or request.from_timestamp < 0:
-        raise Invalid("from_sequence and from_timestamp are from 0 on.")
+    if min(request.from_sequence, request.from_timestamp, request.attempt) < 0:
+        raise Invalid("from_sequence, from_timestamp and attempt are from 0 on.")
     try:
         since = EPOCH + timedelta(milliseconds=request.from_timestamp)
     except OverflowError:
         raise Invalid("from_timestamp is in milliseconds; this is beyond all calendars.") from None
     return _Choice(
         kinds=numbers(request.event_filter),
-        attempt=job.attempt if request.from_sequence else 0,
+        attempt=(request.attempt or job.attempt) if request.from_sequence else 0,
         sequence=request.from_sequence,
         since=since,
         data=data,
         reached=max(0, request.from_sequence - 1),
-        reached_in=job.attempt,
+        reached_in=request.attempt or job.attempt,
     )
 
 

@@ -56,13 +56,15 @@ class Grants:
             raise NotFound("The task token is unknown or expired.")
         return grant
 
-    async def deliver(self, claim: Coroutine[Any, Any, list[Grant]]) -> list[Grant]:
-        """What a claim gets. When its caller leaves meanwhile, what it gets is given back at once."""
+    async def deliver(self, claim: Coroutine[Any, Any, list[Grant]], *, named: bool) -> list[Grant]:
+        """What a claim gets. When its caller leaves meanwhile, what it gets is given back at once, unless
+        the claim is `named` (by an op_id): who names one asks again, and may have been answered since."""
         claiming = asyncio.ensure_future(claim)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            self._later(lambda: self._give_back_of(claiming))
+            if not named:
+                self._later(lambda: self._give_back_of(claiming))
             raise
 
     async def left(self) -> bool:
@@ -71,7 +73,7 @@ class Grants:
             await self._clock.sleep(0)
         return gone.get()()
 
-    async def hand_over(self, grants: Sequence[Grant]) -> list[Grant]:
+    async def hand_over(self, grants: Sequence[Grant], *, named: bool) -> list[Grant]:
         """The grants, each with its proof; given back if whoever asked is gone by now."""
         there = not grants
         try:
@@ -79,12 +81,13 @@ class Grants:
             there = there or not await self.left()
         finally:
             if not there:
-                self.give_back(grants)
+                self.give_back(grants, named=named)
         return sealed
 
-    def give_back(self, grants: Sequence[Grant]) -> None:
-        """Nobody has seen these: let others have them, at once and at no cost."""
-        if grants:
+    def give_back(self, grants: Sequence[Grant], *, named: bool) -> None:
+        """Nobody has seen these: let others have them, at once and at no cost. Those of a named claim
+        are left to whoever asks again under its name, or to their leases."""
+        if grants and not named:
             self._later(lambda: self._give_back(grants))
 
     async def close(self) -> None:

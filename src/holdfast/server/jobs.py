@@ -16,14 +16,16 @@ from holdfast.core.command import exited
 from holdfast.core.errors import Exhausted, Fenced, Invalid, NotFound
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
-from holdfast.core.limits import PAGE_ITEMS_MAX
-from holdfast.core.naming import derived_id
+from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
 from holdfast.ports import Filter, Grant, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
+from holdfast.server.claims import lane_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, WALK_ITEMS_MAX
+from holdfast.server.owning import known
+from holdfast.server.sizes import check_size
 from holdfast.wire.generated.job.v1 import job_connect
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.job_params import KINDS, STATES, VISIBILITY_SECONDS, job_of, spec_of, states_of
@@ -32,6 +34,8 @@ from holdfast.wire.mapping import timestamp
 Call = RequestContext[Any, Any]
 
 PAGE_SIZE = 20
+WALK_ITEMS = 200
+VISIBILITY_SECONDS_MAX = int(LEASE_MAX.total_seconds())
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
@@ -55,23 +59,18 @@ class JobService(job_connect.JobService):
         request_id = check_uuid(request.request_id, "request_id") if request.request_id else None
         spec = spec_of(request.job_params, request.queue)
         admission.enter(principal, Scope.SUBMIT, spec.queue, spec.region)
-        asked = Request(spec=spec, request_id=request_id, submitted_by=principal.actor)
+        asked = Request(
+            spec=spec, request_id=request_id, submitted_by=admission.submitter(principal)
+        )
         try:
-            await self._context.depth.admit(spec.queue)
+            await self._context.depth.admit(check_id(spec.queue, "queue"))
         except Exhausted:
-            if not await self._known(asked):
+            if not await known(self._registry, [asked]):
                 raise
         job = await self._registry.enqueue(asked, actor=principal.actor)
         return pb.EnqueueJobResponse(
             job_id=job.job_id, created_at=timestamp(job.created_at), state=STATES[job.state]
         )
-
-    async def _known(self, asked: Request) -> bool:
-        """Whether this is a repeat: it makes no job, so a full queue does not refuse it."""
-        if asked.request_id is None:
-            return False
-        [job] = await self._registry.get_many([derived_id(asked.spec.queue, asked.request_id)])
-        return job is not None
 
     async def dequeue_job(
         self, request: pb.DequeueJobRequest, _: Call
@@ -80,12 +79,13 @@ class JobService(job_connect.JobService):
         context = self._context
         queue = request.queue or "default"
         region = admission.region_of(who.get(), request.region or None)
-        admission.enter(who.get(), Scope.WORK, queue, region)
+        admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region)
         ask = partial(self._ask, request, queue, region)
-        lane = ((queue,), KINDS, region, None)
-        grants = await context.lanes.claim(lane, ask, context.settings.poll_seconds)
-        unsent = await context.grants.seal(grants)
+        lane = lane_of((queue,), KINDS, region, None)
+        unsent = await context.lanes.claim(lane, ask, context.settings.poll_seconds)
+        named = bool(request.request_id)
         try:
+            unsent = await context.grants.seal(unsent)
             while unsent:
                 grant = unsent[0]
                 if await context.grants.left():
@@ -100,7 +100,7 @@ class JobService(job_connect.JobService):
                 del unsent[0]
                 yield answer
         finally:
-            context.grants.give_back(unsent)
+            context.grants.give_back(unsent, named=named)
 
     async def _ask(
         self, request: pb.DequeueJobRequest, queue: str, region: str | None
@@ -113,7 +113,7 @@ class JobService(job_connect.JobService):
             else None
         )
         declared = timedelta(seconds=interval) if interval > 0 else None
-        visible = timedelta(seconds=seconds if seconds > 0 else VISIBILITY_SECONDS)
+        visible = timedelta(seconds=_visible(seconds))
         claim = self._registry.claim(
             [queue],
             owner=request.worker_id or who.get().name,
@@ -124,14 +124,14 @@ class JobService(job_connect.JobService):
             heartbeat_interval=declared,
             region=region,
         )
-        return await self._context.grants.deliver(claim)
+        return await self._context.grants.deliver(claim, named=op_id is not None)
 
     async def update_job(self, request: pb.UpdateJobRequest, _: Call) -> pb.UpdateJobResponse:
         grant = await self._context.grants.open(request.task_token)
         if request.queue and request.queue != grant.job.spec.queue:
             raise Invalid(f"The job of this task token is not in queue {request.queue}.")
         seconds = request.visibility_timeout_seconds
-        visible = timedelta(seconds=seconds if seconds > 0 else VISIBILITY_SECONDS)
+        visible = timedelta(seconds=_visible(seconds))
         job = await self._registry.heartbeat(grant, lease=visible)
         await self._end_in_time(grant, job)
         left = job.lease.granted_for.total_seconds() if job.lease else 0.0
@@ -185,16 +185,19 @@ class JobService(job_connect.JobService):
 
     async def _walk(self, which: Filter, size: int, page: int) -> list[Job]:
         """The jobs of a page. Creation order only grows at its end, so a page stays what it was."""
-        skip, cursor = (page - 1) * size, None
-        found: list[Job] = []
-        while len(found) < skip + size:
-            wanted = min(PAGE_ITEMS_MAX, skip + size - len(found))
+        skip, cursor, found = (page - 1) * size, None, list[Job]()
+        while len(found) < size:
+            wanted = min(WALK_ITEMS, skip or size - len(found))
             got = await self._registry.list_jobs(which, after=cursor, limit=wanted)
-            found += got.jobs
+            if skip:
+                skip -= len(got.jobs)
+            else:
+                found += got.jobs
+                check_size(found)
             cursor = got.next
             if cursor is None:
                 break
-        return found[skip:]
+        return found
 
     async def get_job(self, request: pb.GetJobRequest, _: Call) -> pb.GetJobResponse:
         job = await self._find(request.job_id)
@@ -231,6 +234,10 @@ async def find(context: Context, job_id: str) -> Job:
     if not proper:
         check_uuid(job_id, "job_id")
     raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+
+
+def _visible(seconds: int) -> int:
+    return min(seconds, VISIBILITY_SECONDS_MAX) if seconds > 0 else VISIBILITY_SECONDS
 
 
 def _outcome(result: pb.JobResult) -> Outcome:

@@ -26,6 +26,7 @@ class Keyring:
         self._keys: dict[str, Key] = {}
         self._read_at = -STALE_SECONDS
         self._time = EPOCH
+        self._outdated = True
         self._reading: asyncio.Task[None] | None = None
 
     async def principal(self, authorization: str | None) -> Principal | None:
@@ -36,9 +37,7 @@ class Keyring:
         key_id = key_id_of(text.strip()) if scheme.lower() == "bearer" else None
         if key_id is None:
             return None
-        age = self._clock.monotonic() - self._read_at
-        if age > FRESH_SECONDS or (key_id not in self._keys and age > AGAIN_SECONDS):
-            await self._read()
+        await self._read(AGAIN_SECONDS if key_id not in self._keys else FRESH_SECONDS)
         key = self._keys.get(key_id)
         if key is None or not holds(key, text.strip(), self._now()):
             return None
@@ -48,30 +47,37 @@ class Keyring:
         """Whether the key of somebody who is here already is still good."""
         if not self.required:
             return True
-        if self._clock.monotonic() - self._read_at > FRESH_SECONDS:
-            await self._read()
+        await self._read(FRESH_SECONDS)
         key = self._keys.get(principal.key_id or "")
         return key is not None and key.active(self._now())
 
     def forget(self) -> None:
         """A key was made or revoked here: read them all before the next one is judged."""
-        self._read_at = -STALE_SECONDS
+        self._outdated = True
+        self._reading = None  # what is being read may be from before
 
-    async def _read(self) -> None:
-        """Read the keys once for all who ask now."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._refresh())
-        try:
-            await asyncio.shield(self._reading)
-        except Unavailable:
-            if self._clock.monotonic() - self._read_at > STALE_SECONDS:
-                raise
+    async def _read(self, seconds: float) -> None:
+        """Have the keys as they were so many seconds ago or later; read once for all who ask now."""
+        if not self._outdated and self._clock.monotonic() - self._read_at <= seconds:
+            return
+        while True:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._refresh())
+            try:
+                await asyncio.shield(self._reading)
+            except Unavailable:
+                if self._clock.monotonic() - self._read_at > STALE_SECONDS:
+                    raise
+                return
+            if not self._outdated:
+                return
 
     async def _refresh(self) -> None:
-        asked_at = self._clock.monotonic()
-        keys, self._time = await self._registry.keys(), await self._registry.now()
-        self._keys = {key.key_id: key for key in keys}
-        self._read_at = asked_at
+        asked_at, mine = self._clock.monotonic(), asyncio.current_task()
+        keys, now = await self._registry.keys(), await self._registry.now()
+        if self._reading is mine:
+            self._keys = {key.key_id: key for key in keys}
+            self._read_at, self._time, self._outdated = asked_at, now, False
 
     def _now(self) -> datetime:
         """The store's time: the only one that decides."""

@@ -27,7 +27,7 @@ class Lanes:
         self._clock = clock
         self._stopping = stopping
         self._rows: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._looked: dict[Hashable, int] = {}
+        self._looked: dict[Hashable, tuple[int, int]] = {}
         self._rung = 1
         self._waiting = 0
         self._ringing: asyncio.Task[None] | None = None
@@ -49,7 +49,9 @@ class Lanes:
         """Whether it is worth asking now; no more after so long, and when the server stops."""
         if self._stopping.is_set():
             return False
-        if self._looked.get(lane, 0) < self._rung:  # it rang, and nobody of this lane was here
+        if (
+            self._looked.get(lane, (0, 0))[0] < self._rung
+        ):  # it rang when nobody of this lane was here
             self._looks(lane)
             return True
         async with self._place(lane) as place:
@@ -65,10 +67,10 @@ class Lanes:
             self._wake(lane, WAITING_MAX)
 
     def _looks(self, lane: Hashable) -> None:
-        """Somebody of this lane looks now, for all that has rung by now."""
+        """Somebody of this lane looks now, for all that has rung and happened by now."""
         if len(self._looked) >= WAITING_MAX:
             self._looked.clear()
-        self._looked[lane] = self._rung
+        self._looked[lane] = self._rung, self._registry.mark(ready=True)
 
     @asynccontextmanager
     async def _place(self, lane: Hashable) -> AsyncIterator[asyncio.Future[None]]:
@@ -79,7 +81,8 @@ class Lanes:
         row.append(place)
         self._waiting += 1
         if self._ringing is None or self._ringing.done():
-            self._ringing = asyncio.create_task(self._ring())
+            _, mark = self._looked.get(lane, (0, 0))  # what came since then is still unseen
+            self._ringing = asyncio.create_task(self._ring(mark))
         try:
             yield place
         finally:
@@ -97,10 +100,8 @@ class Lanes:
                 place.set_result(None)
                 count -= 1
 
-    async def _ring(self) -> None:
+    async def _ring(self, mark: int) -> None:
         """Wake the first of every row when there may be something for it, while anybody waits."""
-        mark = self._registry.mark(ready=True)
-        self._rung += 1
         while self._waiting and not self._stopping.is_set():
             try:
                 await self._registry.changed(since=mark, timeout=LOOK_SECONDS, ready=True)

@@ -16,13 +16,15 @@ from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.spec import Spec
 from holdfast.ports import Filter, Page, Slice
 from holdfast.server import admission
 from holdfast.server.calls import who
+from holdfast.server.claims import enter, lane
 from holdfast.server.context import Context
 from holdfast.server.limits import ANSWER_BYTES_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet, shown_resource
-from holdfast.server.owning import enter, lane
+from holdfast.server.sizes import check_size, event_bytes, job_bytes
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import optional
 from holdfast.wire.values import EVENT, FILTER, JOB, RESOURCE, AJob
@@ -32,6 +34,8 @@ Call = RequestContext[Any, Any]
 GOING = "This server is going away. Read on from your cursor, here or at another."
 ALIVE_SECONDS = 15.0
 JOBS_REMEMBERED_MAX = 10_000
+REMEMBERED_SECONDS = 5.0
+GET_ITEMS = 32
 
 
 class Looking:
@@ -42,13 +46,20 @@ class Looking:
         self._registry = context.registry
         self._instance = context.ids.new()
         self._jobs: OrderedDict[str, Job | None] = OrderedDict()
+        self._remembered_at = 0.0
 
     async def get_jobs(self, request: pb.GetJobsRequest, _: Call) -> pb.GetJobsResponse:
         principal = who.get()
         if len(request.job_ids) > BATCH_ITEMS_MAX:
             raise Invalid(f"At most {BATCH_ITEMS_MAX} jobs are read at once.")
-        jobs = await self._registry.get_many(list(request.job_ids))
-        return pb.GetJobsResponse(answers=[_answer(principal, job) for job in jobs])
+        wanted = list(dict.fromkeys(request.job_ids))
+        found: dict[str, Job] = {}
+        for start in range(0, len(wanted), GET_ITEMS):
+            jobs = await self._registry.get_many(wanted[start : start + GET_ITEMS])
+            found |= {job.job_id: job for job in jobs if job and admission.sees(principal, job)}
+            check_size(found[one] for one in request.job_ids if one in found)
+        answers = [_answer(principal, found.get(one)) for one in request.job_ids]
+        return pb.GetJobsResponse(answers=answers)
 
     async def list_jobs(self, request: pb.ListJobsRequest, _: Call) -> pb.ListJobsResponse:
         principal = who.get()
@@ -60,7 +71,9 @@ class Looking:
                 which, after=optional(request, "after"), limit=limit, newest=request.newest
             )
 
-        page = await _fitting(read, _limit(request, 100), lambda page: sum(map(_weight, page.jobs)))
+        page = await _fitting(
+            read, _limit(request, 100), lambda page: sum(map(job_bytes, page.jobs))
+        )
         return pb.ListJobsResponse(
             jobs=[
                 JOB.encode(admission.shown(principal, job))
@@ -126,7 +139,7 @@ class Looking:
         said_at = -ALIVE_SECONDS
         with context.readers.seat(principal, job_id) as stirred:
             ended = job is not None and job.ended
-            follow = context.readers.follow(principal, job_id, after, stirred)
+            follow = context.readers.follow(principal, job, after, stirred)
             async with aclosing(follow) as slices:
                 async for page in slices:
                     now = context.clock.monotonic()
@@ -211,13 +224,17 @@ class Looking:
         return seen
 
     async def _jobs_of(self, job_ids: list[str]) -> dict[str, Job | None]:
-        """The jobs by id. What is remembered may be old: where a job is and whose it is never changes."""
+        """The jobs by id, as far as admission looks at them: remembered for a moment."""
+        now = self._context.clock.monotonic()
+        if now - self._remembered_at > REMEMBERED_SECONDS:
+            self._jobs.clear()
+            self._remembered_at = now
         missing = [one for one in dict.fromkeys(job_ids) if one not in self._jobs]
         for start in range(0, len(missing), BATCH_ITEMS_MAX):
             some = missing[start : start + BATCH_ITEMS_MAX]
             found = await self._registry.get_many(some)
             self._jobs.update(
-                (one, job) for one, job in zip(some, found, strict=True) if job is not None
+                (one, _outline(job)) for one, job in zip(some, found, strict=True) if job
             )
         known = {one: self._jobs.get(one) for one in job_ids}
         while len(self._jobs) > JOBS_REMEMBERED_MAX:
@@ -233,6 +250,20 @@ def _answer(principal: Principal, job: Job | None) -> pb.Answer:
     if job is None or not admission.sees(principal, job):
         return pb.Answer()
     return pb.Answer(answer=AJob("job", JOB.encode(admission.shown(principal, job))))
+
+
+def _outline(job: Job) -> Job:
+    """Where a job is and whose, without what is in it."""
+    spec = Spec(queue=job.spec.queue, region=job.spec.region)
+    return Job(
+        job.job_id,
+        spec,
+        job.state,
+        job.created_at,
+        job.updated_at,
+        job.ready_at,
+        submitted_by=job.submitted_by,
+    )
 
 
 def _limit(request: Message, default: int) -> int:
@@ -251,12 +282,8 @@ async def _fitting(
         limit //= 2
 
 
-def _weight(job: Job) -> int:
-    return 500 + len(bytes(job.spec.payload))
-
-
 def _size(page: Slice) -> int:
-    return sum(200 + len(event.data or b"") for event in page.events)
+    return sum(map(event_bytes, page.events))
 
 
 def _encoded(events: Sequence[Event], *, data: bool) -> list[pb.Event]:

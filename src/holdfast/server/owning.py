@@ -1,5 +1,7 @@
 """RegistryService of holdfast.v1, first part: making jobs, owning them, ending them."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,17 +10,19 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Conflict, Denied, HoldfastError, Invalid
+from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped, Success
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
-from holdfast.ports import Completion, Grant, Request
+from holdfast.core.naming import derived_id
+from holdfast.ports import Completion, Grant, Registry, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
+from holdfast.server.claims import enter, lane, region
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
-from holdfast.server.limits import CLAIM_ITEMS_MAX, QUEUES_PER_CLAIM_MAX, WAIT_SECONDS_MAX
+from holdfast.server.limits import CLAIM_ITEMS_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet
 from holdfast.wire.errors import detail
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -26,6 +30,16 @@ from holdfast.wire.mapping import json_given, optional, span
 from holdfast.wire.values import EVENT, FAILURE, GRANT, JOB, PROGRESS, REQUEST, AJob, AnError
 
 Call = RequestContext[Any, Any]
+
+
+async def known(registry: Registry, asked: Sequence[Request]) -> bool:
+    """Whether all of these were asked for before, and have made their jobs."""
+    ids = [
+        derived_id(one.spec.queue, one.request_id) if one.request_id is not None else one.job_id
+        for one in asked
+    ]
+    named = [one for one in ids if one is not None]
+    return len(named) == len(ids) and None not in await registry.get_many(named)
 
 
 def actor(said: str) -> str:
@@ -56,16 +70,26 @@ class Owning:
         if not 1 <= len(request.requests) <= BATCH_ITEMS_MAX:
             raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
         asked = [self._asked(one) for one in request.requests]
-        for queue in {one.spec.queue for one in asked}:
-            await self._context.depth.admit(queue, sum(one.spec.queue == queue for one in asked))
+        await self._admit(asked)
         jobs = await self._registry.enqueue_many(asked, actor=actor(request.actor))
         return pb.EnqueueResponse(jobs=[JOB.encode(admission.shown(principal, j)) for j in jobs])
+
+    async def _admit(self, asked: Sequence[Request]) -> None:
+        """Refuse what would make a queue too long. A repeat makes no job, so it is let in."""
+        for queue, count in Counter(check_id(one.spec.queue, "queue") for one in asked).items():
+            try:
+                await self._context.depth.admit(queue, count)
+            except Exhausted:
+                if not await known(
+                    self._registry, [one for one in asked if one.spec.queue == queue]
+                ):
+                    raise
 
     def _asked(self, request: pb.Request) -> Request:
         principal, asked = who.get(), REQUEST.decode(request)
         admission.enter(principal, Scope.SUBMIT, asked.spec.queue, asked.spec.region)
         if principal.key_id is not None:
-            asked = replace(asked, submitted_by=principal.actor)
+            asked = replace(asked, submitted_by=admission.submitter(principal))
             if asked.spec.replayed_from or asked.spec.resumed_from:
                 raise Denied("A job says itself what it repeats: use Replay.")
         return asked
@@ -92,6 +116,7 @@ class Owning:
         admission.demand(principal, Scope.ADMIN)
         job = await self._find(request.job_id)
         admission.enter(principal, Scope.ADMIN, job.spec.queue, job.spec.region)
+        await self._context.depth.admit(job.spec.queue)
         return answer(
             await self._registry.replay(
                 request.job_id, actor=actor(request.actor), replay_id=optional(request, "op_id")
@@ -103,7 +128,8 @@ class Owning:
         seconds = min(max(request.wait_seconds, 0.0), WAIT_SECONDS_MAX)
         ask = partial(self._ask, request)
         grants = await self._context.lanes.claim(lane(request), ask, seconds)
-        sealed = await self._context.grants.hand_over(grants)
+        named = request.has_field("op_id")
+        sealed = await self._context.grants.hand_over(grants, named=named)
         return pb.ClaimResponse(grants=[GRANT.encode(grant) for grant in sealed])
 
     async def _ask(self, request: pb.ClaimRequest) -> list[Grant]:
@@ -118,10 +144,10 @@ class Owning:
             heartbeat_interval=(
                 span(request.heartbeat_interval) if request.heartbeat_interval else None
             ),
-            region=_region(request),
+            region=region(request),
             executor=optional(request, "executor"),
         )
-        return await self._context.grants.deliver(claim)
+        return await self._context.grants.deliver(claim, named=request.has_field("op_id"))
 
     async def acquire(self, request: pb.AcquireRequest, _: Call) -> pb.AcquireResponse:
         principal = who.get()
@@ -131,15 +157,19 @@ class Owning:
         [job] = await self._registry.get_many([request.job_id]) if request.job_id else [None]
         if job is None and create is not None:
             spec = create.spec
+            await self._context.depth.admit(check_id(spec.queue, "queue"))
         else:
             spec = admission.find(principal, job, request.job_id).spec
         admission.enter(principal, Scope.WORK, spec.queue, spec.region)
         try:
-            granted = await self._context.grants.deliver(self._acquire(request, create))
+            granted = await self._context.grants.deliver(
+                self._acquire(request, create), named=request.has_field("op_id")
+            )
         except Conflict as error:
             error.message = await discreet(self._registry, spec.lock, error.message)
             raise
-        [sealed] = await self._context.grants.seal(granted)
+        named = request.has_field("op_id")
+        [sealed] = await self._context.grants.hand_over(granted, named=named)
         return pb.AcquireResponse(grant=GRANT.encode(sealed))
 
     async def _acquire(self, request: pb.AcquireRequest, create: Request | None) -> list[Grant]:
@@ -236,30 +266,6 @@ class Owning:
     async def _command(self, job_id: str) -> None:
         job = await self._find(job_id)
         admission.command(who.get(), job, job_id)
-
-
-def enter(request: pb.ClaimRequest) -> None:
-    """Raise `Denied` unless the caller may claim all that it asks for."""
-    if not request.queues:
-        raise Invalid("Name at least one queue to claim from.")
-    if len(request.queues) > QUEUES_PER_CLAIM_MAX:
-        raise Invalid(f"At most {QUEUES_PER_CLAIM_MAX} queues are named in one claim.")
-    for queue in request.queues:
-        admission.enter(who.get(), Scope.WORK, queue, _region(request))
-
-
-def lane(request: pb.ClaimRequest) -> tuple[object, ...]:
-    """What two claims must share to get the same jobs."""
-    return (
-        tuple(request.queues),
-        tuple(request.kinds),
-        _region(request),
-        optional(request, "executor"),
-    )
-
-
-def _region(request: pb.ClaimRequest) -> str | None:
-    return admission.region_of(who.get(), optional(request, "region"))
 
 
 def _said_by_a_worker(event: Event) -> Event:

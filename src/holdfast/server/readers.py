@@ -5,27 +5,30 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from holdfast.core.access import Principal
 from holdfast.core.errors import Denied, Exhausted, HoldfastError, NotFound
+from holdfast.core.job import Job
 from holdfast.ports import Clock, Registry, Slice
 from holdfast.server.keyring import Keyring
 from holdfast.server.limits import (
     PAGE_BYTES,
     PAGE_EVENTS_MAX,
     PAGES_KEPT_BYTES,
+    PAGES_KEPT_SECONDS,
     STREAMS_MAX,
     STREAMS_PER_JOB_MAX,
     STREAMS_PER_PRINCIPAL_MAX,
 )
+from holdfast.server.sizes import event_bytes
 
 LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.01
 FIRST_EVENTS = 16
-EVENT_BYTES = 550
 READS_MAX = 4
 """Pages read at once: what comes may be too large for a page, and is read again as less."""
 
@@ -40,7 +43,7 @@ class Readers:
         self._registry = registry
         self._keyring = keyring
         self._clock = clock
-        self._pages = _Pages(registry)
+        self._pages = _Pages(registry, clock)
         self._seats: dict[str | None, list[asyncio.Event]] = {}
         self._known: dict[str, tuple[int, int]] = {}
         self._streams: Counter[str | None] = Counter()
@@ -79,17 +82,18 @@ class Readers:
             raise Exhausted(f"{who.name} has {STREAMS_PER_PRINCIPAL_MAX} streams already.")
 
     async def follow(
-        self, who: Principal, job_id: str | None, after: str | None, stirred: asyncio.Event
+        self, who: Principal, job: Job | None, after: str | None, stirred: asyncio.Event
     ) -> AsyncGenerator[Slice, None]:
         """Slices of the log from the cursor on, for ever. An empty one says that this is all so far: the
         reader decides whether that is the end; asked for more, it waits."""
+        job_id, born = (job.job_id, job.created_at) if job else (None, None)
         cursor, limit = after, FIRST_EVENTS
         while True:
             stirred.clear()
             if not await self._keyring.still(who):
                 raise Denied("The key of this stream has been revoked or has expired.")
             try:
-                page = await self._pages.read(job_id, cursor, limit)
+                page = await self._pages.read((job_id, born, cursor), limit)
             except NotFound:  # it was there, and is forgotten: that is its end
                 return
             cursor, limit = page.slice.cursor, page.next_limit
@@ -133,19 +137,20 @@ class Readers:
 
 
 class _Pages:
-    """Pages that were just read, for whoever comes to the same place; a bounded number of bytes."""
+    """Pages that were just read, for whoever comes to the same place; a bounded number of bytes, and of
+    seconds: what is pruned is soon gone from here, too."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
+        self._clock = clock
         self._kept: OrderedDict[_Place, _Page] = OrderedDict()
         self._bytes = 0
         self._reading: dict[_Place, asyncio.Task[_Page]] = {}
         self._turns = asyncio.Semaphore(READS_MAX)
 
-    async def read(self, job_id: str | None, after: str | None, limit: int) -> "_Page":
-        place = (job_id, after)
+    async def read(self, place: "_Place", limit: int) -> "_Page":
+        self._forget_old()
         if (kept := self._kept.get(place)) is not None:
-            self._kept.move_to_end(place)
             return kept
         reading = self._reading.get(place)
         if reading is None:
@@ -154,27 +159,40 @@ class _Pages:
             reading.add_done_callback(lambda _: self._reading.pop(place, None))
         return await asyncio.shield(reading)
 
+    def _forget_old(self) -> None:
+        before = self._clock.monotonic() - PAGES_KEPT_SECONDS
+        while self._kept:
+            oldest = next(iter(self._kept.values()))
+            if oldest.read_at > before and self._bytes <= PAGES_KEPT_BYTES:
+                return
+            self._bytes -= self._kept.popitem(last=False)[1].bytes
+
     async def _read(self, place: "_Place", limit: int) -> "_Page":
         async with self._turns:
-            page = _page(await self._fetch(place, limit), limit)
+            page = await self._fetch(place, limit)
             while limit > 1 and page.bytes > PAGE_BYTES:
                 limit = page.next_limit
-                page = _page(await self._fetch(place, limit), limit)
+                page = await self._fetch(place, limit)
         if page.slice.events:
             self._kept[place] = page
             self._bytes += page.bytes
-            while self._bytes > PAGES_KEPT_BYTES:
-                self._bytes -= self._kept.popitem(last=False)[1].bytes
+            self._forget_old()
         return page
 
-    async def _fetch(self, place: "_Place", limit: int) -> Slice:
-        job_id, after = place
+    async def _fetch(self, place: "_Place", limit: int) -> "_Page":
+        job_id, _, after = place
+        read_at = self._clock.monotonic()
         if job_id is None:
-            return await self._registry.feed(after=after, limit=limit)
-        return await self._registry.log(job_id, after=after, limit=limit)
+            found = await self._registry.feed(after=after, limit=limit)
+        else:
+            found = await self._registry.log(job_id, after=after, limit=limit)
+        size = sum(map(event_bytes, found.events))
+        fitting = limit * PAGE_BYTES // size if size else limit
+        return _Page(found, size, max(1, min(PAGE_EVENTS_MAX, limit * 2, fitting)), read_at)
 
 
-_Place: TypeAlias = tuple[str | None, str | None]
+_Place: TypeAlias = tuple[str | None, datetime | None, str | None]
+"""The job, when it was made (an id may be used again), and the cursor."""
 
 
 class _Page(Struct, frozen=True):
@@ -183,9 +201,4 @@ class _Page(Struct, frozen=True):
     slice: Slice
     bytes: int
     next_limit: int
-
-
-def _page(found: Slice, limit: int) -> _Page:
-    size = sum(EVENT_BYTES + len(event.data or b"") for event in found.events)
-    fitting = limit * PAGE_BYTES // size if size else limit
-    return _Page(found, size, max(1, min(PAGE_EVENTS_MAX, limit * 2, fitting)))
+    read_at: float

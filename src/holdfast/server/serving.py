@@ -1,9 +1,12 @@
 """Serving: an application on an address, until it is told to stop."""
 
 import asyncio
+import fcntl
 import ipaddress
 import logging
 import socket
+import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +50,8 @@ def check_place(place: Place, *, keys: bool) -> None:
     """Raise `Invalid` for a place where everybody could come in, or listen to keys as they pass."""
     if (place.certificate is None) != (place.certificate_key is None):
         raise Invalid("Give both --tls-cert and --tls-key, or neither.")
+    if place.proxy and not keys:
+        raise Invalid("A proxy lets others in: make a key (holdfast keys create), and give --keys.")
     if _loopback(place.host):
         return
     if not keys:
@@ -104,7 +109,24 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._patience = self.loop.call_later(STALLED_SECONDS_MAX, self.transport.abort)
+        self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        left = self._unread()
+        self._patience = self.loop.call_later(STALLED_SECONDS_MAX, self._look_at_reader, left)
+
+    def _look_at_reader(self, before: int) -> None:
+        """Part with a client that has taken nothing since; one that is slow has taken something."""
+        if self._unread() >= before:
+            self.transport.abort()
+        else:
+            self._wait_for_reader()
+
+    def _unread(self) -> int:
+        """How much waits for the client: here, and in the system's own buffer."""
+        plug = self.transport.get_extra_info("socket")
+        waiting = fcntl.ioctl(plug.fileno(), termios.TIOCOUTQ, bytes(4))
+        return self.transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)
 
     def resume_writing(self) -> None:
         super().resume_writing()

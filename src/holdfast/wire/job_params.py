@@ -8,6 +8,7 @@ import msgspec
 from holdfast.core.command import COMMAND_KIND, Command, decode_command, encode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
+from holdfast.core.limits import LABEL_CHARACTERS_MAX, LABELS_MAX
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -65,8 +66,8 @@ def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
     if params.owner:
         labels[OWNER_LABEL] = params.owner
     kind, payload = COMMAND_KIND, _command(params)
-    if payload is None:
-        kind, payload = JOB_V1_KIND, msgspec.Raw(params.to_json().encode())
+    if payload is None or not _fit(labels):
+        kind, payload, labels = JOB_V1_KIND, msgspec.Raw(params.to_json().encode()), {}
     return Spec(
         kind=kind,
         queue=queue or "default",
@@ -76,6 +77,12 @@ def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
         retry=COMMAND_RETRY,
         labels=labels,
     )
+
+
+def _fit(labels: dict[str, str]) -> bool:
+    """Whether metadata can be kept as labels; else it is kept as it came, for workers of job.v1."""
+    longest = max((len(key) + len(value) for key, value in labels.items()), default=0)
+    return len(labels) <= LABELS_MAX and longest <= LABEL_CHARACTERS_MAX
 
 
 def _command(params: pb.JobParams) -> msgspec.Raw | None:

@@ -1,9 +1,11 @@
 """The link to one or more servers of the same store: where calls go, and what their failures mean."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from functools import cache
+from threading import Event
 from typing import Any, TypeVar
 
 from connectrpc.code import Code
@@ -26,6 +28,12 @@ SILENT_SECONDS = 45.0
 REST_SECONDS = 0.05
 
 
+FORKED = (
+    "This process was forked from one that had spoken to a server before, and cannot speak to any: start"
+    " it by spawn (multiprocessing.set_start_method), or speak to servers only after the fork."
+)
+
+
 class Link:
     """Calls the server it called last; when that cannot be reached, the next. A call is sent to each at
     most once, and only again when that is safe: callers name every mutation."""
@@ -33,7 +41,7 @@ class Link:
     def __init__(
         self, addresses: tuple[str, ...], key: str | None, ca: bytes | None = None
     ) -> None:
-        _rest()
+        _prepare()
         if key is not None and not (key.isascii() and key.isprintable()):
             raise Invalid("HOLDFAST_KEY is no key: it has characters that no key has.")
         self._transport = _transport(ca)
@@ -57,6 +65,8 @@ class Link:
         again: bool = True,
     ) -> A:
         """The answer to a call, or the error that the server said. Without `again` it is sent once."""
+        if _forked.is_set():
+            raise Invalid(FORKED)
         tried = 0
         while True:
             current, tried = self._current, tried + 1
@@ -140,5 +150,10 @@ def _transport(ca: bytes | None) -> HTTPTransport:
 
 
 @cache
-def _rest() -> None:
+def _prepare() -> None:
     rest_at_exit(REST_SECONDS)
+    os.register_at_fork(after_in_child=_forked.set)
+
+
+_forked = Event()
+"""Whether this process is a copy of one that had spoken to a server: its threads were not copied."""

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 from holdfast.core.access import Key, Scope
-from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.core.errors import Exhausted, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.limits import check_actor
@@ -25,7 +25,7 @@ from holdfast.ports import (
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.link import CHORE_MS, Link
 from holdfast.wire.mapping import duration, moment, optional
-from holdfast.wire.remote_owning import RemoteOwning, there
+from holdfast.wire.remote_owning import RemoteOwning, chunks, there
 from holdfast.wire.values import EVENT, FILTER, FINDING, JOB, KEY, RESOURCE, VERIFICATION
 
 IDS_AT_ONCE = 200
@@ -64,10 +64,20 @@ class RemoteRegistry(RemoteOwning):
     async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
         jobs: list[Job | None] = []
         for start in range(0, len(job_ids), IDS_AT_ONCE):
-            asked = pb.GetJobsRequest(job_ids=list(job_ids[start : start + IDS_AT_ONCE]))
-            answer = await self._link.call(attrgetter("get_jobs"), asked)
-            jobs += [_found(one) for one in answer.answers]
+            jobs += await self._get(list(job_ids[start : start + IDS_AT_ONCE]))
         return jobs
+
+    async def _get(self, job_ids: list[str]) -> list[Job | None]:
+        """The jobs, by halves where they are too much for one answer."""
+        try:
+            asked = pb.GetJobsRequest(job_ids=job_ids)
+            answer = await self._link.call(attrgetter("get_jobs"), asked)
+        except Exhausted:
+            if len(job_ids) == 1:
+                raise
+            half = len(job_ids) // 2
+            return await self._get(job_ids[:half]) + await self._get(job_ids[half:])
+        return [_found(one) for one in answer.answers]
 
     async def list_jobs(
         self,
@@ -144,8 +154,18 @@ class RemoteRegistry(RemoteOwning):
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109
         """The job once it has ended; `Unavailable` when that takes longer than `timeout`."""
         until = None if timeout is None else self._clock.monotonic() + timeout
+        broken = 0
         while True:
-            job = await self.get(job_id)
+            try:
+                job = await self.get(job_id)
+            except Unavailable:
+                broken += 1
+                late = until is not None and self._clock.monotonic() >= until
+                if late or broken > RECONNECTS_MAX:
+                    raise
+                await self._clock.sleep(AWAY_SECONDS)
+                continue
+            broken = 0
             if job.ended:
                 return job
             left = WAIT_SECONDS if until is None else until - self._clock.monotonic()
@@ -158,7 +178,8 @@ class RemoteRegistry(RemoteOwning):
                 seconds=min(left, WAIT_SECONDS),
                 job_id=job_id,
             )
-            await self._link.call(attrgetter("await_change"), asked, timeout_ms=AWAIT_MS)
+            with suppress(Unavailable):  # then it is asked for again
+                await self._link.call(attrgetter("await_change"), asked, timeout_ms=AWAIT_MS)
 
     def mark(self, *, ready: bool = False) -> int:
         return self._changes
@@ -191,9 +212,11 @@ class RemoteRegistry(RemoteOwning):
     # Keeping.
 
     async def record(self, events: Sequence[Event]) -> int:
-        asked = pb.RecordRequest(events=[EVENT.encode(event) for event in events])
-        answer = await self._link.call(attrgetter("record"), asked)
-        return int(answer.recorded)
+        recorded = 0
+        for some in chunks([EVENT.encode(event) for event in events]):
+            answer = await self._link.call(attrgetter("record"), pb.RecordRequest(events=some))
+            recorded += answer.recorded
+        return recorded
 
     async def expire(self, *, limit: int = 100) -> int:
         answer = await self._link.call(attrgetter("expire"), pb.ExpireRequest(limit=limit))

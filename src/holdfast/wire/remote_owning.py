@@ -1,6 +1,6 @@
 """The remote registry, first part: the verbs that change jobs, done by a server."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from datetime import timedelta
 from operator import attrgetter
@@ -16,6 +16,7 @@ from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped, Success
 from holdfast.core.limits import BATCH_ITEMS_MAX, clip
 from holdfast.core.spec import Json, check_struct
 from holdfast.ports import Completion, Grant, Ids, Request
+from holdfast.registry.requests import command_of
 from holdfast.wire.errors import error_of
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.link import Link
@@ -23,6 +24,7 @@ from holdfast.wire.mapping import duration, json_text
 from holdfast.wire.values import EVENT, FAILURE, GRANT, JOB, PROGRESS, REQUEST
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 MESSAGE_BYTES = 700 * 1024
 """How much is sent at once: a server takes 1 MiB, and a message has more in it than its data."""
@@ -62,8 +64,10 @@ class RemoteOwning:
             for one in requests
         ]
         jobs: list[Job] = []
-        for some in _chunks(named, lambda one: memoryview(one.spec.payload).nbytes):
-            asked = pb.EnqueueRequest(requests=[REQUEST.encode(one) for one in some], actor=actor)
+        for one in named:
+            command_of(one, self._ids, actor=actor)  # all are checked before any is made
+        for some in chunks([REQUEST.encode(one) for one in named]):
+            asked = pb.EnqueueRequest(requests=some, actor=actor)
             try:
                 answer = await self._link.call(attrgetter("enqueue"), asked)
             except Unavailable as error:
@@ -171,10 +175,8 @@ class RemoteOwning:
 
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
         token, job = _token(grant), grant.job
-        for some in _chunks(events, lambda event: len(event.data or b"")) if events else [[]]:
-            asked = pb.PublishRequest(
-                task_token=token, events=[EVENT.encode(event) for event in some]
-            )
+        for some in chunks([EVENT.encode(event) for event in events]) or [[]]:
+            asked = pb.PublishRequest(task_token=token, events=some)
             job = await self._job("publish", asked)
         return job
 
@@ -206,11 +208,7 @@ class RemoteOwning:
                 answers.append(None)
             except Invalid as error:
                 answers.append(error)
-        ended = [
-            answer
-            for some in _chunks(told, lambda one: len(one.to_binary()))
-            for answer in await self._complete(some)
-        ]
+        ended = [answer for some in chunks(told) for answer in await self._complete(some)]
         rest = iter(ended)
         return [next(rest) if answer is None else answer for answer in answers]
 
@@ -277,18 +275,18 @@ def _token(grant: Grant) -> str:
     return grant.task_token
 
 
-def _chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """The items in order, as many at a time as a server takes."""
-    some: list[T] = []
-    total = 0
-    for item in items:
-        total += size(item)
-        if some and (total > MESSAGE_BYTES or len(some) == BATCH_ITEMS_MAX):
-            yield some
-            some, total = [], size(item)
-        some.append(item)
-    if some:
-        yield some
+def chunks(messages: Sequence[M]) -> list[list[M]]:
+    """The messages in order, as many at a time as a server takes."""
+    chunks: list[list[M]] = []
+    total = MESSAGE_BYTES
+    for message in messages:
+        size = len(message.to_binary())
+        total += size
+        if total > MESSAGE_BYTES or len(chunks[-1]) == BATCH_ITEMS_MAX:
+            chunks.append([])
+            total = size
+        chunks[-1].append(message)
+    return chunks
 
 
 def _clipped(text: str | None) -> str | None:

@@ -14,7 +14,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
 from holdfast.failpoint import failpoint
-from holdfast.worker.environment import environment, secrets
+from holdfast.worker.environment import environment, own_keys, secrets
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.outcomes import timed_out, too_big
@@ -105,7 +105,8 @@ class Attempt:
         """Run it to its end. What it says counts only while the hold is not lost."""
         try:
             command = decode_command(self._hold.grant.job.spec.payload)
-            hidden = secrets(own, command).values()
+            hidden = [*secrets(own, command).values()]
+            hidden += own_keys(own)
             env = environment(own, self._hold.grant, command, passed)
         except Invalid as error:
             return _invalid(error)

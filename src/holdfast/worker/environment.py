@@ -2,6 +2,8 @@
 
 import fnmatch
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from holdfast.core.command import Command
 from holdfast.core.errors import Invalid
@@ -60,3 +62,12 @@ def secrets(own: Mapping[str, str], command: Command) -> dict[str, str]:
             f"The job needs the secret {missing[0]}, which this worker does not have in its environment."
         )
     return {name: own[name] for name in command.secrets}
+
+
+def own_keys(own: Mapping[str, str]) -> list[str]:
+    """The worker's own key, which no output may show."""
+    keys = [own[name] for name in ("HOLDFAST_KEY",) if own.get(name)]
+    if path := own.get("HOLDFAST_KEY_FILE"):
+        with suppress(OSError, UnicodeDecodeError):
+            keys.append(Path(path).read_text(encoding="ascii").strip())
+    return [key for key in keys if key]

@@ -1,0 +1,48 @@
+"""Claims: what one asks for, whether its caller may have that, and who waits for the same."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from holdfast.core.access import Scope
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import check_id
+from holdfast.server import admission
+from holdfast.server.calls import who
+from holdfast.server.limits import KINDS_PER_CLAIM_MAX, QUEUES_PER_CLAIM_MAX
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+from holdfast.wire.mapping import optional
+
+
+def enter(request: pb.ClaimRequest) -> None:
+    """Raise `Denied` unless the caller may claim all that it asks for, and `Invalid` for what nobody may."""
+    if not request.queues:
+        raise Invalid("Name at least one queue to claim from.")
+    if len(request.queues) > QUEUES_PER_CLAIM_MAX:
+        raise Invalid(f"At most {QUEUES_PER_CLAIM_MAX} queues are named in one claim.")
+    if len(request.kinds) > KINDS_PER_CLAIM_MAX:
+        raise Invalid(f"At most {KINDS_PER_CLAIM_MAX} kinds are named in one claim.")
+    for kind in request.kinds:
+        check_id(kind, "kind")
+    for name in ("region", "executor"):
+        if (given := optional(request, name)) is not None:
+            check_id(given, name)
+    for queue in request.queues:
+        admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region(request))
+
+
+def region(request: pb.ClaimRequest) -> str | None:
+    """The region to claim from: the caller's own, if it has one and names none."""
+    return admission.region_of(who.get(), optional(request, "region"))
+
+
+def lane(request: pb.ClaimRequest) -> bytes:
+    """What two claims must share to get the same jobs."""
+    return lane_of(request.queues, request.kinds, region(request), optional(request, "executor"))
+
+
+def lane_of(
+    queues: Sequence[str], kinds: Sequence[str], region: str | None, executor: str | None
+) -> bytes:
+    """A few bytes, however much is asked for."""
+    asked = repr((tuple(queues), tuple(kinds), region, executor))
+    return blake2b(asked.encode(), digest_size=16).digest()
