@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 from pyqwest import Client, HTTPTransport
@@ -118,7 +118,7 @@ async def fan_out(url: str, events: int, streams: int) -> tuple[float, int]:
             last = sequence
         return wrong + (last != events)
 
-    async def said():
+    async def said() -> AsyncIterator[pb.PublishJobEventsRequest]:
         for start in range(1, events + 1, 500):
             yield pb.PublishJobEventsRequest(
                 task_token=got.task_token,
