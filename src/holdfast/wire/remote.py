@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from holdfast.core.access import Key, Scope
 from holdfast.core.errors import Exhausted, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.core.event import Event
+from holdfast.core.event import Event, check_external
 from holdfast.core.job import Job, Resource
 from holdfast.core.limits import check_actor
 from holdfast.core.state import State
@@ -213,7 +213,7 @@ class RemoteRegistry(RemoteOwning):
 
     async def record(self, events: Sequence[Event]) -> int:
         recorded = 0
-        for some in chunks([EVENT.encode(event) for event in events]):
+        for some in chunks([EVENT.encode(check_external(event)) for event in events]):
             answer = await self._link.call(attrgetter("record"), pb.RecordRequest(events=some))
             recorded += answer.recorded
         return recorded

@@ -269,6 +269,13 @@ def there(message: T | None) -> T:
     return message
 
 
+def _bytes(message: Message) -> int:
+    try:
+        return len(message.to_binary())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid(f"The request cannot be written: {error}") from error
+
+
 def _token(grant: Grant) -> str:
     if grant.task_token is None:
         raise Invalid("This grant is of another registry: it has no task token.")
@@ -280,7 +287,7 @@ def chunks(messages: Sequence[M]) -> list[list[M]]:
     chunks: list[list[M]] = []
     total = MESSAGE_BYTES
     for message in messages:
-        size = len(message.to_binary())
+        size = _bytes(message)
         total += size
         if total > MESSAGE_BYTES or len(chunks[-1]) == BATCH_ITEMS_MAX:
             chunks.append([])
