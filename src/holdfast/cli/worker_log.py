@@ -88,6 +88,11 @@ class Stderr:
         self._given += len(data)
         self._queue.put(data)
 
+    @property
+    def writing(self) -> bool:
+        """Whether something is still to be written."""
+        return self._thread is not None and self._thread.is_alive()
+
     def close(self) -> None:
         """Return when all is written; a reader that does not read is not waited for."""
         if self._thread is not None:
