@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
 from protobuf import Message, Oneof
 from protobuf.wkt import Duration, Timestamp
 
@@ -72,8 +73,6 @@ def event_of(message: pb.JobEvent, now: datetime) -> Event:
 
 
 def _filled(event: Event, payload: Message) -> Event:
-    from msgspec.structs import replace
-
     match payload:
         case pb.Output():
             return replace(
@@ -85,8 +84,6 @@ def _filled(event: Event, payload: Message) -> Event:
 
 
 def _batch(event: Event, payload: pb.OutputBatch) -> Event:
-    from msgspec.structs import replace
-
     start = payload.start_sequence or event.sequence or 0
     end = payload.end_sequence or start + len(payload.outputs) - 1
     if start != event.sequence:
