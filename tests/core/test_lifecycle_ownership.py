@@ -228,6 +228,16 @@ def test_a_claim_repeated_after_its_release_is_refused() -> None:
     assert "its grant is gone" in refusal.error.message
 
 
+def test_a_claim_repeated_by_another_owner_is_refused() -> None:
+    granted = changed(job_in(State.QUEUED), claim("op-2")).after
+
+    refusal = refused(granted, replace(claim("op-2"), owner="somebody-else"))
+
+    assert isinstance(refusal.error, Conflict)
+    assert refusal.error.message == f"Job owned by {granted.owner}."
+    assert changed(granted, claim("op-2")).after is granted
+
+
 def test_the_end_of_time_is_out_of_range_and_no_crash() -> None:
     refusal = refused(job_in(State.QUEUED), claim(op_id="late"), datetime.max.replace(tzinfo=UTC))
 

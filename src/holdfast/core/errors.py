@@ -4,9 +4,12 @@ from typing import Literal
 
 
 class HoldfastError(Exception):
-    """The root of every error we raise. `job_id` and `version` are there whenever a job is known."""
+    """The root of every error we raise. `job_id` and `version` are there whenever a job is known; the
+    other two are for the log of a server, not for callers."""
 
     advice = "Report this."
+    correlation_id: str | None = None
+    trace_id: str | None = None
 
     def __init__(
         self, message: str, *, job_id: str | None = None, version: int | None = None

@@ -55,13 +55,13 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
     actor: str | None = None
     reason: str | None = None
     attributes: Attributes = {}
+    correlation_id: str | None = None
+    trace_id: str | None = None
     sequence: int | None = None
     end_sequence: int | None = None
     cause: str | None = None
     task_id: str | None = None
-    correlation_id: str | None = None
     execution_id: str | None = None
-    trace_id: str | None = None
     span_id: str | None = None
     received_at: datetime | None = None
     expires_at: datetime | None = None
@@ -83,6 +83,11 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
         if self.offset is not None:
             return f"{self.job_id}/{self.offset}"
         return f"{self.job_id}/{self.attempt}.{self.fencing_token}.{self.sequence}"
+
+    @property
+    def correlation(self) -> str | None:
+        """The id that ties this to whatever caused it; the job's own, when nobody gave one."""
+        return self.correlation_id or self.job_id
 
     @property
     def last_sequence(self) -> int:

@@ -108,6 +108,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
     heartbeats: int = 0
     published: int = 0
     progress: Progress | None = None

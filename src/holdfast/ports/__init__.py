@@ -14,6 +14,7 @@ from holdfast.ports.registry import (
 )
 from holdfast.ports.store import (
     Backup,
+    Census,
     Decide,
     Decision,
     Due,
@@ -38,6 +39,7 @@ from holdfast.ports.world import (
 
 __all__ = [
     "Backup",
+    "Census",
     "Clock",
     "Completion",
     "Decide",

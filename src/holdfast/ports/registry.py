@@ -18,7 +18,8 @@ from holdfast.ports.store import Filter, Finding, Page, Pruned, Slice
 
 
 class Request(Struct, frozen=True, gc=False, kw_only=True):
-    """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead."""
+    """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead.
+    `traceparent` is the span it comes from, as the W3C writes it, and says the `trace_id` as well."""
 
     spec: Spec
     request_id: str | None = None
@@ -27,6 +28,7 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
@@ -262,9 +264,11 @@ class Registry(Protocol):
         regions: Sequence[str] = (),
         life: timedelta | None = None,
         actor: str,
+        op_id: str | None = None,
     ) -> tuple[Key, str]:
         """Make an API key: what is kept of it, and its text, which is told this once. `Exhausted` when
-        two of this name count already. Whoever asks for somebody else checks `core.access.within`."""
+        two of this name count already. Whoever asks for somebody else checks `core.access.within`. A
+        repeat of the op_id by the same actor is a `Conflict` that names the key."""
         ...
 
     async def keys(self) -> list[Key]:

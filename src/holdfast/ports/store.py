@@ -86,6 +86,23 @@ class Slice(Struct, frozen=True):
     cursor: str
 
 
+class Census(Struct, frozen=True, kw_only=True):
+    """How much there is in a store, counted without reading every job.
+
+    `ready` has, of the queues where most jobs are queued, since when the first of them has been ready;
+    `owners` and `suspected` are how many hold a lease, and how many leases missed their heartbeats, among
+    the jobs that are due next; `due_at` is when the first of them is due. `retries` are the commits that
+    this process decided again, since somebody else had been faster.
+    """
+
+    queues: dict[str, dict[State, int]]
+    ready: dict[str, datetime]
+    owners: int
+    suspected: int
+    due_at: datetime | None
+    retries: int = 0
+
+
 class Pruned(Struct, frozen=True):
     """What a pruning removed."""
 
@@ -155,6 +172,11 @@ class Store(Protocol):
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         """How many jobs are in each state."""
+        ...
+
+    async def census(self, limit: int) -> Census:
+        """Jobs by queue and state, and what becomes of them. `ready` names at most `limit` queues. It
+        takes no longer for many jobs than for few; a store of documents reads them all."""
         ...
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:

@@ -13,8 +13,21 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Filter, Finding, Ids, Page, Pruned, Ready, Slice, Work
+from holdfast.ports import (
+    Census,
+    Clock,
+    Decision,
+    Filter,
+    Finding,
+    Ids,
+    Page,
+    Pruned,
+    Ready,
+    Slice,
+    Work,
+)
 from holdfast.stores.batch import Batch
+from holdfast.stores.census import Counting
 from holdfast.stores.filters import matches, position
 from holdfast.stores.signal import Signal
 
@@ -153,6 +166,11 @@ class MemoryStore:
             if queue is None or job.spec.queue == queue:
                 counts[job.state] = counts.get(job.state, 0) + 1
         return counts
+
+    async def census(self, limit: int) -> Census:
+        counting = Counting()
+        counting.add(self._jobs.values())
+        return counting.census(limit)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         chains: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}

@@ -35,6 +35,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
     heartbeats: int = 0
     published: int = 0
     progress: Progress | None = None
@@ -90,6 +91,7 @@ def detail_text(job: Job) -> str:
             job.submitted_by,
             job.correlation_id,
             job.trace_id,
+            job.traceparent,
             job.heartbeats,
             job.published,
             job.progress,
@@ -151,6 +153,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.submitted_by,
         detail.correlation_id,
         detail.trace_id,
+        detail.traceparent,
         detail.heartbeats,
         detail.published,
         detail.progress,
@@ -160,9 +163,21 @@ def job_from(columns: JobColumns) -> Job:
 
 def event_text(event: Event) -> str | None:
     """The body of a registry event. Most have nothing beyond their columns."""
-    if event.reason is None and not event.attributes and event.cause is None:
+    if (
+        event.reason is None
+        and not event.attributes
+        and event.cause is None
+        and event.trace_id is None
+        and event.correlation_id is None
+    ):
         return None
-    body = Body(reason=event.reason, cause=event.cause, attributes=event.attributes)
+    body = Body(
+        reason=event.reason,
+        cause=event.cause,
+        correlation_id=event.correlation_id,
+        trace_id=event.trace_id,
+        attributes=event.attributes,
+    )
     return _encoder.encode(body).decode()
 
 

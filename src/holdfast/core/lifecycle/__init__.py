@@ -74,6 +74,7 @@ def decide(
     except HoldfastError as error:
         if job is not None:
             error.job_id, error.version = job.job_id, job.version
+            error.correlation_id, error.trace_id = job.correlation, job.trace_id
         stale = isinstance(error, Fenced) and job is not None and not _holds(command, job)
         return Refusal(error, job, (_stale(command, job, now),) if stale and job else ())
 
@@ -130,6 +131,8 @@ def _stale(command: Command, job: Job, now: datetime) -> Event:
         fencing_token=token,
         actor=command.actor,
         reason=f"{verb} with token {token}; the job is {job.state} under token {job.fencing_token}",
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
         given_id=fact_id(job.job_id, EventType.STALE_WRITE_REJECTED, token, verb),
         attributes={"verb": verb},
     )

@@ -24,6 +24,7 @@ class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
 
 
 class HandoffStep(StrEnum):

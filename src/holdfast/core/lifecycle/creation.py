@@ -39,6 +39,7 @@ def follow(done: Change, follow_ups: Sequence[Enqueue]) -> tuple[Change, ...]:
                 command,
                 correlation_id=command.correlation_id or parent.correlation,
                 trace_id=command.trace_id or parent.trace_id,
+                traceparent=command.traceparent if command.trace_id else parent.traceparent,
             ),
             event.occurred_at,
             _first(command),
@@ -78,6 +79,7 @@ def create(
         submitted_by=command.submitted_by,
         correlation_id=command.correlation_id,
         trace_id=command.trace_id,
+        traceparent=command.traceparent,
     )
     event = Event(
         legal.event,
@@ -92,6 +94,10 @@ def create(
         floor or None,
         command.op_id,
         command.actor,
+        None,
+        {},
+        command.correlation_id,
+        command.trace_id,
     )
     if cause is not None:
         event = replace(event, cause=cause)

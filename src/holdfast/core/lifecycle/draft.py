@@ -112,7 +112,7 @@ class Draft:
         **changes: object,
     ) -> None:
         """Take one arrow of the table, or raise what `arrow` raises."""
-        state = self.state
+        job, state = self.job, self.state
         legal = arrow(state, target, self.actor)
         if legal.next_attempt:
             self.attempt += 1
@@ -122,7 +122,7 @@ class Draft:
             legal.event,
             _TRANSITION,
             self.now,
-            self.job.job_id,
+            job.job_id,
             self._version,
             self._transition_no,
             state,
@@ -133,6 +133,8 @@ class Draft:
             self.actor,
             reason,
             attributes or {},
+            job.correlation_id,
+            job.trace_id,
         )
         self._events += (event,)
         changes["reason"] = reason
@@ -161,6 +163,8 @@ class Draft:
             op_id=self.op_id,
             actor=self.actor,
             reason=reason,
+            correlation_id=self.job.correlation_id,
+            trace_id=self.job.trace_id,
         )
         self._events += (event,)
         self._changes |= changes

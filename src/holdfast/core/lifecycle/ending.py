@@ -224,6 +224,8 @@ def _suspect(job: Job, now: datetime) -> Change:
         fencing_token=job.fencing_token,
         actor="system:expire",
         reason=f"{lease.owner} missed two heartbeats",
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
         given_id=fact_id(job.job_id, EventType.ORPHAN_SUSPECTED, job.fencing_token, job.heartbeats),
     )
     return Change(job, replace(job, lease=replace(lease, suspected=True)), facts=(event,))

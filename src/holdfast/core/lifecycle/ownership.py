@@ -31,6 +31,8 @@ def claim(
         if job.claim_op_id == command.op_id:
             if job.lease is None:
                 raise Conflict("This claim was granted before, and its grant is gone.")
+            if job.lease.owner != command.owner:
+                raise Conflict(f"Job owned by {job.lease.owner}.")
             return same(job)
         draft = Draft(job, now, command.op_id, command.actor, resource)
         if job.lease is not None and job.lease.expires_at <= now:
@@ -152,6 +154,8 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             fencing_token=command.token,
             received_at=now,
             actor=command.actor,
+            correlation_id=event.correlation_id or job.correlation_id,
+            trace_id=event.trace_id or job.trace_id,
         )
         for event in command.events
     )

@@ -5,9 +5,10 @@ from contextlib import aclosing
 
 from holdfast.core.job import Job
 from holdfast.core.state import State
-from holdfast.ports import Filter, Page
+from holdfast.ports import Census, Filter, Page
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Held, Shelf
+from holdfast.stores.census import Counting
 from holdfast.stores.filters import matches
 
 INDEX_KEYS = 64
@@ -42,6 +43,14 @@ class Listing:
                 if job is not None and (queue is None or job.spec.queue == queue):
                     counts[job.state] = counts.get(job.state, 0) + 1
         return counts
+
+    async def census(self, limit: int, retries: int) -> Census:
+        counting = Counting()
+        async with aclosing(self.walk()) as rows:
+            async for _, held in rows:
+                if held.record is not None:
+                    counting.add([held.record])
+        return counting.census(limit, retries=retries)
 
     async def walk(self, *, after: str | None = None) -> AsyncGenerator[tuple[str, Held], None]:
         """Index markers with the documents that were made under them, in creation order."""

@@ -17,6 +17,7 @@ from holdfast.core.lifecycle.draft import same
 from holdfast.core.state import State
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
+    Census,
     Clock,
     Decision,
     Due,
@@ -193,6 +194,10 @@ class CasStore:
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         """Reads every record: fine for thousands of jobs."""
         return await self._listing.counts(queue)
+
+    async def census(self, limit: int) -> Census:
+        """Reads every record, as `counts` does."""
+        return await self._listing.census(limit, self._writer.retries)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._logs.histories(job_ids)

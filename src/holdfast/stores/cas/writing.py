@@ -39,7 +39,7 @@ Fits: TypeAlias = Callable[[Held, datetime], bool]
 
 
 class Writer:
-    """The one place that changes documents."""
+    """The one place that changes documents. `retries` counts the writes that others were faster with."""
 
     def __init__(
         self, shelf: Shelf, dispatch: Dispatch, locks: Locks, clock: Clock, ids: Ids
@@ -50,6 +50,7 @@ class Writer:
         self._clock = clock
         self._ids = ids
         self._last_order = 0
+        self.retries = 0
 
     async def settle(
         self,
@@ -92,6 +93,7 @@ class Writer:
                 return proposal
             if await self._write(held, proposal, parcel, order):
                 return proposal
+            self.retries += 1
         raise Unavailable(f"Job {job_id} was changed by others {ATTEMPTS} times.", job_id=job_id)
 
     async def _decide(self, held: Held, steps: Sequence[Step], now: datetime) -> Proposal:

@@ -10,7 +10,8 @@ from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Filter, Page, Slice
+from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import SLICE_BYTES, beginning, position
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of, key_of
@@ -57,6 +58,21 @@ class Reading:
 
     async def counts(self, queue: str | None) -> dict[State, int]:
         return {State(state): jobs for state, jobs in await self._ask("select_counts", queue)}
+
+    async def census(self, limit: int, retries: int) -> Census:
+        queues: dict[str, dict[State, int]] = {}
+        for queue, state, jobs in await self._ask("select_census"):
+            queues.setdefault(queue, {})[State(state)] = jobs
+        ready: dict[str, datetime] = dict(await self._ask("select_first_ready", limit))
+        [(owners, suspected, due)] = await self._ask("select_owners", DUE_ITEMS)
+        return Census(
+            queues=queues,
+            ready=ready,
+            owners=owners,
+            suspected=suspected,
+            due_at=due,
+            retries=retries,
+        )
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         chains: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}

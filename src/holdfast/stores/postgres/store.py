@@ -11,7 +11,19 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Filter, Finding, Ids, One, Page, Pruned, Slice, Work
+from holdfast.ports import (
+    Census,
+    Clock,
+    Decision,
+    Filter,
+    Finding,
+    Ids,
+    One,
+    Page,
+    Pruned,
+    Slice,
+    Work,
+)
 from holdfast.stores.held import Held
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres.address import Address, address_of
@@ -256,6 +268,9 @@ class PostgresStore:
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda r: r.counts(queue))
+
+    async def census(self, limit: int) -> Census:
+        return await self._read(lambda r: r.census(limit, self.retries))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda r: r.histories(job_ids))

@@ -10,13 +10,15 @@ from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Filter, Page, Slice
+from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import SLICE_BYTES, beginning, position
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.committing import json_list
 from holdfast.stores.sqlite.event_rows import EventRow, events_of
 from holdfast.stores.sqlite.job_rows import job_of
 from holdfast.stores.sqlite.statements import Value, statement
+from holdfast.stores.sqlite.values import moment_maybe, moment_of
 
 
 def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]:
@@ -50,6 +52,24 @@ def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
     return {
         State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))
     }
+
+
+def census(connection: apsw.Connection, limit: int) -> Census:
+    """Each part as of one moment. No transaction holds them together: one that a failing read has ended
+    cannot be ended again, and the complaint about that would hide the failure."""
+    queues: dict[str, dict[State, int]] = {}
+    for queue, state, jobs in connection.execute(statement("select_census")):
+        queues.setdefault(queue, {})[State(state)] = jobs
+    found = connection.execute(statement("select_first_ready"), (limit,))
+    ready = {queue: moment_of(at) for queue, at in found}
+    [(owners, suspected, due)] = connection.execute(statement("select_owners"), (DUE_ITEMS,))
+    return Census(
+        queues=queues,
+        ready=ready,
+        owners=owners,
+        suspected=suspected,
+        due_at=moment_maybe(due),
+    )
 
 
 def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[Event]]:

@@ -15,7 +15,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
+from holdfast.ports import Census, Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
 from holdfast.stores.held import Held
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.signal import Signal
@@ -181,6 +181,9 @@ class SqliteStore:
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda c: reading.counts(c, queue))
+
+    async def census(self, limit: int) -> Census:
+        return await self._read(lambda c: reading.census(c, limit))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda c: reading.histories(c, job_ids))
