@@ -10,7 +10,7 @@ import pytest
 from conftest import Run, sqlite_store
 from holdfast.core.access import Key, Scope, holds
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Exhausted, Invalid, NotFound, Unavailable
+from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.limits import KEY_LIFE_DEFAULT
 from holdfast.ports import Clock, Ids, Store
@@ -65,6 +65,21 @@ def test_no_two_keys_are_the_same(run: Run) -> None:
         assert first != second
         kept = {key.key_id: key for key in await world.store.keys()}
         assert not holds(kept[one.key_id], second, world.clock.now())
+
+    run(body)
+
+
+def test_a_repeat_makes_no_second_key_and_names_the_first(run: Run) -> None:
+    async def body(world: World) -> None:
+        key, text = await create(world, op_id="key-1")
+
+        with pytest.raises(Conflict, match=key.key_id) as refused:
+            await create(world, op_id="key-1")
+
+        assert text not in refused.value.message
+        assert len(await world.registry.keys()) == len(await told(world)) == 1
+        mine, _ = await create(world, op_id="key-1", actor="user:somebody-else")
+        assert mine.key_id != key.key_id
 
     run(body)
 

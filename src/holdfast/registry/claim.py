@@ -87,6 +87,8 @@ async def acquire(
         return await _grant_again(line, job) if known else _grant(job)
     if isinstance(decision.error, Conflict):
         line.tally["claim_conflicts"] += 1
+        if decision.job is not None:
+            line.counted.kind(decision.job.spec.kind).conflicts += 1
     decision.error.job_id = job_id
     raise decision.error
 

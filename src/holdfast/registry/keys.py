@@ -1,5 +1,6 @@
 """keys: make and revoke API keys. Both are told in the log, without anything that would open a door."""
 
+import hmac
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Key, Scope, key_id_of, new_key
 from holdfast.core.catalogue import KEY_CREATED, KEY_REVOKED, EventClass
-from holdfast.core.errors import Exhausted, NotFound, Unavailable
+from holdfast.core.errors import Conflict, Exhausted, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.limits import KEY_LIFE_DEFAULT, KEYS_ACTIVE_MAX, KEYS_MAX, check_actor, clip
 from holdfast.registry.line import Line
@@ -24,14 +25,16 @@ async def create_key(
     regions: Sequence[str],
     life: timedelta | None,
     actor: str,
+    op_id: str | None = None,
 ) -> tuple[Key, str]:
-    """Make a key; its text is told here and never again, and only when the log has it too.
+    """Make a key; its text is told here and never again, and only when the log has it too. A repeat of
+    the op_id, by the same actor, makes no second one: it is a `Conflict` that names the first.
 
     The limits are looked at before: of several made at the very same moment, one may be too many.
     """
     now = await line.store.now()
     key, text = new_key(
-        line.ids.secret(),
+        await _chance(line, f"{check_actor(actor)}/{line.op(op_id)}"),
         line.ids.secret(),
         name=name,
         scopes=scopes,
@@ -41,10 +44,22 @@ async def create_key(
         now=now,
         created_by=actor,
     )
-    _check_room(name, [kept for kept in await line.store.keys() if kept.active(now)])
+    kept = await line.store.keys()
+    if any(one.key_id == key.key_id for one in kept):
+        raise Conflict(
+            f"Key {key.key_id} was made by this op_id, and its text was told then. If it never came,"
+            f" revoke it (holdfast keys revoke {key.key_id}) and ask under another op_id."
+        )
+    _check_room(name, [one for one in kept if one.active(now)])
     await line.store.put_key(key)
     await _tell(line, key, "created", actor, now)
     return key, text
+
+
+async def _chance(line: Line, op: str) -> bytes:
+    """The bytes a key's id is made of: the same for the same op. Its text is not: nobody can make that
+    again, not even who reads the store."""
+    return hmac.digest(await line.store.secret(), f"key/{op}".encode(), "sha256")
 
 
 def _check_room(name: str, active: list[Key]) -> None:

@@ -15,6 +15,7 @@ from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_id
 from holdfast.core.state import LEASED
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
+from holdfast.registry.counted import Counted
 from holdfast.registry.repeats import as_of, is_of
 
 SWEEP_ITEMS = 100
@@ -38,6 +39,8 @@ class Line:
         self.store = store
         self.ids = ids
         self.tally: Counter[str] = Counter()
+        self.counted = Counted()
+        self.counting = False
         self._waiting: deque[_Entry] = deque()
         self._sweep = False
         self._single = 0
@@ -110,8 +113,8 @@ class Line:
                 self.tally[type(decision.error).__name__.lower()] += 1
                 facts += decision.facts
                 answers.append(decision.error)
-        if facts:
-            await self.store.record(facts)
+        if facts:  # each of them a stale write, known or new
+            self.counted.others[facts[0].event_type] += await self.store.record(facts)
         return answers
 
     def op(self, op_id: str | None) -> str:
@@ -137,6 +140,7 @@ class Line:
             await asyncio.gather(self._flusher, return_exceptions=True)
 
     async def _flush(self) -> None:
+        time = asyncio.get_running_loop().time
         try:
             while self._waiting:
                 if not (batch := self._take()):
@@ -147,9 +151,11 @@ class Line:
                 if swept:
                     works.append(Work(Due(SWEEP_ITEMS), partial(decide, Expire())))
                     self._sweep = False
+                began = time()
                 try:
                     answers = await self.store.transact(works)
                 except Exception as error:
+                    self.counted.failed += 1
                     refused = isinstance(error, HoldfastError) and not isinstance(error, Invalid)
                     if refused or len(batch) == 1:
                         _fail(batch, _broken(error))
@@ -157,6 +163,8 @@ class Line:
                         self._waiting.extendleft(reversed(batch))
                         self._single = len(batch)
                 else:
+                    if self.counting:
+                        self.counted.committed(len(works), time() - began)
                     failpoint("line.committed")
                     _settle(batch, answers)
                     failpoint("line.answered")
@@ -191,6 +199,8 @@ class Line:
         self.tally.update([event.event_type for event in events])
         lapsed = [e for e in events if e.actor == EXPIRER and e.from_state in LEASED]
         self.tally["lease_expiries"] += len(lapsed)
+        if self.counting:
+            self.counted.changed(changes)
 
 
 class _Entry:

@@ -13,6 +13,7 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed, seal, unseal
 from holdfast.ports import (
+    Census,
     Completion,
     Filter,
     Finding,
@@ -43,7 +44,9 @@ from holdfast.registry import (
     verify,
     watch,
 )
+from holdfast.registry.counted import Counted
 from holdfast.registry.line import Line
+from holdfast.registry.reads import Reads
 from holdfast.registry.requests import command_of
 
 
@@ -53,11 +56,21 @@ class LocalRegistry:
     def __init__(self, store: Store, ids: Ids) -> None:
         self._line = Line(store, ids)
         self._store = store
+        self._reads = Reads(store)
 
     @property
     def tally(self) -> Counter[str]:
         """How often what happened, in this process: events by type, conflicts, refusals by class."""
         return self._line.tally
+
+    @property
+    def counted(self) -> Counted:
+        """The same by kind of job, and what the line did."""
+        return self._line.counted
+
+    def count(self) -> None:
+        """Count what happens to jobs by their kind, from now on: for whoever tells it, at 2 us a job."""
+        self._line.counting = True
 
     def describe(self) -> str:
         return self._store.describe()
@@ -215,7 +228,7 @@ class LocalRegistry:
         return await self._line.get(job_id)
 
     async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]:
-        return await self._store.get(job_ids)
+        return await self._reads.get(job_ids)
 
     async def list_jobs(
         self,
@@ -229,6 +242,9 @@ class LocalRegistry:
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._store.counts(queue)
+
+    async def census(self, limit: int) -> Census:
+        return await self._store.census(limit)
 
     async def resource(self, key: str) -> Resource:
         return await self._store.resource(key)
@@ -289,6 +305,7 @@ class LocalRegistry:
         regions: Sequence[str] = (),
         life: timedelta | None = None,
         actor: str,
+        op_id: str | None = None,
     ) -> tuple[Key, str]:
         return await keys.create_key(
             self._line,
@@ -298,6 +315,7 @@ class LocalRegistry:
             regions=regions,
             life=life,
             actor=actor,
+            op_id=op_id,
         )
 
     async def keys(self) -> list[Key]:

@@ -16,4 +16,6 @@ async def record(line: Line, events: Sequence[Event]) -> int:
     for event in events:
         mine = replace(check_external(event), event_class=EventClass.EXTERNAL, received_at=now)
         checked.append(mine)
-    return await line.store.record(checked)
+    new = await line.store.record(checked)
+    line.counted.others[EventClass.EXTERNAL] += new
+    return new

@@ -35,13 +35,14 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
         submitted_by=actor,
         correlation_id=original.correlation_id,
         trace_id=original.trace_id,
+        traceparent=original.traceparent,
     )
 
     def decide_linked(job: Job | None, now: datetime, *rest: object) -> Change | Refusal:
         """The new job, and in the same commit the fact about the original that links to it."""
         decision = decide(command, job, now, *rest)  # type: ignore[arg-type]
         if isinstance(decision, Change) and decision.before is None:
-            return replace(decision, facts=(_link(job_id, command, now),))
+            return replace(decision, facts=(_link(original, command, now),))
         return decision
 
     [[decision]] = await line.submit(Work(One(command.job_id, command.spec.lock), decide_linked))
@@ -49,11 +50,12 @@ async def replay(line: Line, job_id: str, *, actor: str, replay_id: str | None) 
         raise decision.error
     job = decision.after
     if decision.before is job:  # made before, perhaps by somebody who died before telling
-        await line.store.record([_link(job_id, command, job.created_at)])
+        await line.store.record([_link(original, command, job.created_at)])
     return job
 
 
-def _link(job_id: str, command: Enqueue, now: datetime) -> Event:
+def _link(original: Job, command: Enqueue, now: datetime) -> Event:
+    job_id = original.job_id
     return Event(
         event_type=EventType.REPLAYED,
         event_class=EventClass.FACT,
@@ -61,6 +63,8 @@ def _link(job_id: str, command: Enqueue, now: datetime) -> Event:
         job_id=job_id,
         actor=command.actor,
         reason=f"replayed as {command.job_id}",
+        correlation_id=original.correlation_id,
+        trace_id=original.trace_id,
         given_id=fact_id(job_id, EventType.REPLAYED, command.job_id),
         attributes={"replayed_as": command.job_id},
     )

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.errors import Invalid
 from holdfast.core.lifecycle import Enqueue
 from holdfast.core.limits import (
@@ -13,7 +15,15 @@ from holdfast.core.limits import (
 )
 from holdfast.core.naming import derived_id, follow_up_id
 from holdfast.core.spec import check_spec
+from holdfast.core.trace import check_trace
 from holdfast.ports import Grant, Ids, Request
+
+
+def within(request: Request, traceparent: str | None) -> Request:
+    """The request as a part of this trace, unless it names one itself."""
+    if traceparent is None or request.trace_id is not None or request.traceparent is not None:
+        return request
+    return replace(request, traceparent=traceparent)
 
 
 def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
@@ -64,6 +74,7 @@ def _command(request: Request, job_id: str, op_id: str, actor: str, submitted_by
         check_id(request.correlation_id, "correlation_id")
     if request.trace_id is not None:
         check_id(request.trace_id, "trace_id")
+    trace_id, traceparent = check_trace(request.trace_id, request.traceparent)
     return Enqueue(
         op_id=op_id,
         job_id=job_id,
@@ -72,5 +83,6 @@ def _command(request: Request, job_id: str, op_id: str, actor: str, submitted_by
         register=request.register,
         submitted_by=submitted_by,
         correlation_id=request.correlation_id,
-        trace_id=request.trace_id,
+        trace_id=trace_id,
+        traceparent=traceparent,
     )

@@ -11,7 +11,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Filter, Ids, Page, Slice, Work
+from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Slice, Work
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.signal import Signal
 from holdfast.testing.fakes import CountingIds
@@ -59,6 +59,10 @@ class SharedStore(MemoryStore):
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         with self._alone():
             return await super().counts(queue)
+
+    async def census(self, limit: int) -> Census:
+        with self._alone():
+            return await super().census(limit)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         with self._alone():

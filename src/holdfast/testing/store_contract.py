@@ -5,7 +5,10 @@ from holdfast.testing.commit_contract import CommitContract
 from holdfast.testing.follow_up_contract import FollowUpContract
 from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.log_contract import LogContract
+from holdfast.testing.trace_contract import TraceContract
 
 
-class StoreContract(CommitContract, ClaimContract, LogContract, FollowUpContract, KeyContract):
+class StoreContract(
+    CommitContract, ClaimContract, LogContract, FollowUpContract, KeyContract, TraceContract
+):
     """Set `open` to a function that opens an empty store in a folder, on a clock."""

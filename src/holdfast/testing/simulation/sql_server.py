@@ -11,7 +11,7 @@ from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
+from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
 from holdfast.stores.sqlite import committing, reading
 from holdfast.stores.sqlite.connection import migrate
 from holdfast.stores.sqlite.pruning import prune
@@ -97,6 +97,9 @@ class SqlServer:
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return reading.counts(self._connection, queue)
+
+    async def census(self, limit: int) -> Census:
+        return reading.census(self._connection, limit)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return reading.histories(self._connection, job_ids)

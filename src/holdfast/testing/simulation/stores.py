@@ -12,6 +12,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
+    Census,
     Clock,
     Decide,
     Decision,
@@ -95,6 +96,9 @@ class Connection:
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda: self._server.counts(queue))
+
+    async def census(self, limit: int) -> Census:
+        return await self._read(lambda: self._server.census(limit))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda: self._server.histories(job_ids))

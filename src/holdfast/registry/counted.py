@@ -1,0 +1,129 @@
+"""What this process has counted of the jobs it changed, by kind: plain numbers, made into text elsewhere."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change, Expire
+
+KINDS_MAX = 200
+OTHER = "other"
+"""The kind that all others are counted under, once there are so many."""
+
+SECONDS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
+)  # fmt: skip
+SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+_CLAIMED = EventType.CLAIMED
+_EXPIRER = Expire().actor
+
+
+class Histogram:
+    """How many of what was measured were at most so large; the last bucket has the rest."""
+
+    __slots__ = ("bounds", "buckets", "total")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, number: float) -> None:
+        self.buckets[bisect_left(self.bounds, number)] += 1
+        self.total += number
+
+    def since(self, begin: datetime, end: datetime) -> None:
+        """Add the seconds from one instant to the other; clocks that went back count as none."""
+        seconds = (end - begin).total_seconds()
+        if seconds < 0:
+            seconds = 0.0
+        self.buckets[bisect_left(self.bounds, seconds)] += 1  # not by `add`: a call costs 0.1 us
+        self.total += seconds
+
+
+class Kind:
+    """What is counted of one kind of job."""
+
+    __slots__ = (
+        "conflicts", "events", "lapsed", "late", "latency", "renewals", "retries", "run", "wait",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.conflicts = self.lapsed = self.late = self.renewals = self.retries = 0
+        self.wait = Histogram()
+        self.run = Histogram()
+        self.latency = Histogram()
+
+
+class Counted:
+    """Everything since the process began. It only grows."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.others: Counter[str] = Counter()
+        self.works = Histogram(SIZES)
+        self.commits = Histogram()
+        self.failed = 0
+
+    def kind(self, name: str) -> Kind:
+        """The numbers of this kind, or of all others when there are too many."""
+        found = self.kinds.get(name)
+        if found is None:
+            known = name if len(self.kinds) < KINDS_MAX else OTHER
+            found = self.kinds.setdefault(known, Kind())
+        return found
+
+    def changed(self, changes: Iterable[Change]) -> None:
+        """Count what was committed: 0.3 us for a new job, 0.7 for a claim, 1.2 for an ending."""
+        for change in changes:
+            if change.events:
+                self._moved(change, change.events)
+            if change.published:
+                self.others.update([event.event_type for event in change.published])
+            if change.facts:
+                self.facts(change.facts)
+            if change.made:
+                self.changed(change.made)
+
+    def _moved(self, change: Change, events: Sequence[Event]) -> None:
+        after, before = change.after, change.before
+        kind = self.kinds.get(after.spec.kind) or self.kind(after.spec.kind)
+        counted = kind.events
+        for event in events:
+            counted[event.event_type] += 1
+        lease = after.lease
+        if before is not None and before.lease is not None and _is_over(before, after):
+            kind.run.since(before.lease.granted_at, events[-1].occurred_at)
+            kind.lapsed += events[0].actor == _EXPIRER
+            kind.retries += not after.ended and _tries(after) > _tries(before)
+        if after.ended_at is not None and (before is None or before.ended_at is None):
+            kind.latency.since(after.created_at, after.ended_at)
+            kind.late += events[-1].actor == _EXPIRER and _is_late(after, after.ended_at)
+        elif lease is not None and events[-1].event_type == _CLAIMED:
+            kind.wait.since(after.ready_at, lease.granted_at)
+
+    def facts(self, events: Iterable[Event]) -> None:
+        self.others.update([event.event_type for event in events])
+
+    def committed(self, works: int, seconds: float) -> None:
+        self.works.add(works)
+        self.commits.add(seconds)
+
+
+def _is_over(before: Job, after: Job) -> bool:
+    """Whether the attempt that held the lease has ended: also when another has begun since."""
+    return after.lease is None or after.fencing_token != before.fencing_token
+
+
+def _tries(job: Job) -> int:
+    return job.failures + job.crashes
+
+
+def _is_late(job: Job, ended_at: datetime) -> bool:
+    return job.deadline_at is not None and job.deadline_at <= ended_at
