@@ -29,6 +29,7 @@ class Row(Struct, frozen=True):
     code: Code
     job_v1: Code
     http: int
+    title: str
     words: str | None = None
 
 
@@ -43,14 +44,20 @@ UNKNOWN_KEY = (
 )
 
 TABLE = (
-    Row(Invalid, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, 400),
-    Row(NotFound, Code.NOT_FOUND, Code.NOT_FOUND, 404),
-    Row(Conflict, Code.FAILED_PRECONDITION, Code.FAILED_PRECONDITION, 409),
-    Row(Fenced, Code.ABORTED, Code.NOT_FOUND, 409),
-    Row(Exhausted, Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, 429),
-    Row(Denied, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, 403),
-    Row(Unavailable, Code.UNAVAILABLE, Code.UNAVAILABLE, 503, AWAY),
-    Row(Corrupt, Code.DATA_LOSS, Code.DATA_LOSS, 500, BROKEN),
+    Row(Invalid, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, 422, "A rule refuses this request"),
+    Row(NotFound, Code.NOT_FOUND, Code.NOT_FOUND, 404, "There is no such thing"),
+    Row(
+        Conflict,
+        Code.FAILED_PRECONDITION,
+        Code.FAILED_PRECONDITION,
+        409,
+        "Its state does not allow this",
+    ),
+    Row(Fenced, Code.ABORTED, Code.NOT_FOUND, 409, "Somebody else owns it by now"),
+    Row(Exhausted, Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, 429, "A limit is reached"),
+    Row(Denied, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, 403, "This key may not do that"),
+    Row(Unavailable, Code.UNAVAILABLE, Code.UNAVAILABLE, 503, "The store is away", AWAY),
+    Row(Corrupt, Code.DATA_LOSS, Code.DATA_LOSS, 500, "What is stored contradicts itself", BROKEN),
 )
 _ROWS = {row.error: row for row in TABLE}
 _KINDS = {row.error.__name__: row.error for row in TABLE}
@@ -62,14 +69,16 @@ _BY_CODE = {row.code: row.error for row in TABLE} | {
 
 
 def row_of(error: HoldfastError) -> Row:
-    return _ROWS[type(error)]
+    """What the error is called; one that a store made more exact is called what it is in general."""
+    return next(_ROWS[kind] for kind in type(error).__mro__ if kind in _ROWS)
 
 
 def detail(error: HoldfastError) -> ErrorDetail:
     """All that a caller may know of the error."""
+    row = row_of(error)
     return ErrorDetail(
-        kind=type(error).__name__,
-        message=clip(row_of(error).words or error.message, WORDS_CHARACTERS_MAX),
+        kind=row.error.__name__,
+        message=clip(row.words or error.message, WORDS_CHARACTERS_MAX),
         advice=error.advice,
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,

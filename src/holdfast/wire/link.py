@@ -12,6 +12,7 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from pyqwest import Client, HTTPTransport
 
+from holdfast import tracing
 from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.system import rest_at_exit
 from holdfast.wire.errors import heard
@@ -62,9 +63,8 @@ class Link:
         request: object,
         *,
         timeout_ms: int = CALL_MS,
-        again: bool = True,
     ) -> A:
-        """The answer to a call, or the error that the server said. Without `again` it is sent once."""
+        """The answer to a call, or the error that the server said."""
         if _forked.is_set():
             raise Invalid(FORKED)
         tried = 0
@@ -72,11 +72,12 @@ class Link:
             current, tried = self._current, tried + 1
             try:
                 client = self._clients[current]
-                return await method(client)(request, headers=self.headers, timeout_ms=timeout_ms)
+                return await method(client)(
+                    request, headers=self._traced_headers(), timeout_ms=timeout_ms
+                )
             except ConnectError as error:
                 told = self._failed(error, current)
-                last = tried >= len(self._clients) or not again
-                if last or not isinstance(told, Unavailable):
+                if tried >= len(self._clients) or not isinstance(told, Unavailable):
                     raise told from error
 
     async def stream(
@@ -86,7 +87,7 @@ class Link:
     ) -> AsyncGenerator[Any, None]:
         """The messages of a stream, from the server that is called now."""
         current = self._current
-        answers = method(self._clients[current])(request, headers=self.headers)
+        answers = method(self._clients[current])(request, headers=self._traced_headers())
         async with aclosing(answers):
             while True:
                 limit = asyncio.timeout(SILENT_SECONDS)
@@ -101,6 +102,10 @@ class Link:
                         raise self._failed(silent, current) from error
                     raise self._failed(error, current) from error
                 yield message
+
+    def _traced_headers(self) -> dict[str, str]:
+        traceparent = tracing.current()
+        return {**self.headers, "traceparent": traceparent} if traceparent else self.headers
 
     def _failed(self, error: ConnectError, current: int) -> HoldfastError:
         """What a failed call means; the next one goes elsewhere if that may help."""

@@ -13,6 +13,8 @@ from protobuf import Message
 from protobuf.wkt import Duration, Timestamp
 
 from holdfast.core.errors import Invalid
+from holdfast.core.limits import clip
+from holdfast.core.state import State
 
 S = TypeVar("S", bound=Struct)
 M = TypeVar("M", bound=Message)
@@ -49,7 +51,7 @@ class Mapping(Generic[S, M]):
             given = there[field.name].local_name  # KeyError: the message lacks it
             hint = _bare(hints[field.name])
             encode, decode = _converters(hint, known)
-            zero = hint in (int, float, bool, bytes) and default not in (NODEFAULT, 0)
+            zero = hint in (int, float, bool, bytes, object) and default not in (NODEFAULT, 0)
             self._fields.append(_Field(field.name, given, default, encode, decode, zero))
 
     def encode(self, value: S) -> M:
@@ -97,7 +99,8 @@ class _Field(Struct, frozen=True):
     encode: Convert | None
     decode: Convert | None
     zero: bool
-    """Whether a zero that was said differs from one that was not. An empty text never does."""
+    """Whether a zero that was said differs from one that was not. An empty text never does, unless it
+    should be JSON."""
 
 
 def _bare(hint: Any) -> Any:  # noqa: ANN401
@@ -117,14 +120,24 @@ def _converters(
         return _each(encode, list), _each(decode, tuple)
     if origin is Literal:
         return None, None
-    if hint == dict[str, str]:
+    if hint in (dict[str, str], dict[State, int]):
         return dict, dict
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     if issubclass(hint, StrEnum):
-        return str, hint
+        return str, _named(hint)
     nested = known[hint]
     return nested.encode, nested.decode
+
+
+def _named(kind: type[StrEnum]) -> Convert:
+    def decode(text: str) -> StrEnum:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"{clip(text, 80)!r} is none of {', '.join(kind)}.") from None
+
+    return decode
 
 
 def _each(convert: Convert | None, kind: type) -> Convert:

@@ -255,6 +255,7 @@ class RemoteRegistry(RemoteOwning):
         regions: Sequence[str] = (),
         life: timedelta | None = None,
         actor: str,
+        op_id: str | None = None,
     ) -> tuple[Key, str]:
         if not queues:
             raise Invalid("Name at least one queue for the key; '*' is all of them.")
@@ -265,8 +266,9 @@ class RemoteRegistry(RemoteOwning):
             regions=list(regions),
             life=None if life is None else duration(life),
             actor=check_actor(actor),
+            op_id=op_id or self._ids.new(),
         )
-        answer = await self._link.call(attrgetter("create_key"), asked, again=False)
+        answer = await self._link.call(attrgetter("create_key"), asked)
         return KEY.decode(there(answer.key)), str(answer.text)
 
     async def keys(self) -> list[Key]:

@@ -1,0 +1,191 @@
+"""The verbs of `holdfast.v1`: what each is asked with, and how its messages say ask and answer."""
+
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+from protobuf import Message
+
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.ports import Page, Pruned, Slice
+from holdfast.wire import answers, asks
+from holdfast.wire.errors import detail
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+from holdfast.wire.mapping import Mapping, json_given, optional
+from holdfast.wire.values import (
+    EVENT,
+    FAILURE,
+    FINDING,
+    GRANT,
+    JOB,
+    KEY,
+    PROGRESS,
+    REQUEST,
+    RESOURCE,
+    VERIFICATION,
+    AJob,
+    AnError,
+)
+
+V = TypeVar("V", bound=Struct)
+M = TypeVar("M", bound=Message)
+
+
+class Decoder(Protocol):
+    """Reads an ask out of a message."""
+
+    def decode(self, message: Any, /) -> Any: ...  # noqa: ANN401
+
+
+class Encoder(Protocol):
+    """Writes an answer as a message."""
+
+    def encode(self, value: Any, /) -> Any: ...  # noqa: ANN401
+
+
+class _Completions:
+    """Each is understood on its own: what is wrong with one leaves the others as they are."""
+
+    def decode(self, message: pb.CompleteRequest) -> asks.Complete:
+        return asks.Complete(tuple(map(_ended, message.completions)))
+
+
+def _ended(one: pb.Completion) -> asks.Ended | HoldfastError:
+    try:
+        return asks.Ended(
+            task_token=one.task_token,
+            outcome=_outcome(one),
+            op_id=optional(one, "op_id"),
+            compensated=optional(one, "compensated"),
+            follow_ups=tuple(map(REQUEST.decode, one.follow_ups)),
+        )
+    except Invalid as error:
+        return error
+
+
+def _outcome(one: pb.Completion) -> Outcome | None:
+    match one.outcome.value if one.outcome else None:
+        case pb.Success() as success:
+            text = optional(success, "result")
+            return Success(result=None if text is None else json_given(text, "result"))
+        case pb.Failure() as failure:
+            return FAILURE.decode(failure)
+        case pb.Stopped() as stopped:
+            return Stopped(reason=optional(stopped, "reason"))
+    return None
+
+
+class _Each:
+    """The answers of many, each on its own."""
+
+    def __init__(self, message: type[pb.CompleteResponse] | type[pb.GetJobsResponse]) -> None:
+        self._message = message
+
+    def encode(self, value: answers.OfEach) -> Message:
+        return self._message(answers=list(map(_said, value.answers)))
+
+
+def _said(one: Job | HoldfastError | None) -> pb.Answer:
+    if one is None:
+        return pb.Answer()
+    if isinstance(one, HoldfastError):
+        return pb.Answer(answer=AnError("error", detail(one)))
+    return pb.Answer(answer=AJob("job", JOB.encode(one)))
+
+
+class Verb(Struct, frozen=True):
+    """One verb. Its name is that of its method, here and in the service."""
+
+    name: str
+    ask: Decoder
+    answer: Encoder
+    stream: bool = False
+
+
+_CLAIM = Mapping(asks.Claim, pb.ClaimRequest)
+_JOB = Mapping(answers.OfJob, pb.JobResponse, JOB)
+_SLICE = Mapping(Slice, pb.Slice, EVENT)
+
+VERBS = (
+    Verb(
+        "enqueue",
+        Mapping(asks.Enqueue, pb.EnqueueRequest, REQUEST),
+        Mapping(answers.OfJobs, pb.EnqueueResponse, JOB),
+    ),
+    Verb("handoff", Mapping(asks.Handoff, pb.HandoffRequest), _JOB),
+    Verb("replay", Mapping(asks.Replay, pb.ReplayRequest), _JOB),
+    Verb("claim", _CLAIM, Mapping(answers.Granted, pb.ClaimResponse, GRANT)),
+    Verb(
+        "acquire",
+        Mapping(asks.Acquire, pb.AcquireRequest, REQUEST),
+        Mapping(answers.Acquired, pb.AcquireResponse, GRANT),
+    ),
+    Verb("heartbeat", Mapping(asks.Heartbeat, pb.HeartbeatRequest, PROGRESS), _JOB),
+    Verb("publish", Mapping(asks.Publish, pb.PublishRequest, EVENT), _JOB),
+    Verb("aggregate", Mapping(asks.Aggregate, pb.AggregateRequest), _JOB),
+    Verb("complete", _Completions(), _Each(pb.CompleteResponse)),
+    Verb("release", Mapping(asks.Release, pb.ReleaseRequest), _JOB),
+    Verb("cancel", Mapping(asks.Cancel, pb.CancelRequest), _JOB),
+    Verb("get_jobs", Mapping(asks.GetJobs, pb.GetJobsRequest), _Each(pb.GetJobsResponse)),
+    Verb(
+        "list_jobs",
+        Mapping(asks.ListJobs, pb.ListJobsRequest, Mapping(asks.Which, pb.Filter)),
+        Mapping(Page, pb.ListJobsResponse, JOB),
+    ),
+    Verb(
+        "count_jobs",
+        Mapping(asks.CountJobs, pb.CountJobsRequest),
+        Mapping(answers.Counted, pb.CountJobsResponse),
+    ),
+    Verb("why", Mapping(asks.OneJob, pb.WhyRequest), Mapping(answers.Because, pb.WhyResponse)),
+    Verb(
+        "history",
+        Mapping(asks.OneJob, pb.HistoryRequest),
+        Mapping(answers.Happened, pb.HistoryResponse, EVENT),
+    ),
+    Verb("read_log", Mapping(asks.ReadLog, pb.ReadLogRequest), _SLICE),
+    Verb("read_feed", Mapping(asks.ReadFeed, pb.ReadFeedRequest), _SLICE),
+    Verb("tail", Mapping(asks.Nothing, pb.TailRequest), Mapping(answers.Place, pb.TailResponse)),
+    Verb("watch", Mapping(asks.Watch, pb.WatchRequest), _SLICE, stream=True),
+    Verb("get_resource", Mapping(asks.GetResource, pb.GetResourceRequest), RESOURCE),
+    Verb(
+        "await_change",
+        Mapping(asks.AwaitChange, pb.AwaitChangeRequest, _CLAIM),
+        Mapping(answers.Marked, pb.AwaitChangeResponse),
+    ),
+    Verb(
+        "record",
+        Mapping(asks.Record, pb.RecordRequest, EVENT),
+        Mapping(answers.Recorded, pb.RecordResponse),
+    ),
+    Verb(
+        "expire",
+        Mapping(asks.Expire, pb.ExpireRequest),
+        Mapping(answers.Expired, pb.ExpireResponse),
+    ),
+    Verb("prune", Mapping(asks.Prune, pb.PruneRequest), Mapping(Pruned, pb.PruneResponse)),
+    Verb("verify", Mapping(asks.Nothing, pb.VerifyRequest), VERIFICATION),
+    Verb(
+        "examine",
+        Mapping(asks.Nothing, pb.ExamineRequest),
+        Mapping(answers.Examined, pb.ExamineResponse, FINDING),
+    ),
+    Verb("now", Mapping(asks.Nothing, pb.NowRequest), Mapping(answers.Time, pb.NowResponse)),
+    Verb(
+        "create_key",
+        Mapping(asks.CreateKey, pb.CreateKeyRequest),
+        Mapping(answers.KeyMade, pb.CreateKeyResponse, KEY),
+    ),
+    Verb(
+        "list_keys",
+        Mapping(asks.Nothing, pb.ListKeysRequest),
+        Mapping(answers.AllKeys, pb.ListKeysResponse, KEY),
+    ),
+    Verb(
+        "revoke_key",
+        Mapping(asks.RevokeKey, pb.RevokeKeyRequest),
+        Mapping(answers.KeyRevoked, pb.RevokeKeyResponse, KEY),
+    ),
+)
+"""All of them, as the service has them."""
