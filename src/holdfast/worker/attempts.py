@@ -51,6 +51,7 @@ def run_of(attempt: Attempt) -> Run:
         job.correlation,
         job.trace_id,
         None if kept is None else msgspec.json.encode(kept),
+        hold.traceparent,
     )
 
 

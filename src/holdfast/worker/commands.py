@@ -107,7 +107,7 @@ class Attempt:
             command = decode_command(self._hold.grant.job.spec.payload)
             hidden = [*secrets(own, command).values()]
             hidden += own_keys(own)
-            env = environment(own, self._hold.grant, command, passed)
+            env = environment(own, self._hold.grant, command, passed, self._hold.traceparent)
         except Invalid as error:
             return _invalid(error)
         self._look_at_lease("the lease was over before the command was started")

@@ -27,16 +27,23 @@ TERMINAL_TYPE = "xterm-256color"
 
 
 def environment(
-    own: Mapping[str, str], grant: Grant, command: Command, passed: Iterable[str] = ()
+    own: Mapping[str, str],
+    grant: Grant,
+    command: Command,
+    passed: Iterable[str] = (),
+    traceparent: str | None = None,
 ) -> dict[str, str]:
-    """The worker's variables that every job gets (and those it was told to pass on), the job's own,
-    its secrets, who it is and, on a terminal, which kind. A secret the worker does not have is `Invalid`."""
+    """The worker's variables that every job gets (and those it was told to pass on), its trace, the
+    job's own, its secrets, who it is and, on a terminal, which kind. A secret the worker does not have
+    is `Invalid`."""
     patterns = (*INHERITED, *passed)
     env = {
         name: value
         for name, value in own.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
+    if traceparent is not None:
+        env["TRACEPARENT"] = traceparent
     env |= command.env
     lock = grant.job.spec.lock
     fence = Fence(

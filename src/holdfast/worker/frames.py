@@ -29,6 +29,7 @@ class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
     correlation_id: str
     trace_id: str | None
     checkpoint: bytes | None
+    traceparent: str | None
 
 
 class Stop(Struct, array_like=True, tag=2, frozen=True):

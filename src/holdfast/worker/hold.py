@@ -5,6 +5,7 @@ from collections.abc import Callable
 from holdfast.core.job import Job, Progress
 from holdfast.core.spec import Json
 from holdfast.ports import Grant
+from holdfast.tracing import Span
 
 MARGIN_SECONDS = 0.5
 """How long before its lease ends the work must have stopped: time for whoever comes next."""
@@ -30,6 +31,7 @@ class Hold:
         "released",
         "renew_at",
         "silent",
+        "span",
         "timed_out",
         "urgent",
     )
@@ -49,6 +51,12 @@ class Hold:
         self.urgent = False
         self.silent = False
         self.listener: Callable[[], None] | None = None
+        self.span: Span | None = None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that whatever the job does is part of: in the attempt's span, where there is one."""
+        return self.grant.job.traceparent if self.span is None else self.span.traceparent
 
     def lose(self, why: str) -> None:
         """Somebody else may own the job from now on: stop, and keep the result to yourself."""

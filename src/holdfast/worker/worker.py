@@ -11,6 +11,7 @@ from holdfast.core.job import Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
+from holdfast.worker import spans
 from holdfast.worker.claims import Claims, Settings
 from holdfast.worker.endings import Endings, Report
 from holdfast.worker.executor import Ending, Executor
@@ -181,6 +182,7 @@ class Worker:
                 continue
             self._running[hold] = None
             self._keeper.begin(hold, now)
+            spans.begin(hold)
             self._report.started(hold.grant)
             begun.append(hold)
         for executor, same in groupby(begun, key=self._executor):
@@ -215,6 +217,7 @@ class Worker:
     def ended(self, hold: Hold, ending: Ending) -> None:
         del self._running[hold]
         hold.listener = None
+        spans.end(hold, ending)
         self._keeper.end(hold)
         self._pace.ended()
         self._endings.add(hold, ending, self._outputs.get(hold))
