@@ -69,7 +69,7 @@ class App:
 
     @property
     def url(self) -> str:
-        """The store: as given, else HOLDFAST_STORE, else the default."""
+        """The store: as given, else HOLDFAST_STORE, else of holdfast.toml, else the default."""
         return chosen_url(self._url)
 
     @url.setter

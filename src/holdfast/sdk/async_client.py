@@ -21,6 +21,7 @@ from holdfast.sdk.calls import Call, CommandOptions, Options, command, prepared
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.submitting import Submitting
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -133,8 +134,8 @@ class AsyncClient:
 
     async def make(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
         """As `enqueue_many`, answering the plain jobs."""
-        requests = [call.request for call in calls]
-        return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
+        with Submitting([call.request for call in calls]) as requests:
+            return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
     async def submit(
         self,

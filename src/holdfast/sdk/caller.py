@@ -1,15 +1,18 @@
 """What is taken when nobody says: which store, and who acts."""
 
-import os
 import re
 from functools import cache
 
 from holdfast.sdk.open import DEFAULT_STORE
+from holdfast.sdk.settings import chosen
 
 
 def chosen_url(given: str | None = None) -> str:
-    """The URL that was given, else that of HOLDFAST_STORE, else the default."""
-    return given or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+    """The URL that was given, else that of HOLDFAST_STORE, else that in holdfast.toml, else the default."""
+    if given:
+        return given
+    store = chosen("store")
+    return str(store.value) if store else DEFAULT_STORE
 
 
 @cache

@@ -13,6 +13,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_id
 from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Json, Spec, check_spec
+from holdfast.core.trace import check_trace
 from holdfast.ports import Request
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.signature import located
@@ -66,6 +67,7 @@ class Options(TypedDict, total=False):
     job_id: str | None
     correlation_id: str | None
     trace_id: str | None
+    traceparent: str | None
 
 
 class _Given(TypedDict, total=False):
@@ -87,10 +89,11 @@ class _Given(TypedDict, total=False):
     job_id: str | None
     correlation_id: str | None
     trace_id: str | None
+    traceparent: str | None
 
 
 _DURATIONS = ("delay", "lease", "timeout", "ttl")
-_IDS = ("request_id", "job_id", "correlation_id", "trace_id")
+_IDS = ("request_id", "job_id", "correlation_id", "trace_id", "traceparent")
 
 
 def configured(request: Request, options: Options, what: str) -> Request:
@@ -101,6 +104,7 @@ def configured(request: Request, options: Options, what: str) -> Request:
         if value is not None:
             check_id(value, f"{what}: {name}")
     request = replace(request, spec=checked_spec(replace(request.spec, **given), what), **ids)
+    check_trace(request.trace_id, request.traceparent)
     if request.request_id is not None and request.job_id is not None:
         raise Invalid(
             f"{what}: give a request_id or a job_id, not both: each says which job it is."

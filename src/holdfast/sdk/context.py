@@ -24,6 +24,7 @@ from holdfast.core.limits import (
 from holdfast.core.spec import Json, check_value
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Clock, Request
+from holdfast.registry.requests import within
 from holdfast.sdk.errors import Cancelled, PermanentError
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ T = TypeVar("T")
 
 current: contextvars.ContextVar["Context"] = contextvars.ContextVar("holdfast_context")
 """The context of the handler that is running in this task or thread."""
-
 
 _making = threading.Lock()
 
@@ -77,6 +77,7 @@ class Context:
         voice: Voice,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        traceparent: str | None = None,
     ) -> None:
         self.job_id = job_id
         self.kind = kind
@@ -86,6 +87,7 @@ class Context:
         self.lock = lock
         self.correlation_id = correlation_id
         self.trace_id = trace_id
+        self.traceparent = traceparent
         self.expects_lock = False
         """Whether the function says that its jobs have a lock. The worker's own."""
         self.follow_ups: list[Request] = []
@@ -246,7 +248,7 @@ class Context:
             raise Invalid(f"At most {FOLLOW_UPS_MAX} follow-ups are made with one completion.")
         if call.request.job_id is not None or call.request.request_id is not None:
             raise Invalid("A follow-up has an id of its own: give it no job_id and no request_id.")
-        self.follow_ups.append(call.request)
+        self.follow_ups.append(within(call.request, self.traceparent))
 
     def write(self, stream: str, data: bytes) -> None:
         """Add to the attempt's output. What is printed or logged while the handler runs gets here."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import tracing
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.command import CRASH_EXITS
 from holdfast.core.errors import HoldfastError, Invalid
@@ -35,6 +36,7 @@ async def handle(
     """Run the handler to its end, and say how it ended. Whatever it raises is an ending."""
     context.expects_lock = job.has_lock
     current.set(context)
+    tracing.enter(context.traceparent)
     try:
         arguments = job.arguments.decode(msgspec.Raw(payload))
     except Invalid as error:
@@ -56,6 +58,7 @@ async def compensate(
     """Run the job's compensation, and say how that went."""
     context.expects_lock = job.has_lock
     current.set(context)
+    tracing.enter(context.traceparent)
     hook = job.compensate
     assert hook is not None  # the worker asks only for those that have one
     try:

@@ -100,6 +100,7 @@ class InlineContext(Context):
             deadline=attempt.hold.deadline,
             correlation_id=job.correlation,
             trace_id=job.trace_id,
+            traceparent=attempt.hold.traceparent,
             checkpoint=None if kept is None else msgspec.json.encode(kept),
             voice=attempt,
             clock=inline.host.clock,

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from holdfast.core.errors import Invalid, NotFound
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.settings import Given, chosen
 from holdfast.system import SteadyClock, SystemClock, SystemIds
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def open_registry(url: str = DEFAULT_STORE, *, create: bool = True) -> Reg
 
     Without `create`, `NotFound` for a store that is not there. A server is shown the key in HOLDFAST_KEY,
     or in the file that HOLDFAST_KEY_FILE names; HOLDFAST_CA_FILE names certificates to trust beside the
-    system's.
+    system's. Both files may be named in holdfast.toml instead.
     """
     if url.partition("://")[0].lower() in _SERVERS:
         return open_remote(url)
@@ -86,21 +87,37 @@ def _server(parts: SplitResult) -> bool:
 
 
 def _certificates() -> bytes | None:
-    path = os.environ.get("HOLDFAST_CA_FILE")
+    given = chosen("ca_file")
+    if given is None:
+        return None
     try:
-        return Path(path).read_bytes() if path else None
+        return Path(str(given.value)).read_bytes()
     except OSError as error:
-        raise Invalid(f"HOLDFAST_CA_FILE cannot be read: {error}") from error
+        raise Invalid(f"{given.origin} cannot be read: {error}") from error
 
 
 def chosen_key() -> str | None:
-    """The key of this process, from its environment."""
-    if path := os.environ.get("HOLDFAST_KEY_FILE"):
+    """The key of this process, from its environment or the file that is named for it."""
+    if given := _key_file():
         try:
-            return Path(path).read_text(encoding="ascii").strip()
+            return Path(str(given.value)).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise Invalid(f"HOLDFAST_KEY_FILE cannot be read: {error}") from error
+            raise Invalid(f"{given.origin} cannot be read: {error}") from error
     return os.environ.get("HOLDFAST_KEY") or None
+
+
+def own_environment() -> dict[str, str]:
+    """The environment of this process, and in it, wherever it was set, the file of its key: whoever has
+    to keep the key out of all output must know it."""
+    given = _key_file()
+    return {**os.environ, "HOLDFAST_KEY_FILE": str(given.value)} if given else {**os.environ}
+
+
+def _key_file() -> Given | None:
+    """HOLDFAST_KEY_FILE goes before HOLDFAST_KEY, and both before a file of settings."""
+    if os.environ.get("HOLDFAST_KEY") and not os.environ.get("HOLDFAST_KEY_FILE"):
+        return None
+    return chosen("key_file")
 
 
 def check_exists(url: str) -> None:
@@ -110,8 +127,14 @@ def check_exists(url: str) -> None:
 
 
 def shown_url(url: str) -> str:
-    """The URL without its password: for people, logs and errors."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", url)
+    """The URL without its password: for people, logs and errors. What may be one is left out, too."""
+    scheme, slashes, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if at and ":" in user:
+        user = f"{user.partition(':')[0]}:***"
+    place, question, query = place.partition("?")
+    query = re.sub(r"(?i)(^|&)([^=&]*(?:password|secret|token)[^=&]*)=[^&]*", r"\1\2=***", query)
+    return f"{scheme}{slashes}{user}{at}{place}{question}{query}"
 
 
 def store_name(url: str) -> str:

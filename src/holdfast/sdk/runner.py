@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+from holdfast import tracing
 from holdfast.core.errors import Invalid
 from holdfast.sdk.app import App
 from holdfast.sdk.context import CheckpointRefused, Context
@@ -21,7 +22,7 @@ from holdfast.sdk.handling import broken, compensate, handle
 from holdfast.sdk.loading import load_app
 from holdfast.sdk.streams import route
 from holdfast.sdk.voice import FrameVoice, Sender
-from holdfast.system import SystemClock, settle_memory
+from holdfast.system import SystemClock, SystemIds, settle_memory
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import (
     Answer,
@@ -65,6 +66,7 @@ class Runner(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         # Threads would keep the interpreter alive; whatever they do now is a zombie's work.
+        tracing.flush()
         os._exit(0)
 
     def data_received(self, data: bytes) -> None:
@@ -99,6 +101,7 @@ class Runner(asyncio.Protocol):
             deadline=run.deadline,
             correlation_id=run.correlation_id,
             trace_id=run.trace_id,
+            traceparent=run.traceparent,
             checkpoint=run.checkpoint,
             voice=voice,
             clock=self._clock,
@@ -169,6 +172,8 @@ def main(arguments: list[str]) -> None:
     link = socket.socket(fileno=int(number))
     route()
     try:
+        where = os.environ.get("HOLDFAST_TRACES", "off")
+        tracing.switch_on(where, "holdfast-worker", SystemIds().chance())
         app = load_app(name)
     except Invalid as error:
         if error.__cause__ is not None and "could not be imported" in error.message:
