@@ -11,6 +11,7 @@ from holdfast.core.errors import Denied, NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
+from holdfast.server.tracing import about
 
 HIDDEN = msgspec.Raw(b"null")
 
@@ -84,7 +85,7 @@ def find(who: Principal, job: Job | None, job_id: str) -> Job:
     """The job, if they may know of it. What they may not know of is not there."""
     if job is None or not sees(who, job):
         raise NotFound(f"There is no job {job_id}.", job_id=job_id)
-    return job
+    return about(job)
 
 
 def command(who: Principal, job: Job | None, job_id: str) -> Job:

@@ -1,8 +1,7 @@
 """The application: the services of one registry, as an ASGI app. A composition root."""
 
 import gzip
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from connectrpc.compression.gzip import GzipCompression
 
@@ -11,20 +10,33 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Gate, Translation, gone
 from holdfast.server.codecs import codecs
 from holdfast.server.context import Context, Settings
-from holdfast.server.door import NOTHING, Receive, Scope, Send, patient, prompt, refused, say
+from holdfast.server.door import (
+    NOTHING,
+    Receive,
+    Scope,
+    Send,
+    Service,
+    patient,
+    prompt,
+    refused,
+    say,
+)
 from holdfast.server.events import EventsService
 from holdfast.server.jobs import JobService
-from holdfast.server.keeping import RegistryService
 from holdfast.server.limits import COMPRESS_BYTES_MIN, REQUEST_BYTES_MAX
+from holdfast.server.operators import Operators
+from holdfast.server.registry_service import RegistryService
+from holdfast.server.requests import Count
+from holdfast.server.rest.app import PLACES, rest, turned_away
+from holdfast.server.tracing import Notes
+from holdfast.server.verbs import Verbs
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceASGIApplication
 from holdfast.wire.generated.job.v1.job_connect import (
     JobEventsServiceASGIApplication,
     JobServiceASGIApplication,
 )
 
-Service: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-SERVICES = ("jobs", "events", "registry")
+SERVICES = ("jobs", "events", "registry", "rest")
 PUBLISH = "/job.v1.JobEventsService/PublishJobEvents"
 
 
@@ -34,6 +46,7 @@ class App:
     def __init__(self, registry: LocalRegistry, clock: Clock, ids: Ids, settings: Settings) -> None:
         self.context = Context(registry, clock, ids, settings)
         self._services = _services(self.context, settings.services)
+        self._operators = Operators(self.context)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -43,34 +56,52 @@ class App:
         if path == "/health":
             await say(send, 200, b"ok\n")
             return
-        service = self._services.get(path[: path.rfind("/") + 1])
+        if (page := self._operators.page(path)) is not None and scope["type"] == "http":
+            await page(scope, send)
+            return
+        service = self._service(path)
         if service is None or scope["type"] != "http":
             await say(send, 404, NOTHING)
             return
         if (no := refused(scope, guarded=self.context.settings.keys)) is not None:
-            await say(send, *no)
+            if path.startswith(PLACES):
+                await turned_away(*no)(scope, receive, send)
+            else:
+                await say(send, *no)
             return
         if (left := scope.get("state", {}).get("gone")) is not None:
             gone.set(left)
         await service(scope, prompt(receive, stream=path == PUBLISH), patient(send))
 
+    def _service(self, path: str) -> Service | None:
+        if path.startswith(PLACES):
+            return self._services.get("rest")
+        return self._services.get(path[: path.rfind("/") + 1])
+
 
 def _services(context: Context, wanted: tuple[str, ...]) -> dict[str, Service]:
-    gate = Gate(context.keyring, context.clock)
+    count, gate = Count(context.requests, context.clock), Gate(context.keyring, context.clock)
     common: dict[str, Any] = {
         "read_max_bytes": REQUEST_BYTES_MAX,
         "compressions": [_Gzip()],
         "codecs": codecs(),
     }
-    old = {**common, "interceptors": [gate, Translation(job_v1=True)]}
-    new = {**common, "interceptors": [gate, Translation(job_v1=False)]}
+    notes, verbs = Notes(context.clock), Verbs(context)
+    old = {**common, "interceptors": [count, gate, notes, Translation(job_v1=True)]}
+    new = {**common, "interceptors": [count, gate, notes, Translation(job_v1=False)]}
     made: dict[str, Any] = {
         "jobs": lambda: JobServiceASGIApplication(JobService(context), **old),
         "events": lambda: JobEventsServiceASGIApplication(EventsService(context), **old),
-        "registry": lambda: RegistryServiceASGIApplication(RegistryService(context), **new),
+        "registry": lambda: RegistryServiceASGIApplication(RegistryService(verbs), **new),
     }
-    services = [made[name]() for name in wanted]
-    return {f"{service.path}/": service for service in services}
+    found: dict[str, Service] = {}
+    for name in wanted:
+        if name == "rest":
+            found[name] = rest(context, gate, verbs)
+        else:
+            service = made[name]()
+            found[f"{service.path}/"] = service
+    return found
 
 
 class _Gzip(GzipCompression):

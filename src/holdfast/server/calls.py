@@ -1,7 +1,6 @@
 """Calls: what happens to every request before and after its handler, whatever it asks for."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -12,7 +11,7 @@ from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 
 from holdfast.core.access import Principal
-from holdfast.core.errors import Corrupt, Exhausted, HoldfastError, Unavailable
+from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
 from holdfast.ports import Clock
 from holdfast.server.keyring import Keyring
 from holdfast.server.limits import (
@@ -21,9 +20,8 @@ from holdfast.server.limits import (
     RATE_PER_SECOND_MAX,
     REQUEST_SECONDS_MAX,
 )
+from holdfast.server.tracing import failed
 from holdfast.wire.errors import FAULT, refusal
-
-log = logging.getLogger("holdfast.server")
 
 who: ContextVar[Principal] = ContextVar("holdfast_principal")
 """Who the call under way is from."""
@@ -34,11 +32,21 @@ gone: ContextVar[Callable[[], bool]] = ContextVar("holdfast_gone", default=lambd
 Q = TypeVar("Q")
 A = TypeVar("A")
 
+
+class Unknown(Exception):
+    """Nobody we know: there is no key, or none that counts."""
+
+
+class Leaving(Exception):
+    """This server stops, so that a stream ends here. Its words say where to read on."""
+
+
 NO_KEY = (
     "Say who you are: send the header `Authorization: Bearer hf_...` with a key that is neither revoked"
     " nor expired. `holdfast keys create` makes one."
 )
-_LONG = dict.fromkeys(("Verify", "Prune", "Examine"), CHORE_SECONDS_MAX)
+LONG = dict.fromkeys(("verify", "prune", "examine"), CHORE_SECONDS_MAX)
+"""What takes longer than other calls, and how long it may."""
 
 
 class Gate:
@@ -50,13 +58,18 @@ class Gate:
         self._rates: dict[str, _Rate] = {}
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
-        headers = ctx.request_headers
         try:
-            principal = await self._keyring.principal(headers.get("authorization"))
+            await self.admit(ctx.request_headers.get("authorization"))
+        except Unknown as error:
+            raise ConnectError(Code.UNAUTHENTICATED, NO_KEY) from error
         except Exception as error:
             raise told(error, ctx.method.name) from error
+
+    async def admit(self, authorization: str | None) -> None:
+        """Say who the call under way is from, or raise `Unknown`, or `Exhausted`: they ask too often."""
+        principal = await self._keyring.principal(authorization)
         if principal is None:
-            raise ConnectError(Code.UNAUTHENTICATED, NO_KEY)
+            raise Unknown(NO_KEY)
         if principal.key_id is not None:
             self._count(principal.key_id)
         who.set(principal)
@@ -70,7 +83,7 @@ class Gate:
         rate = self._rates.setdefault(key_id, _Rate(self._clock))
         if not rate.take():
             words = f"This key asks more than {RATE_PER_SECOND_MAX:,} times a second."
-            raise refusal(Exhausted(words))
+            raise Exhausted(words)
 
 
 class _Rate:
@@ -104,7 +117,7 @@ class Translation:
         ctx: RequestContext[Q, A],
     ) -> A:
         try:
-            async with asyncio.timeout(_LONG.get(ctx.method.name, REQUEST_SECONDS_MAX)):
+            async with asyncio.timeout(LONG.get(ctx.method.name.lower(), REQUEST_SECONDS_MAX)):
                 return await call_next(request, ctx)
         except Exception as error:
             raise self._told(error, ctx) from error
@@ -141,11 +154,16 @@ def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError
     """The error as its caller is told of it. What only an operator should know goes to the log."""
     if isinstance(error, ConnectError):
         return error
+    if isinstance(error, Leaving):
+        return ConnectError(Code.UNAVAILABLE, str(error))
+    noted(error, method)
     if isinstance(error, HoldfastError):
-        if isinstance(error, Unavailable | Corrupt):
-            log.warning("%s: %s", method, error.message)
         return refusal(error, job_v1=job_v1)
     if isinstance(error, TimeoutError):
         return refusal(Unavailable("It took too long.", applied="unknown"), job_v1=job_v1)
-    log.error("%s failed", method, exc_info=error)
     return ConnectError(Code.INTERNAL, FAULT)
+
+
+def noted(error: Exception, method: str) -> None:
+    """Keep what only an operator should know, for the line that the call has in the log."""
+    failed(error, method)

@@ -9,35 +9,35 @@ from holdfast.core.limits import check_id
 from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.limits import KINDS_PER_CLAIM_MAX, QUEUES_PER_CLAIM_MAX
-from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.mapping import optional
+from holdfast.wire.asks import Claim
 
 
-def enter(request: pb.ClaimRequest) -> None:
+def enter(ask: Claim) -> None:
     """Raise `Denied` unless the caller may claim all that it asks for, and `Invalid` for what nobody may."""
-    if not request.queues:
+    if not ask.queues:
         raise Invalid("Name at least one queue to claim from.")
-    if len(request.queues) > QUEUES_PER_CLAIM_MAX:
+    if len(ask.queues) > QUEUES_PER_CLAIM_MAX:
         raise Invalid(f"At most {QUEUES_PER_CLAIM_MAX} queues are named in one claim.")
-    if len(request.kinds) > KINDS_PER_CLAIM_MAX:
+    if len(ask.kinds) > KINDS_PER_CLAIM_MAX:
         raise Invalid(f"At most {KINDS_PER_CLAIM_MAX} kinds are named in one claim.")
-    for kind in request.kinds:
+    for kind in ask.kinds:
         check_id(kind, "kind")
-    for name in ("region", "executor"):
-        if (given := optional(request, name)) is not None:
-            check_id(given, name)
-    for queue in request.queues:
-        admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region(request))
+    if ask.region is not None:
+        check_id(ask.region, "region")
+    if ask.executor is not None:
+        check_id(ask.executor, "executor")
+    for queue in ask.queues:
+        admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region(ask))
 
 
-def region(request: pb.ClaimRequest) -> str | None:
+def region(ask: Claim) -> str | None:
     """The region to claim from: the caller's own, if it has one and names none."""
-    return admission.region_of(who.get(), optional(request, "region"))
+    return admission.region_of(who.get(), ask.region)
 
 
-def lane(request: pb.ClaimRequest) -> bytes:
+def lane(ask: Claim) -> bytes:
     """What two claims must share to get the same jobs."""
-    return lane_of(request.queues, request.kinds, region(request), optional(request, "executor"))
+    return lane_of(ask.queues, ask.kinds, region(ask), ask.executor)
 
 
 def lane_of(

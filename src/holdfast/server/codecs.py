@@ -58,13 +58,14 @@ class _Json(_Careful):
     """JSON that is not too deep: the parser, which is native, would take the whole process with it."""
 
     def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
-        if data.count(b"[") + data.count(b"{") > JSON_DEPTH_MAX and _deep(data):
+        if data.count(b"[") + data.count(b"{") > JSON_DEPTH_MAX and too_deep(data):
             words = f"The request is nested too deep; at most {JSON_DEPTH_MAX} is taken."
             raise ConnectError(Code.INVALID_ARGUMENT, words)
         return super().decode(data, message_class)
 
 
-def _deep(data: bytes | bytearray) -> bool:
+def too_deep(data: bytes | bytearray) -> bool:
+    """Whether this JSON is nested deeper than we read."""
     depth = 0
     for byte in _FLAT.sub(b"", _TEXT.sub(b"", data)):
         depth += 1 if byte in b"[{" else -1

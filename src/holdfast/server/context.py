@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError
 from msgspec import Struct
 
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
+from holdfast.server.calls import Leaving
 from holdfast.server.depth import Depth
 from holdfast.server.grants import Grants
 from holdfast.server.keyring import Keyring
 from holdfast.server.lanes import Lanes
 from holdfast.server.limits import QUEUE_ITEMS_MAX
 from holdfast.server.readers import Readers
+from holdfast.server.requests import Requests
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ GOING = (
 class Settings(Struct, frozen=True, kw_only=True):
     """What a server is told."""
 
-    services: tuple[str, ...] = ("jobs", "events", "registry")
+    services: tuple[str, ...] = ("jobs", "events", "registry", "rest")
     keys: bool = False
     poll_seconds: float = 5.0
     queue_items_max: int = QUEUE_ITEMS_MAX
@@ -39,10 +39,12 @@ class Context:
 
     def __init__(self, registry: LocalRegistry, clock: Clock, ids: Ids, settings: Settings) -> None:
         self.registry = registry
+        registry.count()
         self.clock = clock
         self.ids = ids
         self.settings = settings
         self.stopping = asyncio.Event()
+        self.requests = Requests()
         self.keyring = Keyring(registry, clock, required=settings.keys)
         self.grants = Grants(registry, clock)
         self.lanes = Lanes(registry, clock, self.stopping)
@@ -69,7 +71,7 @@ class Context:
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise ConnectError(Code.UNAVAILABLE, GOING) from None
+                raise Leaving(GOING) from None
             finally:
                 self._awaited.pop(limit, None)
             yield message

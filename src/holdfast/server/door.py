@@ -13,19 +13,24 @@ from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX, STALLE
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+Service: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 NOTHING = b"There is nothing here. See docs/service.md for what there is.\n"
 IN_URL = b"A key in a URL ends up in logs: send it in the Authorization header.\n"
 GRPC = (b"application/grpc+", b"application/grpc;")
 _NAMES = (b"host", b"origin")
+_KEY = re.compile(rb"hf_[0-9a-f]{12}_")
 _LOOPBACK = re.compile(rb"127(\.[0-9]{1,3}){3}\Z")
 STRANGE = (
     b"Without keys this server answers only to localhost and 127.0.0.1: call it so, or start it with"
     b" --keys.\n"
 )
 NO_TEXT = b"A header is not UTF-8.\n"
-NO_GRPC = b"This server speaks Connect and gRPC-Web, not gRPC.\n"
+NO_GRPC = (
+    b"This address speaks Connect and gRPC-Web. For gRPC, start the server with --grpc HOST:PORT, and call"
+    b" it there.\n"
+)
 LARGE = f"The headers are larger than {HEADER_BYTES_MAX // 1024} KiB.\n".encode()
 LATE = "The rest of the request did not come in time. Send it again, all of it at once."
 WORDS = {
@@ -41,17 +46,18 @@ def refused(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
     """Why a request is turned away at once: a status and words; None when it may come in. Where no keys
     guard it, so is what a page of the web may have sent: under a name that was made to mean us."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
+    trailers = "http.response.trailers" in scope.get("extensions", ())  # gRPC ends with them
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         if not value.isascii() and not _text(value):
             return 400, NO_TEXT
         if not guarded and name in _NAMES and not _here(value):
             return 403, STRANGE
-        if name == b"content-type" and (value + b";").lower().startswith(GRPC):
+        if name == b"content-type" and (value + b";").lower().startswith(GRPC) and not trailers:
             return 415, NO_GRPC
     if size > HEADER_BYTES_MAX:
         return 431, LARGE
-    if b"hf_" in scope["query_string"]:
+    if b"hf_" in scope["query_string"] or _KEY.search(scope["raw_path"]):
         return 400, IN_URL
     return None
 

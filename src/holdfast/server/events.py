@@ -5,8 +5,6 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
 
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 from msgspec import Struct
 
@@ -17,7 +15,7 @@ from holdfast.core.job import Job
 from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX
 from holdfast.core.pieces import pieces
 from holdfast.server import admission
-from holdfast.server.calls import who
+from holdfast.server.calls import Leaving, who
 from holdfast.server.context import Context
 from holdfast.server.jobs import find
 from holdfast.wire.generated.job.v1 import job_connect
@@ -63,7 +61,7 @@ class EventsService(job_connect.JobEventsService):
                             yield pb.StreamJobEventsResponse(event=message)
                             await context.clock.sleep(0)
                     if context.stopping.is_set():
-                        raise ConnectError(Code.UNAVAILABLE, _going(choice))
+                        raise Leaving(_going(choice))
                     if not page.events:
                         if ended:
                             return

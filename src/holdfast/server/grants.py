@@ -20,6 +20,7 @@ from holdfast.ports import Clock, Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.admission import demand
 from holdfast.server.calls import gone, who
+from holdfast.server.tracing import by_owner
 from holdfast.wire.mapping import EPOCH
 
 UNDELIVERED = "whoever asked for it was gone before it came"
@@ -51,10 +52,10 @@ class Grants:
         claimed = await self._registry.claimed_by(task_token, _holder())
         if not principal.may(Scope.WORK, claimed.queue, claimed.region):
             raise NotFound("The task token is unknown or expired.")
-        grant = _grant(claimed, task_token)
+        grant = grant_of(claimed, task_token)
         if await self._registry.task_token(grant, _holder()) != task_token:
             raise NotFound("The task token is unknown or expired.")
-        return grant
+        return by_owner(grant)
 
     async def deliver(self, claim: Coroutine[Any, Any, list[Grant]], *, named: bool) -> list[Grant]:
         """What a claim gets. When its caller leaves meanwhile, what it gets is given back at once, unless
@@ -123,7 +124,7 @@ def _holder() -> str:
     return "" if principal.key_id is None else principal.name
 
 
-def _grant(claimed: Claimed, task_token: str) -> Grant:
+def grant_of(claimed: Claimed, task_token: str | None = None) -> Grant:
     """The grant as far as a token tells: enough for everything that an owner does."""
     lease = Lease(claimed.owner, EPOCH, timedelta(), EPOCH, EPOCH)
     spec = Spec(queue=claimed.queue, region=claimed.region)

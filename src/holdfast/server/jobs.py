@@ -26,6 +26,7 @@ from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, WALK_ITEMS_MAX
 from holdfast.server.owning import known
 from holdfast.server.sizes import check_size
+from holdfast.server.tracing import tied
 from holdfast.wire.generated.job.v1 import job_connect
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.job_params import KINDS, STATES, VISIBILITY_SECONDS, job_of, spec_of, states_of
@@ -67,7 +68,7 @@ class JobService(job_connect.JobService):
         except Exhausted:
             if not await known(self._registry, [asked]):
                 raise
-        job = await self._registry.enqueue(asked, actor=principal.actor)
+        job = await self._registry.enqueue(tied(asked), actor=principal.actor)
         return pb.EnqueueJobResponse(
             job_id=job.job_id, created_at=timestamp(job.created_at), state=STATES[job.state]
         )

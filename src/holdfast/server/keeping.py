@@ -1,24 +1,18 @@
-"""RegistryService of holdfast.v1, third part: facts from elsewhere, keeping the store, keys."""
+"""The verbs, third part: facts from elsewhere, keeping the store, keys."""
 
-from typing import Any
-
-from connectrpc.request import RequestContext
 from msgspec.structs import replace
 
 from holdfast.core.access import Key, Scope, within
 from holdfast.core.errors import Denied, Invalid
 from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.ports import Pruned, Verification
 from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
-from holdfast.server.looking import Looking
-from holdfast.server.owning import Owning, actor
-from holdfast.wire.generated.holdfast.v1 import registry_connect
-from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.mapping import EPOCH, optional, span, timestamp
-from holdfast.wire.values import EVENT, FINDING, KEY, VERIFICATION
-
-Call = RequestContext[Any, Any]
+from holdfast.server.owning import actor
+from holdfast.wire import asks
+from holdfast.wire.answers import AllKeys, Examined, Expired, KeyMade, KeyRevoked, Recorded, Time
+from holdfast.wire.mapping import EPOCH
 
 
 class Keeping:
@@ -28,98 +22,80 @@ class Keeping:
         self._context = context
         self._registry = context.registry
 
-    async def record(self, request: pb.RecordRequest, _: Call) -> pb.RecordResponse:
+    async def record(self, ask: asks.Record) -> Recorded:
         principal = who.get()
         admission.demand(principal, Scope.SUBMIT, Scope.WORK, Scope.ADMIN)
-        if len(request.events) > BATCH_ITEMS_MAX:
+        if len(ask.events) > BATCH_ITEMS_MAX:
             raise Invalid(f"At most {BATCH_ITEMS_MAX} events are recorded at once.")
-        events = [EVENT.decode(event) for event in request.events]
+        events = list(ask.events)
         named = list(dict.fromkeys(event.job_id for event in events if event.job_id))
         if principal.key_id is not None:
             for job_id, job in zip(named, await self._registry.get_many(named), strict=True):
                 admission.find(principal, job, job_id)
             events = [replace(event, actor=principal.actor) for event in events]
-        return pb.RecordResponse(recorded=await self._registry.record(events))
+        return Recorded(await self._registry.record(events))
 
-    async def expire(self, request: pb.ExpireRequest, _: Call) -> pb.ExpireResponse:
+    async def expire(self, ask: asks.Expire) -> Expired:
         admission.demand(who.get(), Scope.WORK, Scope.ADMIN)
-        limit = optional(request, "limit")
-        expired = await self._registry.expire(limit=100 if limit is None else limit)
-        return pb.ExpireResponse(expired=expired)
+        limit = 100 if ask.limit is None else ask.limit
+        return Expired(await self._registry.expire(limit=limit))
 
-    async def prune(self, request: pb.PruneRequest, _: Call) -> pb.PruneResponse:
-        self._keeper()
-        if request.older_than is None:
-            raise Invalid("older_than is missing: say how old the jobs to forget are.")
-        output = span(request.output_older_than) if request.output_older_than else None
-        pruned = await self._registry.prune(
-            older_than=span(request.older_than), output_older_than=output
+    async def prune(self, ask: asks.Prune) -> Pruned:
+        _keeper(Scope.ADMIN)
+        return await self._registry.prune(
+            older_than=ask.older_than, output_older_than=ask.output_older_than
         )
-        return pb.PruneResponse(jobs=pruned.jobs, events=pruned.events)
 
-    async def verify(self, request: pb.VerifyRequest, _: Call) -> pb.VerifyResponse:
-        self._keeper()
-        return VERIFICATION.encode(await self._registry.verify())
+    async def verify(self, _: asks.Nothing) -> Verification:
+        _keeper(Scope.ADMIN)
+        return await self._registry.verify()
 
-    async def examine(self, request: pb.ExamineRequest, _: Call) -> pb.ExamineResponse:
-        self._keeper()
-        findings = await self._registry.examine()
-        return pb.ExamineResponse(findings=[FINDING.encode(finding) for finding in findings])
+    async def examine(self, _: asks.Nothing) -> Examined:
+        _keeper(Scope.ADMIN)
+        return Examined(tuple(await self._registry.examine()))
 
-    async def now(self, request: pb.NowRequest, _: Call) -> pb.NowResponse:
-        return pb.NowResponse(now=timestamp(await self._registry.now()))
+    async def now(self, _: asks.Nothing) -> Time:
+        return Time(await self._registry.now())
 
-    async def create_key(self, request: pb.CreateKeyRequest, _: Call) -> pb.CreateKeyResponse:
+    async def create_key(self, ask: asks.CreateKey) -> KeyMade:
         principal = who.get()
         admission.demand(principal, Scope.KEYS)
-        scopes = tuple(_scope(scope) for scope in request.scopes)
-        queues = tuple(request.queues) or principal.queues
-        regions = tuple(request.regions) or principal.regions
-        if not within(principal, _wanted(request.name, scopes, queues, regions)):
+        queues = ask.queues or principal.queues
+        regions = ask.regions or principal.regions
+        if not within(principal, _wanted(ask.name, ask.scopes, queues, regions)):
             raise Denied("A key cannot make one that may do more than itself.")
         for key in await self._registry.keys():
             # Whoever has a name has its jobs and its task tokens, too.
-            if key.name == request.name and not within(principal, key):
-                raise Denied(f"{request.name} may do more than this key: make it another name.")
+            if key.name == ask.name and not within(principal, key):
+                raise Denied(f"{ask.name} may do more than this key: make it another name.")
         key, text = await self._registry.create_key(
-            name=request.name,
-            scopes=scopes,
+            name=ask.name,
+            scopes=ask.scopes,
             queues=queues,
             regions=regions,
-            life=span(request.life) if request.life else None,
-            actor=actor(request.actor),
+            life=ask.life,
+            actor=actor(ask.actor),
+            op_id=ask.op_id,
         )
         self._context.keyring.forget()
-        return pb.CreateKeyResponse(key=KEY.encode(key), text=text)
+        return KeyMade(key, text)
 
-    async def list_keys(self, request: pb.ListKeysRequest, _: Call) -> pb.ListKeysResponse:
-        self._key_keeper()
-        keys: list[Key] = await self._registry.keys()
-        return pb.ListKeysResponse(keys=[KEY.encode(key) for key in keys])
+    async def list_keys(self, _: asks.Nothing) -> AllKeys:
+        _keeper(Scope.KEYS)
+        return AllKeys(tuple(await self._registry.keys()))
 
-    async def revoke_key(self, request: pb.RevokeKeyRequest, _: Call) -> pb.RevokeKeyResponse:
-        self._key_keeper()
-        key = await self._registry.revoke_key(request.key_id, actor=actor(request.actor))
+    async def revoke_key(self, ask: asks.RevokeKey) -> KeyRevoked:
+        _keeper(Scope.KEYS)
+        key = await self._registry.revoke_key(ask.key_id, actor=actor(ask.actor))
         self._context.keyring.forget()
-        return pb.RevokeKeyResponse(key=KEY.encode(key))
-
-    def _keeper(self) -> None:
-        """The whole store is only for those who reach all of it."""
-        admission.demand(who.get(), Scope.ADMIN)
-        if not who.get().everywhere:
-            raise Denied("This key does not reach every queue and region.")
-
-    def _key_keeper(self) -> None:
-        admission.demand(who.get(), Scope.KEYS)
-        if not who.get().everywhere:
-            raise Denied("This key does not reach every queue and region.")
+        return KeyRevoked(key)
 
 
-def _scope(text: str) -> Scope:
-    try:
-        return Scope(text)
-    except ValueError:
-        raise Invalid(f"There is no scope {text!r}; there are {', '.join(Scope)}.") from None
+def _keeper(scope: Scope) -> None:
+    """The whole store is only for those who reach all of it."""
+    admission.demand(who.get(), scope)
+    if not who.get().everywhere:
+        raise Denied("This key does not reach every queue and region.")
 
 
 def _wanted(
@@ -137,12 +113,3 @@ def _wanted(
         expires_at=EPOCH,
         created_by="",
     )
-
-
-class RegistryService(Owning, Looking, Keeping, registry_connect.RegistryService):
-    """Every method of holdfast.v1.RegistryService."""
-
-    def __init__(self, context: Context) -> None:
-        Owning.__init__(self, context)
-        Looking.__init__(self, context)
-        Keeping.__init__(self, context)

@@ -61,6 +61,10 @@ class Lanes:
                     return not self._stopping.is_set()
         return False
 
+    def waiting(self) -> int:
+        """How many wait now."""
+        return self._waiting
+
     def stop(self) -> None:
         """Send everybody away."""
         for lane in list(self._rows):

@@ -1,4 +1,4 @@
-"""RegistryService of holdfast.v1, second part: looking at jobs and following what happens."""
+"""The verbs, second part: looking at jobs and following what happens."""
 
 import asyncio
 from collections import OrderedDict
@@ -6,30 +6,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError
-from connectrpc.request import RequestContext
-from protobuf import Message
+from msgspec import structs
 
-from holdfast.core.access import Principal, Scope
+from holdfast.core.access import Scope
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
-from holdfast.core.job import Job
+from holdfast.core.job import Job, Resource
 from holdfast.core.limits import BATCH_ITEMS_MAX
 from holdfast.core.spec import Spec
 from holdfast.ports import Filter, Page, Slice
 from holdfast.server import admission
-from holdfast.server.calls import who
+from holdfast.server.calls import Leaving, who
 from holdfast.server.claims import enter, lane
 from holdfast.server.context import Context
 from holdfast.server.limits import ANSWER_BYTES_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet, shown_resource
+from holdfast.server.owning import find
 from holdfast.server.sizes import check_size, event_bytes, job_bytes
-from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.mapping import optional
-from holdfast.wire.values import EVENT, FILTER, JOB, RESOURCE, AJob
-
-Call = RequestContext[Any, Any]
+from holdfast.wire import asks
+from holdfast.wire.answers import Because, Counted, Happened, Marked, OfEach, Place
 
 GOING = "This server is going away. Read on from your cursor, here or at another."
 ALIVE_SECONDS = 15.0
@@ -48,98 +43,85 @@ class Looking:
         self._jobs: OrderedDict[str, Job | None] = OrderedDict()
         self._remembered_at = 0.0
 
-    async def get_jobs(self, request: pb.GetJobsRequest, _: Call) -> pb.GetJobsResponse:
+    async def get_jobs(self, ask: asks.GetJobs) -> OfEach:
         principal = who.get()
-        if len(request.job_ids) > BATCH_ITEMS_MAX:
+        if len(ask.job_ids) > BATCH_ITEMS_MAX:
             raise Invalid(f"At most {BATCH_ITEMS_MAX} jobs are read at once.")
-        wanted = list(dict.fromkeys(request.job_ids))
+        wanted = list(dict.fromkeys(ask.job_ids))
         found: dict[str, Job] = {}
         for start in range(0, len(wanted), GET_ITEMS):
             jobs = await self._registry.get_many(wanted[start : start + GET_ITEMS])
             found |= {job.job_id: job for job in jobs if job and admission.sees(principal, job)}
-            check_size(found[one] for one in request.job_ids if one in found)
-        answers = [_answer(principal, found.get(one)) for one in request.job_ids]
-        return pb.GetJobsResponse(answers=answers)
+            check_size(found[one] for one in ask.job_ids if one in found)
+        shown = {job_id: admission.shown(principal, job) for job_id, job in found.items()}
+        return OfEach(tuple(shown.get(one) for one in ask.job_ids))
 
-    async def list_jobs(self, request: pb.ListJobsRequest, _: Call) -> pb.ListJobsResponse:
+    async def list_jobs(self, ask: asks.ListJobs) -> Page:
         principal = who.get()
         admission.demand(principal, Scope.OBSERVE, Scope.WORK, Scope.SUBMIT, Scope.ADMIN)
-        which = FILTER.decode(request.which) if request.which else Filter()
+        which = Filter(**structs.asdict(ask.which))
 
         async def read(limit: int) -> Page:
             return await self._registry.list_jobs(
-                which, after=optional(request, "after"), limit=limit, newest=request.newest
+                which, after=ask.after, limit=limit, newest=ask.newest
             )
 
         page = await _fitting(
-            read, _limit(request, 100), lambda page: sum(map(job_bytes, page.jobs))
+            read, _limit(ask.limit, 100), lambda page: sum(map(job_bytes, page.jobs))
         )
-        return pb.ListJobsResponse(
-            jobs=[
-                JOB.encode(admission.shown(principal, job))
-                for job in page.jobs
-                if admission.sees(principal, job)
-            ],
-            next=page.next,
-        )
+        seen = (job for job in page.jobs if admission.sees(principal, job))
+        return Page(tuple(admission.shown(principal, job) for job in seen), page.next)
 
-    async def count_jobs(self, request: pb.CountJobsRequest, _: Call) -> pb.CountJobsResponse:
-        principal, queue = who.get(), optional(request, "queue")
-        admission.overlook(principal, queue)
-        counts = await self._registry.counts(queue)
-        return pb.CountJobsResponse(counts={str(state): n for state, n in counts.items()})
+    async def count_jobs(self, ask: asks.CountJobs) -> Counted:
+        admission.overlook(who.get(), ask.queue)
+        return Counted(await self._registry.counts(ask.queue))
 
-    async def why(self, request: pb.WhyRequest, _: Call) -> pb.WhyResponse:
-        job = await self._find(request.job_id)
-        text = await self._registry.why(request.job_id)
-        return pb.WhyResponse(text=await discreet(self._registry, job.spec.lock, text))
+    async def why(self, ask: asks.OneJob) -> Because:
+        job = await find(self._registry, ask.job_id)
+        text = await self._registry.why(ask.job_id)
+        return Because(await discreet(self._registry, job.spec.lock, text))
 
-    async def history(self, request: pb.HistoryRequest, _: Call) -> pb.HistoryResponse:
-        job = await self._find(request.job_id)
-        events = await self._registry.history(request.job_id)
-        return pb.HistoryResponse(events=_encoded(events, data=admission.reads(who.get(), job)))
+    async def history(self, ask: asks.OneJob) -> Happened:
+        job = await find(self._registry, ask.job_id)
+        events = await self._registry.history(ask.job_id)
+        return Happened(_told(events, job))
 
-    async def read_log(self, request: pb.ReadLogRequest, _: Call) -> pb.Slice:
-        job = await self._find(request.job_id)
+    async def read_log(self, ask: asks.ReadLog) -> Slice:
+        job = await find(self._registry, ask.job_id)
 
         async def read(limit: int) -> Slice:
             return await self._registry.log(
-                request.job_id,
-                after=optional(request, "after"),
-                limit=limit,
-                output=not request.without_output,
+                ask.job_id, after=ask.after, limit=limit, output=not ask.without_output
             )
 
-        page = await _fitting(read, _limit(request, 1000), _size)
-        events = _encoded(page.events, data=admission.reads(who.get(), job))
-        return pb.Slice(events=events, cursor=page.cursor)
+        page = await _fitting(read, _limit(ask.limit, 1000), _size)
+        return Slice(_told(page.events, job), page.cursor)
 
-    async def read_feed(self, request: pb.ReadFeedRequest, _: Call) -> pb.Slice:
+    async def read_feed(self, ask: asks.ReadFeed) -> Slice:
         admission.demand(who.get(), Scope.OBSERVE, Scope.ADMIN)
 
         async def read(limit: int) -> Slice:
-            return await self._registry.feed(after=optional(request, "after"), limit=limit)
+            return await self._registry.feed(after=ask.after, limit=limit)
 
-        page = await _fitting(read, _limit(request, 1000), _size)
-        return pb.Slice(events=await self._visible(page.events), cursor=page.cursor)
+        page = await _fitting(read, _limit(ask.limit, 1000), _size)
+        return Slice(await self._visible(page.events), page.cursor)
 
-    async def tail(self, request: pb.TailRequest, _: Call) -> pb.TailResponse:
+    async def tail(self, _: asks.Nothing) -> Place:
         admission.demand(who.get(), Scope.OBSERVE, Scope.ADMIN)
-        return pb.TailResponse(cursor=await self._registry.tail())
+        return Place(await self._registry.tail())
 
-    async def watch(self, request: pb.WatchRequest, _: Call) -> AsyncGenerator[pb.Slice, None]:
+    async def watch(self, ask: asks.Watch) -> AsyncGenerator[Slice, None]:
         """The first slice comes at once, and one now and then, so that both sides know of each other."""
-        principal, context = who.get(), self._context
-        job_id, after = optional(request, "job_id"), optional(request, "after")
+        principal, context, job_id = who.get(), self._context, ask.job_id
         job: Job | None = None
         if job_id is None:
             admission.demand(principal, Scope.OBSERVE, Scope.ADMIN)
         else:
-            job = await self._find(job_id)
+            job = await find(self._registry, job_id)
         said_at = -ALIVE_SECONDS
         with context.readers.seat(principal, job_id) as stirred:
             ended = job is not None and job.ended
-            follow = context.readers.follow(principal, job, after, stirred)
+            follow = context.readers.follow(principal, job, ask.after, stirred)
             async with aclosing(follow) as slices:
                 async for page in slices:
                     now = context.clock.monotonic()
@@ -148,7 +130,7 @@ class Looking:
                         yield await self._slice(page, job)
                         await context.clock.sleep(0)
                     if context.stopping.is_set():
-                        raise ConnectError(Code.UNAVAILABLE, GOING)
+                        raise Leaving(GOING)
                     if not page.events and job_id is not None:
                         if ended:
                             return
@@ -157,30 +139,28 @@ class Looking:
                         if ended:
                             stirred.set()
 
-    async def _slice(self, page: Slice, job: Job | None) -> pb.Slice:
+    async def _slice(self, page: Slice, job: Job | None) -> Slice:
         if job is None:
-            return pb.Slice(events=await self._visible(page.events), cursor=page.cursor)
-        events = _encoded(page.events, data=admission.reads(who.get(), job))
-        return pb.Slice(events=events, cursor=page.cursor)
+            return Slice(await self._visible(page.events), page.cursor)
+        return Slice(_told(page.events, job), page.cursor)
 
-    async def get_resource(self, request: pb.GetResourceRequest, _: Call) -> pb.Resource:
+    async def get_resource(self, ask: asks.GetResource) -> Resource:
         admission.demand(who.get(), Scope.OBSERVE, Scope.WORK, Scope.ADMIN)
-        return RESOURCE.encode(await shown_resource(self._registry, request.key))
+        return await shown_resource(self._registry, ask.key)
 
-    async def await_change(self, request: pb.AwaitChangeRequest, _: Call) -> pb.AwaitChangeResponse:
-        seconds = min(max(request.seconds, 0.0), WAIT_SECONDS_MAX)
-        mark = optional(request, "mark")
-        if request.claim is not None:
-            enter(request.claim)
-            await self._context.lanes.turn(lane(request.claim), seconds)
-            return pb.AwaitChangeResponse()
-        if (job_id := optional(request, "job_id")) is not None:
-            return pb.AwaitChangeResponse(mark=await self._await_job(job_id, mark, seconds))
-        if mark == self._mark():
+    async def await_change(self, ask: asks.AwaitChange) -> Marked:
+        seconds = min(max(ask.seconds, 0.0), WAIT_SECONDS_MAX)
+        if ask.claim is not None:
+            enter(ask.claim)
+            await self._context.lanes.turn(lane(ask.claim), seconds)
+            return Marked()
+        if ask.job_id is not None:
+            return Marked(await self._await_job(ask.job_id, ask.mark, seconds))
+        if ask.mark == self._mark():
             since = self._registry.mark()
             waiting = self._registry.changed(since=since, timeout=seconds)
             await self._unless_stopping(waiting, seconds)
-        return pb.AwaitChangeResponse(mark=self._mark())
+        return Marked(self._mark())
 
     def _mark(self) -> str:
         return f"{self._instance}:{self._registry.mark()}"
@@ -190,7 +170,7 @@ class Looking:
         with self._context.readers.seat(who.get(), job_id, counted=False) as stirred:
             while True:
                 stirred.clear()
-                job = await self._find(job_id)
+                job = await find(self._registry, job_id)
                 now = f"{job.version}.{job.published}"
                 left = until - self._context.clock.monotonic()
                 if now != mark or left <= 0 or self._context.stopping.is_set():
@@ -210,18 +190,18 @@ class Looking:
             for task in (changed, stopping):
                 task.cancel()
 
-    async def _visible(self, events: Sequence[Event]) -> list[pb.Event]:
+    async def _visible(self, events: Sequence[Event]) -> tuple[Event, ...]:
         """Those of everybody's events that the caller may see, as they may see them."""
         principal = who.get()
         if principal.everywhere:
-            return _encoded(events, data=principal.may(Scope.DATA, "", None))
+            return tuple(admission.told(events, data=principal.may(Scope.DATA, "", None)))
         jobs = await self._jobs_of([event.job_id for event in events if event.job_id])
-        seen: list[pb.Event] = []
+        seen: list[Event] = []
         for event in events:
             job = jobs.get(event.job_id or "")
             if job is not None and admission.sees(principal, job):
-                seen += _encoded([event], data=admission.reads(principal, job))
-        return seen
+                seen += admission.told([event], data=admission.reads(principal, job))
+        return tuple(seen)
 
     async def _jobs_of(self, job_ids: list[str]) -> dict[str, Job | None]:
         """The jobs by id, as far as admission looks at them: remembered for a moment."""
@@ -241,16 +221,6 @@ class Looking:
             self._jobs.popitem(last=False)
         return known
 
-    async def _find(self, job_id: str) -> Job:
-        [job] = await self._registry.get_many([job_id]) if job_id else [None]
-        return admission.find(who.get(), job, job_id)
-
-
-def _answer(principal: Principal, job: Job | None) -> pb.Answer:
-    if job is None or not admission.sees(principal, job):
-        return pb.Answer()
-    return pb.Answer(answer=AJob("job", JOB.encode(admission.shown(principal, job))))
-
 
 def _outline(job: Job) -> Job:
     """Where a job is and whose, without what is in it."""
@@ -266,9 +236,8 @@ def _outline(job: Job) -> Job:
     )
 
 
-def _limit(request: Message, default: int) -> int:
-    limit = optional(request, "limit")
-    return default if limit is None else int(limit)
+def _limit(limit: int | None, default: int) -> int:
+    return default if limit is None else limit
 
 
 async def _fitting(
@@ -286,5 +255,5 @@ def _size(page: Slice) -> int:
     return sum(map(event_bytes, page.events))
 
 
-def _encoded(events: Sequence[Event], *, data: bool) -> list[pb.Event]:
-    return [EVENT.encode(event) for event in admission.told(events, data=data)]
+def _told(events: Sequence[Event], job: Job) -> tuple[Event, ...]:
+    return tuple(admission.told(events, data=admission.reads(who.get(), job)))

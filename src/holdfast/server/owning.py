@@ -1,11 +1,9 @@
-"""RegistryService of holdfast.v1, first part: making jobs, owning them, ending them."""
+"""The verbs, first part: making jobs, owning them, ending them."""
 
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from connectrpc.request import RequestContext
 from msgspec.structs import replace
 
 from holdfast.core.access import Scope
@@ -13,7 +11,6 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped, Success
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
 from holdfast.core.naming import derived_id
 from holdfast.ports import Completion, Grant, Registry, Request
@@ -24,12 +21,9 @@ from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet
-from holdfast.wire.errors import detail
-from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.mapping import json_given, optional, span
-from holdfast.wire.values import EVENT, FAILURE, GRANT, JOB, PROGRESS, REQUEST, AJob, AnError
-
-Call = RequestContext[Any, Any]
+from holdfast.server.tracing import tied
+from holdfast.wire import asks
+from holdfast.wire.answers import Acquired, Granted, OfEach, OfJob, OfJobs
 
 
 async def known(registry: Registry, asked: Sequence[Request]) -> bool:
@@ -42,20 +36,21 @@ async def known(registry: Registry, asked: Sequence[Request]) -> bool:
     return len(named) == len(ids) and None not in await registry.get_many(named)
 
 
+async def find(registry: Registry, job_id: str) -> Job:
+    """The job of this id, if the caller may know of it."""
+    [job] = await registry.get_many([job_id]) if job_id else [None]
+    return admission.find(who.get(), job, job_id)
+
+
 def actor(said: str) -> str:
     """Who acts: what the key says, or without keys what the caller says."""
     principal = who.get()
     return principal.actor if principal.key_id is not None or not said else said
 
 
-def answer(job: Job) -> pb.JobResponse:
+def shown(job: Job) -> OfJob:
     """The job, as whoever acted on it may see it."""
-    return pb.JobResponse(job=JOB.encode(admission.shown(who.get(), job)))
-
-
-def held(job: Job) -> pb.JobResponse:
-    """The job, for whoever holds it."""
-    return pb.JobResponse(job=JOB.encode(job))
+    return OfJob(admission.shown(who.get(), job))
 
 
 class Owning:
@@ -65,14 +60,17 @@ class Owning:
         self._context = context
         self._registry = context.registry
 
-    async def enqueue(self, request: pb.EnqueueRequest, _: Call) -> pb.EnqueueResponse:
+    async def enqueue(self, ask: asks.Enqueue) -> OfJobs:
         principal = who.get()
-        if not 1 <= len(request.requests) <= BATCH_ITEMS_MAX:
+        if not 1 <= len(ask.requests) <= BATCH_ITEMS_MAX:
             raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
-        asked = [self._asked(one) for one in request.requests]
+        asked = [self._asked(one) for one in ask.requests]
         await self._admit(asked)
-        jobs = await self._registry.enqueue_many(asked, actor=actor(request.actor))
-        return pb.EnqueueResponse(jobs=[JOB.encode(admission.shown(principal, j)) for j in jobs])
+        jobs = await self._registry.enqueue_many(asked, actor=actor(ask.actor))
+        for job in jobs:
+            if not admission.sees(principal, job):
+                raise Conflict("A request_id or job_id is taken already, by somebody else.")
+        return OfJobs(tuple(admission.shown(principal, job) for job in jobs))
 
     async def _admit(self, asked: Sequence[Request]) -> None:
         """Refuse what would make a queue too long. A repeat makes no job, so it is let in."""
@@ -85,186 +83,171 @@ class Owning:
                 ):
                     raise
 
-    def _asked(self, request: pb.Request) -> Request:
-        principal, asked = who.get(), REQUEST.decode(request)
+    def _asked(self, asked: Request) -> Request:
+        principal = who.get()
         admission.enter(principal, Scope.SUBMIT, asked.spec.queue, asked.spec.region)
         if principal.key_id is not None:
             asked = replace(asked, submitted_by=admission.submitter(principal))
             if asked.spec.replayed_from or asked.spec.resumed_from:
                 raise Denied("A job says itself what it repeats: use Replay.")
-        return asked
+        return tied(asked)
 
-    async def handoff(self, request: pb.HandoffRequest, _: Call) -> pb.JobResponse:
-        await self._command(request.job_id)
-        try:
-            step = HandoffStep(request.step)
-        except ValueError:
-            raise Invalid("step is one of begin, done and refused.") from None
-        return answer(
+    async def handoff(self, ask: asks.Handoff) -> OfJob:
+        await self._command(ask.job_id)
+        return shown(
             await self._registry.handoff(
-                request.job_id,
-                step,
-                actor=actor(request.actor),
-                op_id=optional(request, "op_id"),
-                handle=dict(request.handle) or None,
-                error=optional(request, "error"),
+                ask.job_id,
+                ask.step,
+                actor=actor(ask.actor),
+                op_id=ask.op_id,
+                handle=ask.handle or None,
+                error=ask.error,
             )
         )
 
-    async def replay(self, request: pb.ReplayRequest, _: Call) -> pb.JobResponse:
+    async def replay(self, ask: asks.Replay) -> OfJob:
         principal = who.get()
         admission.demand(principal, Scope.ADMIN)
-        job = await self._find(request.job_id)
+        job = await find(self._registry, ask.job_id)
         admission.enter(principal, Scope.ADMIN, job.spec.queue, job.spec.region)
         await self._context.depth.admit(job.spec.queue)
-        return answer(
-            await self._registry.replay(
-                request.job_id, actor=actor(request.actor), replay_id=optional(request, "op_id")
-            )
+        return shown(
+            await self._registry.replay(ask.job_id, actor=actor(ask.actor), replay_id=ask.op_id)
         )
 
-    async def claim(self, request: pb.ClaimRequest, _: Call) -> pb.ClaimResponse:
-        enter(request)
-        seconds = min(max(request.wait_seconds, 0.0), WAIT_SECONDS_MAX)
-        ask = partial(self._ask, request)
-        grants = await self._context.lanes.claim(lane(request), ask, seconds)
-        named = request.has_field("op_id")
-        sealed = await self._context.grants.hand_over(grants, named=named)
-        return pb.ClaimResponse(grants=[GRANT.encode(grant) for grant in sealed])
+    async def claim(self, ask: asks.Claim) -> Granted:
+        enter(ask)
+        seconds = min(max(ask.wait_seconds, 0.0), WAIT_SECONDS_MAX)
+        grants = await self._context.lanes.claim(lane(ask), partial(self._claim, ask), seconds)
+        named = ask.op_id is not None
+        return Granted(tuple(await self._context.grants.hand_over(grants, named=named)))
 
-    async def _ask(self, request: pb.ClaimRequest) -> list[Grant]:
-        limit = optional(request, "limit")
+    async def _claim(self, ask: asks.Claim) -> list[Grant]:
         claim = self._registry.claim(
-            list(request.queues),
-            owner=request.owner,
-            limit=min(1 if limit is None else limit, CLAIM_ITEMS_MAX),
-            op_id=bound(optional(request, "op_id")),
-            kinds=tuple(request.kinds),
-            lease=span(request.lease) if request.lease else None,
-            heartbeat_interval=(
-                span(request.heartbeat_interval) if request.heartbeat_interval else None
-            ),
-            region=region(request),
-            executor=optional(request, "executor"),
+            ask.queues,
+            owner=ask.owner,
+            limit=min(1 if ask.limit is None else ask.limit, CLAIM_ITEMS_MAX),
+            op_id=bound(ask.op_id),
+            kinds=ask.kinds,
+            lease=ask.lease,
+            heartbeat_interval=ask.heartbeat_interval,
+            region=region(ask),
+            executor=ask.executor,
         )
-        return await self._context.grants.deliver(claim, named=request.has_field("op_id"))
+        return await self._context.grants.deliver(claim, named=ask.op_id is not None)
 
-    async def acquire(self, request: pb.AcquireRequest, _: Call) -> pb.AcquireResponse:
+    async def acquire(self, ask: asks.Acquire) -> Acquired:
+        return await self.acquired(ask, bound(ask.op_id))
+
+    async def acquired(self, ask: asks.Acquire, op_id: str | None) -> Acquired:
+        """Acquire under the name that is kept with the grant."""
         principal = who.get()
         admission.demand(principal, Scope.WORK)
-        check_id(request.owner, "owner")
-        create = self._asked(request.create) if request.create else None
-        [job] = await self._registry.get_many([request.job_id]) if request.job_id else [None]
+        check_id(ask.owner, "owner")
+        create = None if ask.create is None else self._asked(ask.create)
+        [job] = await self._registry.get_many([ask.job_id]) if ask.job_id else [None]
         if job is None and create is not None:
             spec = create.spec
             await self._context.depth.admit(check_id(spec.queue, "queue"))
         else:
-            spec = admission.find(principal, job, request.job_id).spec
+            spec = admission.find(principal, job, ask.job_id).spec
         admission.enter(principal, Scope.WORK, spec.queue, spec.region)
+        named = ask.op_id is not None
         try:
             granted = await self._context.grants.deliver(
-                self._acquire(request, create), named=request.has_field("op_id")
+                self._acquire(ask, op_id, create), named=named
             )
         except Conflict as error:
             error.message = await discreet(self._registry, spec.lock, error.message)
             raise
-        named = request.has_field("op_id")
         [sealed] = await self._context.grants.hand_over(granted, named=named)
-        return pb.AcquireResponse(grant=GRANT.encode(sealed))
+        return Acquired(sealed)
 
-    async def _acquire(self, request: pb.AcquireRequest, create: Request | None) -> list[Grant]:
+    async def _acquire(
+        self, ask: asks.Acquire, op_id: str | None, create: Request | None
+    ) -> list[Grant]:
         return [
             await self._registry.acquire(
-                request.job_id,
-                owner=request.owner,
-                op_id=bound(optional(request, "op_id")),
-                lease=span(request.lease) if request.lease else None,
-                heartbeat_interval=(
-                    span(request.heartbeat_interval) if request.heartbeat_interval else None
-                ),
-                region=optional(request, "region"),
-                executor=optional(request, "executor"),
+                ask.job_id,
+                owner=ask.owner,
+                op_id=op_id,
+                lease=ask.lease,
+                heartbeat_interval=ask.heartbeat_interval,
+                region=ask.region,
+                executor=ask.executor,
                 create=create,
             )
         ]
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, _: Call) -> pb.JobResponse:
-        grant = await self._context.grants.open(request.task_token)
-        kept = optional(request, "checkpoint")
-        return held(
+    async def heartbeat(self, ask: asks.Heartbeat) -> OfJob:
+        grant = await self._context.grants.open(ask.task_token)
+        return OfJob(
             await self._registry.heartbeat(
-                grant,
-                lease=span(request.lease) if request.lease else None,
-                progress=PROGRESS.decode(request.progress) if request.progress else None,
-                checkpoint=None if kept is None else json_given(kept, "checkpoint"),
+                grant, lease=ask.lease, progress=ask.progress, checkpoint=ask.checkpoint
             )
         )
 
-    async def publish(self, request: pb.PublishRequest, _: Call) -> pb.JobResponse:
-        grant = await self._context.grants.open(request.task_token)
-        events = [_said_by_a_worker(EVENT.decode(event)) for event in request.events]
-        return held(await self._registry.publish(grant, events))
+    async def publish(self, ask: asks.Publish) -> OfJob:
+        grant = await self._context.grants.open(ask.task_token)
+        return OfJob(await self._registry.publish(grant, list(map(_said_by_a_worker, ask.events))))
 
-    async def aggregate(self, request: pb.AggregateRequest, _: Call) -> pb.JobResponse:
-        grant = await self._context.grants.open(request.task_token)
-        return held(await self._registry.aggregate(grant, op_id=optional(request, "op_id")))
+    async def aggregate(self, ask: asks.Aggregate) -> OfJob:
+        grant = await self._context.grants.open(ask.task_token)
+        return OfJob(await self._registry.aggregate(grant, op_id=ask.op_id))
 
-    async def complete(self, request: pb.CompleteRequest, _: Call) -> pb.CompleteResponse:
+    async def complete(self, ask: asks.Complete) -> OfEach:
         """Each is answered on its own: what is wrong with one leaves the others as they are."""
-        if len(request.completions) > BATCH_ITEMS_MAX:
+        if len(ask.completions) > BATCH_ITEMS_MAX:
             raise Invalid(f"At most {BATCH_ITEMS_MAX} completions are taken at once.")
         answers: dict[int, Job | HoldfastError] = {}
         good: dict[int, Completion] = {}
-        for n, one in enumerate(request.completions):
+        for n, one in enumerate(ask.completions):
             try:
                 good[n] = await self._completion(one)
             except HoldfastError as error:
                 answers[n] = error
         ended = await self._registry.complete_many(list(good.values()))
         answers |= dict(zip(good, ended, strict=True))
-        return pb.CompleteResponse(answers=[_said(answers[n]) for n in sorted(answers)])
+        return OfEach(tuple(answers[n] for n in sorted(answers)))
 
-    async def _completion(self, one: pb.Completion) -> Completion:
+    async def _completion(self, one: asks.Ended | HoldfastError) -> Completion:
+        if isinstance(one, HoldfastError):
+            raise one
         grant = await self._context.grants.open(one.task_token)
-        follow_ups = tuple(REQUEST.decode(request) for request in one.follow_ups)
-        for request in follow_ups:
+        for request in one.follow_ups:
             spec = request.spec
             if not who.get().may(Scope.WORK, spec.queue, spec.region):
                 raise Denied(f"This key does not reach queue {spec.queue} for a follow-up.")
-        return Completion(
-            grant, _outcome(one), optional(one, "op_id"), optional(one, "compensated"), follow_ups
-        )
+        if one.outcome is None:
+            raise Invalid("A completion says how it ended: success, failure or stopped.")
+        return Completion(grant, one.outcome, one.op_id, one.compensated, one.follow_ups)
 
-    async def release(self, request: pb.ReleaseRequest, _: Call) -> pb.JobResponse:
-        grant = await self._context.grants.open(request.task_token)
-        return held(
+    async def release(self, ask: asks.Release) -> OfJob:
+        grant = await self._context.grants.open(ask.task_token)
+        return OfJob(
             await self._registry.release(
                 grant,
-                op_id=optional(request, "op_id"),
-                reason=optional(request, "reason"),
-                delay=span(request.delay) if request.delay else None,
-                undelivered=request.undelivered,
+                op_id=ask.op_id,
+                reason=ask.reason,
+                delay=ask.delay,
+                undelivered=ask.undelivered,
             )
         )
 
-    async def cancel(self, request: pb.CancelRequest, _: Call) -> pb.JobResponse:
-        await self._command(request.job_id)
-        return answer(
+    async def cancel(self, ask: asks.Cancel) -> OfJob:
+        await self._command(ask.job_id)
+        return shown(
             await self._registry.cancel(
-                request.job_id,
-                actor=actor(request.actor),
-                op_id=optional(request, "op_id"),
-                reason=optional(request, "reason"),
-                hard=request.hard,
+                ask.job_id,
+                actor=actor(ask.actor),
+                op_id=ask.op_id,
+                reason=ask.reason,
+                hard=ask.hard,
             )
         )
-
-    async def _find(self, job_id: str) -> Job:
-        [job] = await self._registry.get_many([job_id]) if job_id else [None]
-        return admission.find(who.get(), job, job_id)
 
     async def _command(self, job_id: str) -> None:
-        job = await self._find(job_id)
+        job = await find(self._registry, job_id)
         admission.command(who.get(), job, job_id)
 
 
@@ -280,21 +263,3 @@ def _said_by_a_worker(event: Event) -> Event:
         stream=event.stream,
         data=event.data,
     )
-
-
-def _outcome(one: pb.Completion) -> Outcome:
-    match one.outcome.value if one.outcome else None:
-        case pb.Success() as success:
-            text = optional(success, "result")
-            return Success(result=None if text is None else json_given(text, "result"))
-        case pb.Failure() as failure:
-            return FAILURE.decode(failure)
-        case pb.Stopped() as stopped:
-            return Stopped(reason=optional(stopped, "reason"))
-    raise Invalid("A completion says how it ended: success, failure or stopped.")
-
-
-def _said(ended: Job | HoldfastError) -> pb.Answer:
-    if isinstance(ended, HoldfastError):
-        return pb.Answer(answer=AnError("error", detail(ended)))
-    return pb.Answer(answer=AJob("job", JOB.encode(ended)))

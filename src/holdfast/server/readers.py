@@ -48,6 +48,7 @@ class Readers:
         self._known: dict[str, tuple[int, int]] = {}
         self._streams: Counter[str | None] = Counter()
         self._per_principal: Counter[str] = Counter()
+        self._behind: dict[asyncio.Event, datetime] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -67,6 +68,7 @@ class Readers:
             yield stirred
         finally:
             self._seats[job_id].remove(stirred)
+            self._behind.pop(stirred, None)
             self._streams[job_id] -= counted
             self._per_principal[who.name] -= counted
             if not self._seats[job_id]:
@@ -97,11 +99,31 @@ class Readers:
             except NotFound:  # it was there, and is forgotten: that is its end
                 return
             cursor, limit = page.slice.cursor, page.next_limit
+            if job is None:
+                self._place(stirred, page.slice)
             yield page.slice
             if not page.slice.events:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await stirred.wait()
+
+    def open(self) -> dict[str, int]:
+        """How many streams there are now: of the feed, and of single jobs."""
+        feed = self._streams[None]
+        return {"feed": feed, "job": self._streams.total() - feed}
+
+    def lag(self, now: datetime) -> float:
+        """How old the oldest event is that a reader of the feed is being sent; 0 when all have read all."""
+        return max(
+            (max(0.0, (now - at).total_seconds()) for at in self._behind.values()), default=0
+        )
+
+    def _place(self, stirred: asyncio.Event, read: Slice) -> None:
+        if read.events:
+            first = read.events[0]
+            self._behind[stirred] = first.received_at or first.occurred_at
+        else:
+            self._behind.pop(stirred, None)
 
     def stop(self) -> None:
         """Let every stream see that the server stops."""

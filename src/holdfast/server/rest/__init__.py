@@ -1,0 +1,1 @@
+"""REST: the verbs as plain HTTP and JSON, described by an OpenAPI document that is made from them."""
