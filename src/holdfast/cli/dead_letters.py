@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import click
 
-from holdfast.cli.documents import job_document, print_json
+from holdfast.cli.documents import print_json
 from holdfast.cli.options import complete_jobs, job_argument, store_option
 from holdfast.cli.portrait import replays_of, title
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
 from holdfast.core.catalogue import ReasonCode
+from holdfast.core.documents import job_document
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX

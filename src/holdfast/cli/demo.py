@@ -101,8 +101,10 @@ def _spec(
 
 async def _start(name: str, url: str) -> Process:
     command = [sys.executable, "-m", "holdfast", "worker", "--name", name, "-c", "1"]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    env["HOLDFAST_CONFIG"] = os.devnull  # a worker of the demo, not of this machine
     return await asyncio.create_subprocess_exec(
-        *command, "--store", url, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=os.environ
+        *command, "--store", url, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=env
     )
 
 

@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 
 import click
 
+from holdfast.core.explain import span
+
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|w|)\Z", re.ASCII)
 
@@ -14,8 +16,11 @@ class Duration(click.ParamType[timedelta]):
 
     name = "duration"
 
-    def __init__(self, *, unit: bool = False) -> None:
+    def __init__(
+        self, *, unit: bool = False, least: timedelta | None = None, most: timedelta | None = None
+    ) -> None:
         self._unit = unit
+        self._least, self._most = least or timedelta(), most or timedelta.max
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -26,9 +31,14 @@ class Duration(click.ParamType[timedelta]):
         if match is None or (self._unit and not match[2]):
             self.fail(f"{value!r} is not a duration; write 30s, 5m, 1.5h or 2d.", param, ctx)
         try:
-            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+            length = timedelta(seconds=float(match[1]) * _UNITS[match[2]])
         except OverflowError:
             self.fail(f"{value!r} is longer than anything we can count.", param, ctx)
+        if not self._least <= length <= self._most:
+            self.fail(
+                f"{value!r} is not from {span(self._least)} to {span(self._most)}.", param, ctx
+            )
+        return length
 
 
 class Instant(click.ParamType[datetime]):

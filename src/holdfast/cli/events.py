@@ -3,11 +3,12 @@
 import click
 import msgspec
 
-from holdfast.cli.documents import event_document, print_json
+from holdfast.cli.documents import print_json
 from holdfast.cli.options import complete_jobs, store_option
 from holdfast.cli.session import run
 from holdfast.cli.terminal import columns, count, hint, note, shorten
 from holdfast.core.catalogue import EventClass
+from holdfast.core.documents import event_document
 from holdfast.core.event import Event
 from holdfast.ports import Registry
 

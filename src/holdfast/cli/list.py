@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 import click
 
-from holdfast.cli.documents import encode, job_document
+from holdfast.cli.documents import encode
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.portrait import title
 from holdfast.cli.session import run
 from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
+from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import ENDED, State

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.options import store_option
+from holdfast.cli.options import config_option, store_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("backup:restore", "Make a store from a backup; old owners are fenced off."),
     },
     "This program": {
+        "config": ("config:config", "Show every setting, and where its value comes from."),
         "completion": ("completion:completion", "Print the completion script for your shell."),
         "version": ("version:version", "Print the version."),
     },
@@ -52,8 +53,9 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 EPILOG = """\
 \b
-The store is chosen by --store, else by HOLDFAST_STORE, else it is
-sqlite:///holdfast.db: the file holdfast.db in the current folder.
+The store is chosen by --store, else by HOLDFAST_STORE, else by a file
+holdfast.toml (see: holdfast config), else it is sqlite:///holdfast.db:
+the file holdfast.db in the current folder.
 
 \b
 Exit codes:
@@ -142,6 +144,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @store_option
+@config_option
 @click.option(
     "--version",
     is_flag=True,

@@ -1,6 +1,8 @@
-"""What many commands take: the store, the id of a job, and pairs such as K=V."""
+"""What many commands take: the store, the file of settings, the id of a job, and pairs such as K=V."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -26,7 +28,7 @@ def store_option(command: F) -> F:
 
 
 def chosen_store() -> str:
-    """The URL by --store, else by HOLDFAST_STORE, else the default."""
+    """The URL by --store, else by HOLDFAST_STORE, else by holdfast.toml, else the default."""
     from holdfast.sdk.caller import chosen_url
 
     return chosen_url(given_store())
@@ -42,6 +44,44 @@ def given_store() -> str | None:
 def _remember_store(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta[_STORE] = value
+
+
+def config_option(command: F) -> F:
+    """`--config FILE`; a command that has a table in the file takes what is not given from there."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_use_settings,
+        is_eager=True,
+        help="Settings.  [env: HOLDFAST_CONFIG; default: holdfast.toml here, else of the user, else in /etc]",
+    )(command)
+
+
+def _use_settings(ctx: click.Context, option: click.Parameter, file: Path | None) -> None:
+    if ctx.resilient_parsing:
+        return
+    if file is not None:
+        _name_file(ctx, str(file.absolute()))
+    if ctx.command.name in ("serve", "worker"):
+        from holdfast.cli.configured import defaults
+
+        ctx.default_map = defaults(ctx)
+
+
+def _name_file(ctx: click.Context, file: str) -> None:
+    """--config is HOLDFAST_CONFIG for this command and for whatever it starts."""
+    before = os.environ.get("HOLDFAST_CONFIG")
+    os.environ["HOLDFAST_CONFIG"] = file
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop("HOLDFAST_CONFIG", None)
+        else:
+            os.environ["HOLDFAST_CONFIG"] = before
+
+    ctx.call_on_close(restore)
 
 
 def job_argument(command: F) -> F:

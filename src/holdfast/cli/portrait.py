@@ -23,6 +23,16 @@ def title(job: Job) -> str:
     return job.spec.name or command_line(job) or job.spec.kind
 
 
+def program(job: Job) -> str:
+    """Its name, else the program it runs, else its kind: a log says nothing of what is in a job."""
+    if job.spec.name or job.spec.kind != "command":
+        return job.spec.name or job.spec.kind
+    try:
+        return decode_command(job.spec.payload).argv[0]
+    except Invalid:
+        return job.spec.kind
+
+
 def command_line(job: Job) -> str | None:
     """The command as one would type it; None for other kinds of work."""
     if job.spec.kind != "command":

@@ -19,6 +19,7 @@ from holdfast.cli.session import absolute, explain_error
 from holdfast.cli.session import run as in_session
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import hint
+from holdfast.cli.traces import caller_trace, traced
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
@@ -26,6 +27,8 @@ from holdfast.core.limits import LEASE_DEFAULT
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
+from holdfast.sdk.open import own_environment
+from holdfast.sdk.submitting import Submitting
 from holdfast.system import SystemClock, SystemIds
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
@@ -84,7 +87,8 @@ def run(
             lock=lock,
             retry=replace(COMMAND_RETRY, max_crashes=1),
         )
-        code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
+        with traced("holdfast"):
+            code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
     except (HoldfastError, OSError) as error:
         explain_error(error)
         code = Exit.RUN_FAILED
@@ -92,13 +96,12 @@ def run(
 
 
 async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
-    clock, ids = SystemClock(), SystemIds()
+    clock, ids, own = SystemClock(), SystemIds(), own_environment()
     owner = f"run-{socket.gethostname()}-{os.getpid()}"
     made = job_id or ids.new()
     asked_at = clock.monotonic()
-    grant = await registry.acquire(
-        made, owner=owner, create=Request(spec=spec, job_id=made), lease=LEASE_DEFAULT
-    )
+    with Submitting([Request(spec=spec, job_id=made)], caller_trace()) as [request]:
+        grant = await registry.acquire(made, owner=owner, create=request, lease=LEASE_DEFAULT)
     processes = Processes(clock)
     worker = Worker(
         registry,
@@ -106,7 +109,7 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
         _Quiet(),
         clock=clock,
         ids=ids,
-        executors=[Commands(processes, own=os.environ, passed=("*",))],
+        executors=[Commands(processes, own=own, passed=("*",))],
         spool=MemorySpool(),
     )
     asking = asyncio.create_task(_cancel_when_told(registry, made))

@@ -1,23 +1,22 @@
 """`holdfast serve`: let others reach the store over HTTP."""
 
-import logging
-import sys
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.options import chosen_store, store_option
-from holdfast.core.errors import Invalid
+from holdfast.cli.options import chosen_store, config_option, store_option
 from holdfast.server.app import SERVICES
 
-WAIT_SECONDS_MAX = 60.0
+WAIT_MAX = timedelta(seconds=60)
 
 
 class Services(click.ParamType[tuple[str, ...]]):
     """Names of services, separated by commas."""
 
     name = "services"
+    is_list = True
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -31,41 +30,72 @@ class Services(click.ParamType[tuple[str, ...]]):
         return names
 
 
+class Listen(click.ParamType[tuple[str, int]]):
+    """HOST:PORT."""
+
+    name = "address"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, _, port = str(value).rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:8080.", param, ctx)
+        return host.strip("[]"), int(port)
+
+
 @click.command()
 @click.option(
-    "--listen", metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
+    "--listen", type=Listen(), metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
     help="Where to listen; port 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--grpc", "grpc_listen", type=Listen(), metavar="HOST:PORT",
+    help="Where to listen for clients of gRPC, as well; needs holdfast[grpc].",
 )  # fmt: skip
 @click.option(
     "--services", type=Services(), metavar="NAMES", default=",".join(SERVICES), show_default=True,
     help="What to serve: the queue of job.v1, its event streams, holdfast.v1.",
 )  # fmt: skip
-@click.option("--keys", is_flag=True, help="Let nobody in without a key: holdfast keys create.")
+@click.option("--keys/--no-keys", help="Let nobody in without a key: holdfast keys create.")
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, PEM."
 )
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
-@click.option("--behind-proxy", is_flag=True, help="A proxy in front of this server has TLS.")
+@click.option("--behind-proxy/--no-behind-proxy", help="A proxy in front of this server has TLS.")
 @click.option(
     "--poll",
-    type=Duration(),
+    type=Duration(most=WAIT_MAX),
     metavar="TIME",
-    help="How long DequeueJob waits for a job.  [default: 5s]",
+    default="5s",
+    show_default=True,
+    help="How long DequeueJob waits for a job.",
 )
 @click.option(
     "--queue-limit", type=click.IntRange(1), default=1_000_000, show_default=True,
     help="Waiting jobs a queue may have before more are refused.",
 )  # fmt: skip
+@click.option(
+    "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="What it says on stderr: lines for people, or JSON.",
+)  # fmt: skip
+@click.option("--verbose/--no-verbose", help="Say every call that is refused, too.")
 @store_option
+@config_option
 def serve(
-    listen: str,
+    listen: tuple[str, int],
+    grpc_listen: tuple[str, int] | None,
     services: tuple[str, ...],
     keys: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
     behind_proxy: bool,
-    poll: object,
+    poll: timedelta,
     queue_limit: int,
+    style: str,
+    verbose: bool,
 ) -> None:
     """Serve the store to workers and clients elsewhere, in any language.
 
@@ -79,29 +109,33 @@ def serve(
       holdfast serve --keys --listen 0.0.0.0:8080 --tls-cert C --tls-key K
     """
     import uvloop
+    from msgspec.structs import replace
 
+    from holdfast.cli.serve_log import ServerLog
     from holdfast.cli.serving import run
+    from holdfast.cli.traces import traced
     from holdfast.server.context import Settings
     from holdfast.server.serving import Place, check_place
 
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        raise click.UsageError(f"--listen {listen!r} is not HOST:PORT, such as 127.0.0.1:8080.")
-    seconds = 5.0 if poll is None else poll.total_seconds()  # type: ignore[attr-defined]
-    if not 0 <= seconds <= WAIT_SECONDS_MAX:
-        raise Invalid(f"--poll is from 0 to {WAIT_SECONDS_MAX:g} seconds.")
+    host, port = listen
     place = Place(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         certificate=tls_cert,
         certificate_key=tls_key,
         proxy=behind_proxy,
     )
     check_place(place, keys=keys)
+    grpc_place = None
+    if grpc_listen is not None:
+        grpc_place = replace(place, host=grpc_listen[0], port=grpc_listen[1])
+        check_place(grpc_place, keys=keys)
     settings = Settings(
-        services=services, keys=keys, poll_seconds=seconds, queue_items_max=queue_limit
+        services=services, keys=keys, poll_seconds=poll.total_seconds(), queue_items_max=queue_limit
     )
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
-    )
-    uvloop.run(run(chosen_store(), place, settings))
+    log = ServerLog(style, verbose=verbose)
+    try:
+        with traced("holdfast-server"):
+            uvloop.run(run(chosen_store(), place, settings, log, grpc_place))
+    finally:
+        log.close()

@@ -1,8 +1,12 @@
 """The server that `holdfast serve` runs, from its opening to its end."""
 
-import click
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from importlib.util import find_spec
 
 from holdfast.cli.safe import plain
+from holdfast.cli.serve_log import ServerLog
 from holdfast.core.errors import Invalid
 from holdfast.sdk.open import open_local, shown_url
 from holdfast.server.app import App
@@ -11,10 +15,13 @@ from holdfast.server.serving import Place, Server
 from holdfast.system import SystemClock, SystemIds, settle_memory
 
 
-async def run(url: str, place: Place, settings: Settings) -> None:
-    """Serve the store until told to stop."""
+async def run(
+    url: str, place: Place, settings: Settings, log: ServerLog, grpc_place: Place | None = None
+) -> None:
+    """Serve the store until told to stop; by gRPC as well, if there is a place for that."""
     if url.startswith(("http:", "https:")):
         raise Invalid("A server serves a store, not another server: give --store a store's URL.")
+    grpc_beside = None if grpc_place is None else _grpc()
     registry = await open_local(url)
     try:
         now = await registry.now()
@@ -24,18 +31,41 @@ async def run(url: str, place: Place, settings: Settings) -> None:
                 " --may admin,admin:keys"
             )
         clock, ids = SystemClock(), SystemIds()
-        server = Server(App(registry, clock, ids, settings), place, clock, ids)
+        app = App(registry, clock, ids, settings)
+        server = Server(app, place, clock, ids)
         settle_memory(ours=True)
-        await server.run_until_stopped(lambda here: _opened(here, url, settings))
-        click.echo("Stopped: what was answered is stored.", err=True)
+        async with AsyncExitStack() as beside:
+            also = None
+            if grpc_beside is not None and grpc_place is not None:
+                also = await beside.enter_async_context(grpc_beside(app, grpc_place))
+            await server.run_until_stopped(lambda here: _opened(log, here, also, url, settings))
+        log.say("Stopped: what was answered is stored.", "server_stopped")
     finally:
         await registry.close()
 
 
-def _opened(place: Place, url: str, settings: Settings) -> None:
+def _grpc() -> Callable[[App, Place], AbstractAsyncContextManager[str]]:
+    if find_spec("grpc") is None:
+        raise Invalid("For --grpc one more package is needed: pip install 'holdfast[grpc]'")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log would be its clients' to fill
+    from holdfast.server.grpc import grpc_beside
+
+    return grpc_beside
+
+
+def _opened(
+    log: ServerLog, place: Place, grpc_address: str | None, url: str, settings: Settings
+) -> None:
     who = "for holders of keys" if settings.keys else "for everybody on this machine"
-    click.echo(
-        f"{place.url} serves {plain(shown_url(url))} ({', '.join(settings.services)}) {who}."
-        " Ctrl-C stops it.",
-        err=True,
+    store, services = plain(shown_url(url)), ", ".join(settings.services)
+    log.say(
+        f"{place.url} serves {store} ({services}) {who}. Ctrl-C stops it.",
+        "server_started",
+        url=place.url,
+        store=store,
+        services=settings.services,
     )
+    if grpc_address is not None:
+        log.say(
+            f"Clients of gRPC find it at {grpc_address}.", "server_grpc_started", url=grpc_address
+        )

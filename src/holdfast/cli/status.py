@@ -2,12 +2,13 @@
 
 import click
 
-from holdfast.cli.documents import job_document, print_json
+from holdfast.cli.documents import print_json
 from holdfast.cli.exits import outcome_exit
 from holdfast.cli.options import job_argument, store_option
 from holdfast.cli.portrait import Facts, portrait, replays_of
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
+from holdfast.core.documents import job_document
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.ports import Registry

@@ -12,6 +12,7 @@ from holdfast.cli.output import Output, follow_output
 from holdfast.cli.session import absolute, run
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import clock, hint, on_terminal
+from holdfast.cli.traces import caller_trace, traced
 from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
@@ -19,6 +20,7 @@ from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
 from holdfast.ports import Registry, Request
 from holdfast.sdk.caller import actor
+from holdfast.sdk.submitting import Submitting
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -132,7 +134,8 @@ def submit(
     request = Request(
         spec=spec, request_id=request_id, job_id=job_id, correlation_id=correlation_id
     )
-    job = run(lambda registry: _submit(registry, request, wait=wait), create=True)
+    with traced("holdfast"):
+        job = run(lambda registry: _submit(registry, request, wait=wait), create=True)
     if wait:
         raise SystemExit(outcome_exit(job))
 
@@ -147,7 +150,8 @@ def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> 
 
 
 async def _submit(registry: Registry, request: Request, *, wait: bool) -> Job:
-    job = await registry.enqueue(request, actor=actor())
+    with Submitting([request], caller_trace()) as [traced_request]:
+        job = await registry.enqueue(traced_request, actor=actor())
     if not wait:
         click.echo(job.job_id)
         hint(await _next_step(registry, job))

@@ -12,14 +12,16 @@ from pathlib import Path
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.options import chosen_store, given_store, store_option
+from holdfast.cli.options import chosen_store, config_option, given_store, store_option
 from holdfast.cli.terminal import on_terminal
+from holdfast.cli.traces import traced
 from holdfast.cli.worker_lines import Lines
 from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
 from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder_bytes
 from holdfast.core.errors import Invalid
+from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
-from holdfast.sdk.open import open_registry, shown_url, store_name
+from holdfast.sdk.open import open_registry, own_environment, shown_url, store_name
 from holdfast.system import SystemClock, SystemIds, boot_id, settle_memory
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
@@ -42,24 +44,29 @@ SLOTS_FOR_APP = 32
 )  # fmt: skip
 @click.option(
     "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
-    help="Jobs to run at the same time.  [default: 32 for an app, one per core for commands]",
+    show_default="32 for an app, one per core for commands",
+    help="Jobs to run at the same time.",
 )  # fmt: skip
-@click.option("--commands", is_flag=True, help="With an app: run queued commands as well.")
+@click.option("--commands/--no-commands", help="With an app: run queued commands as well.")
 @click.option("--name", help="Name of this worker.  [default: host and process id]")
 @click.option("--region", help="Region of this worker; jobs of another are left alone.")
-@click.option("--lease", type=Duration(), help="Lease to ask for.  [default: the job's own, 60s]")
+@click.option(
+    "--lease", type=Duration(least=LEASE_MIN, most=LEASE_MAX), show_default="the job's own, 60s",
+    help="Lease to ask for.",
+)  # fmt: skip
 @click.option(
     "--pass-env", "passed", multiple=True, metavar="NAME",
     help="Variable of this environment that every command may see; * and ? match.",
 )  # fmt: skip
 @click.option("--drain", is_flag=True, help="Leave when the queues are empty.")
 @click.option(
-    "--leave", "leave", type=Duration(), default=timedelta(seconds=10),
-    help="Time running jobs have after a SIGTERM before they are given back.  [default: 10s]",
+    "--leave", "leave", type=Duration(), default="10s", show_default=True,
+    help="Time running jobs have after a SIGTERM before they are given back.",
 )  # fmt: skip
 @click.option(
     "--spool", metavar="DIR", type=click.Path(file_okay=False),
-    help="Where output waits while the store is away.  [default: ~/.local/state/holdfast/spool]",
+    show_default="~/.local/state/holdfast/spool",
+    help="Where output waits while the store is away.",
 )  # fmt: skip
 @click.option(
     "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -70,6 +77,7 @@ SLOTS_FOR_APP = 32
     help="Serve metrics for Prometheus; without HOST to this machine only.",
 )  # fmt: skip
 @store_option
+@config_option
 def worker(
     *,
     app: str | None,
@@ -103,17 +111,18 @@ def worker(
     )
     out, log = _voice(settings.owner, style)
     try:
-        asyncio.run(
-            work(
-                settings,
-                log,
-                app=app,
-                commands=commands or app is None,
-                passed=passed,
-                spool_root=_spool_root(spool),
-                metrics=metrics,
+        with traced("holdfast-worker", out, as_json=style == "json"):
+            asyncio.run(
+                work(
+                    settings,
+                    log,
+                    app=app,
+                    commands=commands or app is None,
+                    passed=passed,
+                    spool_root=_spool_root(spool),
+                    metrics=metrics,
+                )
             )
-        )
     finally:
         out.close()
 
@@ -149,7 +158,7 @@ async def work(
             executors.append(functions)
             url = (await functions.load()).url
         if commands:
-            executors.append(Commands(processes, own=os.environ, passed=passed))
+            executors.append(Commands(processes, own=own_environment(), passed=passed))
         if url.startswith("memory:"):
             raise Invalid(
                 "A memory:// store lives inside one process, so a worker would never see a job. Give the"

@@ -9,7 +9,7 @@ from functools import partial
 
 import click
 
-from holdfast.cli.portrait import title
+from holdfast.cli.portrait import program
 from holdfast.cli.safe import plain
 from holdfast.cli.terminal import count, shorten
 from holdfast.cli.worker_alike import Alike, Key, Line
@@ -246,7 +246,7 @@ def _totals(succeeded: int, others: Counter[str], pace: str = "") -> str:
 
 
 def _title(job: Job) -> str:
-    return f"{job.job_id} {shorten(title(job), TITLE_CHARACTERS)}"
+    return f"{job.job_id} {shorten(program(job), TITLE_CHARACTERS)}"
 
 
 def _took(seconds: float) -> str:

@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Grant, Registry
+from holdfast.registry.counted import SECONDS as BOUNDS
 from holdfast.worker.endings import Report
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 3.0
 COUNTS_SECONDS = 2.0
-BOUNDS = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
-)  # fmt: skip
 _BADLY = (State.FAILED, State.TIMEOUT, State.DEAD_LETTERED)
 _REFUSALS = (
     "invalid", "notfound", "conflict", "fenced", "exhausted", "denied", "unavailable", "corrupt",
