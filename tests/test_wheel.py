@@ -22,11 +22,11 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
         *pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT, cwd=tmp_path
     )
     [wheel] = tmp_path.glob("*.whl")
-    call(sys.executable, "-m", "venv", "empty", cwd=tmp_path)
+    call(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
     python, holdfast = tmp_path / "empty/bin/python", tmp_path / "empty/bin/holdfast"
-    lock = ROOT / "requirements.lock"
-    call(python, "-m", "pip", "install", "-q", "--require-hashes", "-r", lock, cwd=tmp_path)
-    call(python, "-m", "pip", "install", "-q", "--no-deps", wheel, cwd=tmp_path)
+    install = (*pip, "--python", python, "install", "-q", "--no-compile")
+    call(*install, "--require-hashes", "-r", ROOT / "requirements.lock", cwd=tmp_path)
+    call(*install, "--no-deps", wheel, cwd=tmp_path)
 
     said = call(holdfast, "run", "--job-id", "first", "--", "echo", "hello", cwd=tmp_path)
     verified = call(holdfast, "verify", cwd=tmp_path)

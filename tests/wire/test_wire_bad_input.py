@@ -88,7 +88,8 @@ def _by_id(server: Peer, job_id: str) -> list[Answer]:
     asked: dict[str, Any] = {"jobId": job_id}
     acted = {**asked, "actor": "user:x"}
     return [
-        *(server.call(REGISTRY + m, acted) for m in ("Cancel", "Handoff", "Replay")),
+        *(server.call(REGISTRY + m, acted) for m in ("Cancel", "Replay")),
+        server.call(REGISTRY + "Handoff", {**acted, "step": "begin"}),
         *(server.call(REGISTRY + m, asked) for m in ("Why", "History", "ReadLog", "AwaitChange")),
         server.call(REGISTRY + "Acquire", {**asked, "owner": "w"}),
         server.stream(REGISTRY + "Watch", [asked]),

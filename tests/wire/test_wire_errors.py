@@ -30,7 +30,9 @@ from holdfast.ports import Decision, Registry, Request, Slice, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.server import calls
 from holdfast.server.context import Settings
+from holdfast.server.rest.problems import problem
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres.errors import Away
 from holdfast.system import SystemClock, SystemIds
 from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.wire.errors import AWAY, BROKEN, FAULT, TABLE, detail, heard, refusal
@@ -54,6 +56,15 @@ def test_every_error_of_ours_has_one_row() -> None:
     for row in TABLE:
         assert Code.INTERNAL not in (row.code, row.job_v1)
         assert row.error.advice
+
+
+def test_an_error_that_a_store_makes_more_exact_is_told_as_what_it_is() -> None:
+    """A database that was stopped is unavailable, whatever its adapter calls that."""
+    told = refusal(Away("The connection to PostgreSQL at db.internal was lost."))
+
+    assert (told.code, told.message) == (Code.UNAVAILABLE, AWAY)
+    assert type(heard(told)) is Unavailable
+    assert problem(Away("It was lost.")).type == "urn:holdfast:Unavailable"
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -279,7 +290,9 @@ def test_a_store_that_breaks_is_told_of_in_the_log_alone(
         for answer in answers:
             assert (answer.code, answer.message, answer.detail.applied) in told, answer
             assert not LEAK.search(json.dumps(answer.error)), answer
-        assert "secret@db" in caplog.text
+        # Of a fault it tells what broke and where: the words might quote what is in a job.
+        fault = keys and not isinstance(error, HoldfastError)
+        assert (type(error).__name__ if fault else "secret@db") in caplog.text
         assert "in ASGI" not in caplog.text
         if not keys:
             server.fine()

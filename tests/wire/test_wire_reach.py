@@ -58,6 +58,21 @@ def test_a_submitter_cannot_claim_that_its_job_repeats_another() -> None:
     play(body)
 
 
+def test_a_request_id_of_somebody_else_is_no_way_to_their_job() -> None:
+    async def body(here: Stage) -> None:
+        asked = pb.EnqueueRequest(requests=[pb.Request(spec=pb.Spec(), request_id="nightly")])
+        for name, expected in (("ana", None), ("bob", Code.FAILED_PRECONDITION)):
+            caller = await key(here, name, Scope.SUBMIT)
+            for _ in range(2):  # what is one's own may be asked for again
+                call = caller.registry.enqueue(asked, headers=caller.headers)
+                if expected is None:
+                    assert len((await call).jobs) == 1
+                else:
+                    assert await refusal(call) is expected
+
+    play(body)
+
+
 def test_a_key_counts_at_once_at_the_server_that_made_it_and_no_more_when_it_revoked_it() -> None:
     async def main() -> None:
         ids = SystemIds()

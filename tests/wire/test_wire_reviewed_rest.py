@@ -5,7 +5,7 @@ import re
 import socket
 import struct
 import time
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from wire_load_world import sqlite_url, until
 from wire_reviewed_world import LARGE, PATIENCE_SECONDS, Scene, play, traced
 
 import wire_world
+from holdfast.cli.serve_log import ServerLog
 from holdfast.cli.serving import run
 from holdfast.core.access import Key, Scope
 from holdfast.core.catalogue import EventClass, WorkerEventType
@@ -281,8 +282,8 @@ def test_a_server_with_keys_does_not_start_when_none_of_them_counts(tmp_path: Pa
         key, _ = await registry.create_key(name="a", scopes=[Scope.ADMIN], actor="user:root")
         await registry.revoke_key(key.key_id, actor="user:root")
         await registry.close()
-        with pytest.raises(Invalid, match="holdfast keys create"):
+        with closing(ServerLog("text")) as log, pytest.raises(Invalid, match="keys create"):
             async with asyncio.timeout(20):
-                await run(url, Place(port=0), Settings(keys=True))
+                await run(url, Place(port=0), Settings(keys=True), log)
 
     asyncio.run(body())

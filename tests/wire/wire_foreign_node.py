@@ -20,13 +20,13 @@ _WANTED = ("package.json", "package-lock.json", ".npmrc")
 _INSTALL_SECONDS_MAX = 240
 
 
-def node_folder(folder: Path, *programs: Path) -> Path:
-    """A copy of the examples that finds its packages, with these programs beside it."""
-    copy = folder / "wire"
-    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
+def node_folder(folder: Path, *programs: Path, source: Path = EXAMPLES) -> Path:
+    """A copy of the examples, or of another source, that finds its packages, with these programs."""
+    copy = folder / source.name
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     for one in programs:
         shutil.copy(one, copy)
-    (copy / "node_modules").symlink_to(packages())
+    (copy / "node_modules").symlink_to(packages(source))
     return copy
 
 
@@ -45,9 +45,9 @@ def node(folder: Path, *words: str | Path, **more: str) -> "subprocess.Completed
 
 
 @cache
-def packages() -> Path:
+def packages(source: Path) -> Path:
     """The folder of the packages that the lock file names. Whoever comes first installs them."""
-    wanted = hashlib.sha256(b"".join((EXAMPLES / name).read_bytes() for name in _WANTED))
+    wanted = hashlib.sha256(b"".join((source / name).read_bytes() for name in _WANTED))
     kept = Path(tempfile.gettempdir()) / f"holdfast-node-{os.geteuid()}"
     kept.mkdir(mode=0o755, exist_ok=True)
     assert kept.stat().st_uid == os.geteuid(), f"{kept} belongs to somebody else"
@@ -55,17 +55,17 @@ def packages() -> Path:
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            _install(kept, place)
+            _install(source, kept, place)
     return place / "node_modules"
 
 
-def _install(kept: Path, place: Path) -> None:
+def _install(source: Path, kept: Path, place: Path) -> None:
     """Only a whole installation gets its name."""
     with tempfile.TemporaryDirectory(dir=kept) as scratch:
         half = Path(scratch) / "half"
         half.mkdir()
         for name in _WANTED:
-            shutil.copy(EXAMPLES / name, half)
+            shutil.copy(source / name, half)
         done = node(half, _NPM, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
         assert done.returncode == 0, done.stderr
         half.rename(place)

@@ -1,0 +1,210 @@
+"""Every route of REST, called with real arguments about one job."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from msgspec import Struct
+from rest_client import Rest, Told, said
+from wire_access_world import QUEUE, REGION, SAID, Stage, Subject, canary
+from wire_bad_client import Peer
+
+from holdfast.server.context import Settings
+from holdfast.system import SystemIds
+
+Body: TypeAlias = Callable[[Subject], Any]
+Found: TypeAlias = Callable[[Subject, Any], int | bool]
+
+KEYS = Settings(keys=True, poll_seconds=0.0)
+WORDS = {401: "unauthenticated", 403: "permission_denied", 404: "not_found"}
+MOMENT = "1970-01-01T00:00:01Z"
+SPEC = {"kind": "report", "queue": QUEUE, "region": REGION}
+CLAIM = {"queues": [QUEUE], "owner": "w-1", "limit": 100}
+
+
+class Way(Struct, frozen=True):
+    """How a route is called, and the row of the table that says who may. `found` says whether the answer
+    has the job (one that it keeps silent about is not found), or the status that is in the answer."""
+
+    row: str
+    method: str
+    route: str
+    state: str = "running"
+    body: Body | None = None
+    found: Found = lambda subject, told: True
+    query: str = ""
+
+    def path(self, subject: Subject) -> str:
+        path = self.route
+        for name in ("job_id", "key_id"):
+            path = path.replace(f"{{{name}}}", getattr(subject, name))
+        query = self.query.replace("{cursor}", quote(subject.cursor))
+        return path.replace("{key}", subject.lock) + query
+
+    def ask(self, caller: Rest, subject: Subject, state: str) -> tuple[str, bytes]:
+        """How it went: `ok`, or the word for its refusal; and everything that came back."""
+        if self.route.endswith("/stream"):
+            return self._listen(caller, subject, state)
+        if self.body is None:
+            answer = caller.ask(self.method, self.path(subject))
+        else:
+            answer = caller.post(self.path(subject), self.body(subject))
+        if answer.status >= 300:
+            return WORDS.get(answer.status, str(answer.status)), answer.body
+        found = self.found(subject, said(answer))
+        if found is True:
+            return "ok", answer.body
+        return WORDS.get(found or 404, str(found)), answer.body
+
+    def _listen(self, caller: Rest, subject: Subject, state: str) -> tuple[str, bytes]:
+        with caller.stream(self.path(subject)) as stream:
+            if stream.status != 200:
+                return WORDS.get(stream.status, str(stream.status)), stream.answer().body
+            heard: list[Told] = []
+            for one in stream:
+                heard.append(one)
+                last = one.data and (
+                    one.name == "job_succeeded"
+                    if state == "ended"
+                    else one.json()["sequence"] == SAID
+                )
+                if one.comment == "alive" or last:
+                    break
+        about = any(one.data and one.json().get("job_id") == subject.job_id for one in heard)
+        return "ok" if about else "not_found", "\n".join(map(repr, heard)).encode()
+
+
+class House(Struct, frozen=True):
+    """A server that asks for keys, and callers of every kind."""
+
+    server: Peer
+    stage: Stage
+
+    def caller(self, name: str) -> Rest:
+        return Rest(self.server, self.stage.keys[name])
+
+    def subject(self, owner: str, state: str) -> Subject:
+        made: Subject = self.server.do(self.stage.subject(owner, state))
+        return made
+
+    def free(self, subject: Subject) -> None:
+        self.server.do(self.stage.free(subject))
+
+
+def job(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return bool(told["job_id"] == subject.job_id)
+
+
+def among_jobs(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return any(job(subject, one) for one in told["jobs"])
+
+
+def among_events(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return any(job(subject, one) for one in told["events"])
+
+
+def granted(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return any(job(subject, one["job"]) for one in told["grants"])
+
+
+def each(subject: Subject, told: Any) -> int | bool:  # noqa: ANN401
+    [one] = told["answers"]
+    if one["error"] is not None:
+        return int(one["error"]["status"])
+    return one["job"] is not None and job(subject, one["job"])
+
+
+def holder(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return bool(told["holder"] == subject.job_id)
+
+
+def token(subject: Subject) -> Any:  # noqa: ANN401
+    return {"task_token": subject.token}
+
+
+def done(subject: Subject) -> Any:  # noqa: ANN401
+    return token(subject) | {"success": {"result": canary("result")}}
+
+
+def output(subject: Subject) -> Any:  # noqa: ANN401
+    told = {"event_type": "output", "occurred_at": MOMENT, "sequence": 100, "stream": "stdout"}
+    return token(subject) | {"events": [told | {"data": "aGk="}]}
+
+
+def fact(job_id: str | None) -> Any:  # noqa: ANN401
+    told = {"event_id": SystemIds().new(), "event_type": "invoice_sent", "occurred_at": MOMENT}
+    return {"events": [told | {"job_id": job_id}]}
+
+
+def new_key(_: Subject) -> Any:  # noqa: ANN401
+    name = f"spare-{SystemIds().new()}"
+    return {"name": name, "scopes": ["admin:keys"], "queues": [QUEUE]}
+
+
+def nothing(_: Subject) -> Any:  # noqa: ANN401
+    return {}
+
+
+def _get(row: str, route: str, found: Found = lambda one, told: True, query: str = "") -> Way:
+    return Way(row, "GET", route, found=found, query=query)
+
+
+def _post(
+    row: str, route: str, body: Body, state: str = "running", found: Found = lambda one, told: True
+) -> Way:
+    return Way(row, "POST", route, state, body, found)
+
+
+OWNING = (
+    _post("Enqueue", "/v1/jobs", lambda _: {"spec": SPEC}),
+    _post("Enqueue", "/v1/jobs/batch", lambda _: {"requests": [{"spec": SPEC}]}),
+    _post("Handoff", "/v1/jobs/{job_id}/handoff", lambda _: {"step": "begin"}, "registered", job),
+    _post("Replay", "/v1/jobs/{job_id}/replay", nothing, "dead"),
+    _post("Claim", "/v1/grants", lambda _: CLAIM | {"region": REGION}, "queued", granted),
+    _post("Claim of any region", "/v1/grants", lambda _: CLAIM, "queued", granted),
+    _post("Acquire", "/v1/jobs/{job_id}/acquire", lambda _: {"owner": "w-1"}, "queued",
+          lambda one, told: job(one, told["job"])),
+    _post("Heartbeat", "/v1/grants/heartbeat", token, found=job),
+    _post("Publish", "/v1/grants/publish", output, found=job),
+    _post("Aggregate", "/v1/grants/aggregate", token, found=job),
+    _post("Complete", "/v1/grants/complete", done, found=job),
+    _post("Complete", "/v1/grants/complete/batch", lambda one: {"completions": [done(one)]},
+          found=each),
+    _post("Release", "/v1/grants/release", token, found=job),
+    _post("Cancel", "/v1/jobs/{job_id}/cancel", nothing, found=job),
+)  # fmt: skip
+
+LOOKING = (
+    _get("GetJobs", "/v1/jobs/{job_id}", job),
+    _post("GetJobs", "/v1/jobs/find", lambda one: {"job_ids": [one.job_id]}, found=each),
+    _get("ListJobs", "/v1/jobs", among_jobs, "?newest=true&limit=1"),
+    _get("CountJobs", "/v1/counts", query=f"?queue={QUEUE}"),
+    _get("CountJobs of all", "/v1/counts"),
+    _get("Why", "/v1/jobs/{job_id}/why"),
+    _get("History", "/v1/jobs/{job_id}/history", among_events),
+    _get("ReadLog", "/v1/jobs/{job_id}/log", among_events),
+    _get("ReadFeed", "/v1/events", among_events, "?after={cursor}"),
+    _get("Tail", "/v1/events/tail"),
+    _get("Watch", "/v1/jobs/{job_id}/stream"),
+    _get("Watch of all", "/v1/events/stream", query="?after={cursor}"),
+    _get("GetResource", "/v1/locks/{key}", holder),
+    _post("AwaitChange", "/v1/changes", lambda one: {"job_id": one.job_id}),
+    _post("AwaitChange of all", "/v1/changes", nothing),
+    _post("AwaitChange for a claim", "/v1/changes",
+          lambda _: {"claim": CLAIM | {"region": REGION}}),
+)  # fmt: skip
+
+KEEPING = (
+    _post("Record", "/v1/events", lambda one: fact(one.job_id)),
+    _post("Record about no job", "/v1/events", lambda _: fact(None)),
+    _post("Expire", "/v1/expire", nothing),
+    _post("Prune", "/v1/prune", lambda _: {"older_than": "P1157D"}),
+    _post("Verify", "/v1/verify", nothing),
+    _get("Examine", "/v1/doctor"),
+    _get("Now", "/v1/now"),
+    _post("CreateKey", "/v1/keys", new_key),
+    _get("ListKeys", "/v1/keys"),
+    _post("RevokeKey", "/v1/keys/{key_id}/revoke", nothing, "key"),
+)
+
+WAYS = OWNING + LOOKING + KEEPING
