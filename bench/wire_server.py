@@ -7,6 +7,7 @@ import sys
 
 import uvloop
 
+from holdfast.cli.serve_log import ServerLog
 from holdfast.cli.serving import run
 from holdfast.server import jobs
 from holdfast.server.context import Settings
@@ -29,4 +30,4 @@ if __name__ == "__main__":
     url, port, *more = sys.argv[1:]
     if more == ["--constant"]:
         jobs.JobService.enqueue_job = constant  # type: ignore[method-assign]
-    uvloop.run(run(url, Place(port=int(port)), Settings()))
+    uvloop.run(run(url, Place(port=int(port)), Settings(), ServerLog("text")))
