@@ -17,6 +17,7 @@ SECTIONS = (
     "simulation",
     "planted",
     "history",
+    "rest_fuzz",
     "kills",
     "zombies",
     "power_cuts",

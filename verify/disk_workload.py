@@ -244,6 +244,8 @@ class Workload:
             "enqueue": (await registry.enqueue(Request(spec=SPEC, job_id="last"), actor="user:ana"))
             == await registry.get("last"),
             "counts": sum((await registry.counts()).values()) == len(JOBS),
+            "census": {SPEC.queue: await registry.counts(SPEC.queue)}.items()
+            <= (await registry.census(10)).queues.items(),
             "resource": (await registry.resource("disk")).token == grant.fencing_token,
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
