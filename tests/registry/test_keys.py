@@ -113,7 +113,7 @@ def test_what_happens_to_a_key_is_in_the_log_without_its_text(run: Run) -> None:
             }
             [kept] = await world.store.keys()
             assert kept.digest not in repr(event)
-            assert text.rpartition("_")[2] not in repr(event)
+            assert text.split("_", 2)[2] not in repr(event)
 
     run(body)
 
@@ -192,7 +192,7 @@ def test_an_unknown_key_is_not_found_and_its_text_is_not_repeated(run: Run) -> N
         with pytest.raises(NotFound, match="There is no key '000000000000'") as refused:
             await world.registry.revoke_key(stranger, actor="user:ana")
 
-        assert text.rpartition("_")[2] not in str(refused.value)
+        assert text.split("_", 2)[2] not in str(refused.value)
         assert await world.registry.keys() == [key]
 
     run(body)
@@ -309,7 +309,7 @@ def test_the_secret_reaches_no_file(tmp_path: Path) -> None:
     def search() -> None:
         written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
         assert made[0][0].digest.encode() in written
-        assert made[0][1].rpartition("_")[2].encode() not in written
+        assert made[0][1].split("_", 2)[2].encode() not in written
 
     play(sqlite_store, tmp_path, body)
     search()
