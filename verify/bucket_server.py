@@ -38,7 +38,7 @@ def bucket_port() -> int:
             stdout=log,
             stderr=log,
         )
-    atexit.register(_stop, process, folder)
+    atexit.register(stop_server, process, folder)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not _answers(port):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -86,7 +86,8 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _stop(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+def stop_server(process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """End it, and remove what it left."""
     process.terminate()
     try:
         process.wait(5)

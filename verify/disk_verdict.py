@@ -7,12 +7,14 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.naming import derived_id
 from holdfast.ports import Registry
+from holdfast.registry.resume import resumed_id
 from holdfast.sdk.open import open_registry
 from verify.ground import damage
 
-ENQUEUED = ("first", "second", "third", "fourth", "fifth", "last", "handed", "mortal")
+ENQUEUED = ("first", "second", "third", "fourth", "fifth", "last", "handed", "mortal", "promised")
 OLD_JOBS = ("old", "older")
 REPLAY = derived_id("last", "replay", "replay")
+RESUMED = resumed_id("promised", "resume")
 FACTS = ("fact-on-first", "fact-alone")
 STEPS = (
     "enqueue-old",
@@ -35,6 +37,11 @@ STEPS = (
     "aggregate",
     "claim-again",
     "release",
+    "acquire-promised",
+    "complete-promised",
+    "look",
+    "judge",
+    "resume",
     "create-key",
     "revoke-key",
 )
@@ -49,7 +56,8 @@ async def holds(registry: Registry) -> set[str]:
     for step, wanted, there in (
         ("enqueue", ENQUEUED, jobs.keys()),
         ("enqueue-old", OLD_JOBS, jobs.keys()),
-        ("replay", ("job", "link"), _replay(jobs, events)),
+        ("replay", ("job", "link"), _halves(jobs, events, REPLAY, EventType.REPLAYED)),
+        ("resume", ("job", "link"), _halves(jobs, events, RESUMED, EventType.RESUMED)),
         ("record", FACTS, {event.given_id for event in events}),
         ("publish", (1, 2, 3), {event.sequence for event in events if event.data}),
     ):
@@ -59,6 +67,8 @@ async def holds(registry: Registry) -> set[str]:
             held.add(step if len(found) == len(wanted) else f"{step} in part: {found}")
     if "first" in jobs and jobs["first"].checkpoint == "heartbeat":
         held.add("heartbeat")
+    if "promised" in jobs and (jobs["promised"].found or _looked(jobs["promised"])):
+        held.add("look")
     if "mortal" in jobs and jobs["mortal"].ended:
         held.add("expire")
     keys = await registry.keys()
@@ -67,10 +77,17 @@ async def holds(registry: Registry) -> set[str]:
     return {step for step in held if step}
 
 
-def _replay(jobs: dict[str, Job], events: tuple[Event, ...]) -> set[str]:
-    """The two halves of a replay: a new job, and a link to it on the original."""
-    linked = any(event.event_type == EventType.REPLAYED for event in events)
-    return {half for half, there in (("job", REPLAY in jobs), ("link", linked)) if there}
+def _halves(
+    jobs: dict[str, Job], events: tuple[Event, ...], job_id: str, link: EventType
+) -> set[str]:
+    """The two halves of a replay, or of what is resumed: a new job, and its link on the original."""
+    linked = any(event.event_type == link for event in events)
+    return {half for half, there in (("job", job_id in jobs), ("link", linked)) if there}
+
+
+def _looked(job: Job) -> bool:
+    """Whether somebody looks for its outputs; a verdict takes that back."""
+    return job.check is not None and job.check.by is not None
 
 
 def differences(answers: dict[str, str], held: set[str]) -> list[str]:

@@ -19,23 +19,34 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import HandoffStep, Success
+from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
-from verify.disk_verdict import ENQUEUED, FACTS, OLD_JOBS, REPLAY, STEPS, differences, holds
+from verify.disk_verdict import (
+    ENQUEUED,
+    FACTS,
+    OLD_JOBS,
+    REPLAY,
+    RESUMED,
+    STEPS,
+    differences,
+    holds,
+)
 
 T = TypeVar("T")
 
 STEP_SECONDS = 10.0
-JOBS = (*ENQUEUED, "acquired", REPLAY)
+JOBS = (*ENQUEUED, "acquired", REPLAY, RESUMED)
 """All that are left at the end."""
 RETRY = Retry(max_failures=5, backoff=timedelta(0))
 SPEC = Spec(retry=RETRY)
 LARGE = Spec(retry=RETRY, payload=msgspec.Raw(b'"' + b"x" * 6_000 + b'"'))
 """A job of more than a page."""
+PROMISE = Promise(names=("model", "curve"), store="s-1")
 REQUESTS = {
     **{
         job_id: Request(spec=LARGE, job_id=job_id) for job_id in ("old", "first", "second", "third")
@@ -43,7 +54,9 @@ REQUESTS = {
     "handed": Request(spec=Spec(queue="outside"), job_id="handed", register=True),
     "mortal": Request(spec=Spec(queue="outside", ttl=timedelta(microseconds=1)), job_id="mortal"),
     "acquired": Request(spec=Spec(queue="outside", lock="disk"), job_id="acquired"),
+    "promised": Request(spec=Spec(queue="outside", outputs=PROMISE), job_id="promised"),
 }
+VALIDATOR = "validator:v-1"
 TRANSIENT = Failure(message="the network hiccuped", code="TransientError")
 
 
@@ -100,10 +113,19 @@ class Workload:
         await self._step("handoff-begin", lambda: self._handoff("begin"), after="enqueue")
         await self._step("handoff-done", lambda: self._handoff("done"), after="handoff-begin")
         await self._step("record", self._record, after="enqueue")
-        await self._step("acquire", self._acquire, after="enqueue")
+        await self._step("acquire", lambda: self._acquire("acquired", "acquire"), after="enqueue")
         await self._step("aggregate", self._aggregate, after="acquire")
         await self._step("claim-again", lambda: self._claim("claim-again", 1), after="retry")
         await self._step("release", self._release, after="aggregate")
+        await self._step(
+            "acquire-promised",
+            lambda: self._acquire("promised", "acquire-promised"),
+            after="enqueue",
+        )
+        await self._step("complete-promised", self._finish, after="acquire-promised")
+        await self._step("look", self._look, after="complete-promised")
+        await self._step("judge", self._judge, after="look")
+        await self._step("resume", self._resume, after="judge")
         await self._step("create-key", self._create_key, after="enqueue")
         await self._step("revoke-key", self._revoke_key, after="create-key")
         if self.acknowledged(STEPS):
@@ -209,17 +231,36 @@ class Workload:
             [_fact(FACTS[0], now, job_id="first"), _fact(FACTS[1], now, job_id=None)]
         )
 
-    async def _acquire(self) -> None:
+    async def _acquire(self, job_id: str, op_id: str) -> None:
         grant = await self._open_registry.acquire(
-            "acquired", owner="w-2", op_id="acquire", create=REQUESTS["acquired"]
+            job_id, owner="w-2", op_id=op_id, create=REQUESTS[job_id]
         )
-        self._grants["acquire"] = [grant]
+        self._grants[op_id] = [grant]
 
     async def _aggregate(self) -> None:
         await self._open_registry.aggregate(self._grants["acquire"][0], op_id="aggregate")
 
     async def _release(self) -> None:
         await self._open_registry.release(self._grants["acquire"][0], op_id="release")
+
+    async def _finish(self) -> None:
+        [grant] = self._grants["acquire-promised"]
+        done = Success(where="box-1:/data")
+        await self._open_registry.complete(grant, done, op_id="complete-promised")
+
+    async def _look(self) -> None:
+        await self._open_registry.look("promised", actor=VALIDATOR, done=1, total=2)
+
+    async def _judge(self) -> None:
+        found = Found(verified=1, missing=1, names=("curve",))
+        evidence = [Output(name="curve", missing="x" * 4_000)]
+        await self._open_registry.judge(
+            "promised", found, actor=VALIDATOR, op_id="judge", evidence=evidence
+        )
+
+    async def _resume(self) -> None:
+        lacking = Promise(names=("curve",), store="s-1")
+        await self._open_registry.resume("promised", lacking, actor="user:ana", resume_id="resume")
 
     async def _create_key(self) -> None:
         self._keys += 1

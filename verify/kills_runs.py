@@ -26,8 +26,13 @@ from verify.kills_harness import (
     picture,
 )
 
-SCENES = ("commands", "life", "safekeeping")
-OWN = {"worker": "commands", "backup": "safekeeping", "restore": "safekeeping"}
+SCENES = ("commands", "life", "safekeeping", "outputs")
+OWN = {
+    "worker": "commands",
+    "backup": "safekeeping",
+    "restore": "safekeeping",
+    "outputs": "outputs",
+}
 WIDTH = 16
 SUBMITTERS, WORKERS = 2, 3
 PROCESSES = SUBMITTERS + WORKERS

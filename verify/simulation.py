@@ -26,6 +26,7 @@ def _counted(result: Result) -> Counter[str]:
             "seeds": 1,
             result.plan.store: 1,
             "valid": int(result.valid),
+            "promising": int(result.plan.validators > 0),
             "seconds": round(result.seconds),
             "commits": result.commits,
             "answers": result.answers,
@@ -86,6 +87,7 @@ def main() -> int:
         f" SQLite's own statements, {total['objects']:,} on single objects), from {options.first:,} on |"
     )
     print(f"| of them hard enough to count | {total['valid']:,} |")
+    print(f"| of them with promised outputs, and who looks for them | {total['promising']:,} |")
     print(f"| virtual time | {total['seconds'] / 3600:.1f} h in {seconds / 60:.1f} min |")
     print(f"| commits, answers checked | {total['commits']:,}, {total['answers']:,} |")
     print(

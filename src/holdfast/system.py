@@ -4,8 +4,14 @@ import asyncio
 import atexit
 import gc
 import os
+import socket
 import time
 from datetime import UTC, datetime, timedelta
+
+
+def machine() -> str:
+    """The name of this machine: files that were written here are here."""
+    return socket.gethostname()
 
 
 class SystemClock:

@@ -22,6 +22,7 @@ from cas_worlds import (
 from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Judge, Success, decide
 from holdfast.core.naming import follow_up_id
+from holdfast.core.outputs import Found
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, One, Request, Work
@@ -124,7 +125,7 @@ async def test_who_changes_the_maker_makes_it_first() -> None:
     maker = await stranded.registry.get("maker")
     assert maker.state is State.VALIDATING
 
-    judge = Judge(op_id="op-judge", actor="validator:v", verified=1)
+    judge = Judge(op_id="op-judge", actor="validator:v", found=Found(verified=1))
     store = stranded.site.store()
     await store.transact([Work(One("maker"), partial(decide, judge))])
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job, Resource
@@ -19,6 +21,7 @@ from holdfast.core.lifecycle import (
     HandoffStep,
     Heartbeat,
     Judge,
+    Look,
     Outcome,
     Publish,
     Refusal,
@@ -28,6 +31,7 @@ from holdfast.core.lifecycle import (
     Success,
     decide,
 )
+from holdfast.core.outputs import Found
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -91,7 +95,12 @@ def handoff(step: HandoffStep, *, actor: str = SYNC, **more: object) -> Handoff:
 
 
 def judge(verified: int, missing: int, *, actor: str = VALIDATOR, **more: object) -> Judge:
-    return Judge(op_id="op-judge", actor=actor, verified=verified, missing=missing, **more)  # type: ignore[arg-type]
+    found = Found(verified=verified, missing=missing)
+    return Judge(op_id="op-judge", actor=actor, found=found, **more)  # type: ignore[arg-type]
+
+
+def look(*, actor: str = VALIDATOR, **more: object) -> Look:
+    return Look(actor=actor, **more)  # type: ignore[arg-type]
 
 
 def changed(
@@ -119,6 +128,17 @@ def after(*commands: Command, now: datetime = NOW) -> Job:
         job = changed(job, command, now).after
     assert job is not None
     return job
+
+
+def lived(*commands: Command) -> tuple[Job, list[Event]]:
+    """A job and its log, numbered as a store would."""
+    job: Job | None = None
+    log: list[Event] = []
+    for command in commands:
+        change = changed(job, command)
+        job, log = change.after, log + list(change.events)
+    assert job is not None
+    return job, [replace(event, log_id=n) for n, event in enumerate(log, start=1)]
 
 
 PROMISING = Spec(promised_outputs=8)
@@ -172,6 +192,8 @@ COMMANDS: dict[str, Command] = {
     "begin handoff": handoff(BEGIN),
     "finish handoff": handoff(DONE, handle={"name": "pod-1"}),
     "refuse handoff": handoff(REFUSED),
+    "look": look(),
+    "look in vain": look(trouble="the bucket does not answer"),
     "judge all": judge(8, 0),
     "judge some": judge(5, 3),
     "judge none": judge(0, 8),

@@ -15,8 +15,10 @@ TRANSITIONS = (
     "registered submitting queued claimed started aggregating validating succeeded"
     " partially_succeeded failed cancelled dead_lettered timed_out requeued"
 )
-CONTROLS = "cancel_requested compensated restored"
-FACTS = "orphan_suspected stale_write_rejected replayed resumed outputs_verified lease_renewed heartbeat"
+CONTROLS = "cancel_requested compensated restored outputs_verified"
+FACTS = (
+    "orphan_suspected stale_write_rejected replayed resumed outputs_unseen lease_renewed heartbeat"
+)
 
 
 def test_the_registrys_events_keep_their_names_and_their_class() -> None:

@@ -29,6 +29,7 @@ HEARD = (
     " and another worker may take over."
 )
 START = "If nothing moves, start one: holdfast worker -q default"
+OVERRIDE = " If you know better: holdfast validate job-1 --override succeeded --reason ..."
 SENTENCES = {
     State.PENDING: "It is registered and waits for its submitter to hand it to an executor.",
     State.SUBMITTING: "It is being handed to an executor, 5.0 s so far.",
@@ -36,8 +37,9 @@ SENTENCES = {
     State.ASSIGNED: f"w has claimed it but not started (attempt 1, token 1). {HEARD}",
     State.RUNNING: f"w is running it (attempt 1, token 1). {HEARD}",
     State.AGGREGATING: f"w is evaluating its targets (attempt 1, token 1). {HEARD}",
-    State.VALIDATING: "The work is done; its promised outputs are being checked.",
-    State.PARTIAL_SUCCESS: "3 of its 8 outputs are missing.",
+    State.VALIDATING: f"The work is done; it waits for your own validator to judge its outputs.{OVERRIDE}",
+    State.PARTIAL_SUCCESS: "5 of its 8 outputs are there, 3 are missing."
+    " To make only those: holdfast resume job-1",
     State.SUCCEEDED: "It succeeded on the first attempt. Nothing more will happen.",
     State.FAILED: "It failed on the first attempt: no such model."
     " To run it again: holdfast retry job-1",

@@ -9,9 +9,11 @@ from holdfast.core.lifecycle import (
     Expire,
     HandoffStep,
     Judge,
+    Look,
     Release,
     Restore,
 )
+from holdfast.core.outputs import Found
 from holdfast.core.spec import Spec
 
 
@@ -29,7 +31,14 @@ def test_a_release_is_of_something_delivered_and_a_cancel_is_soft() -> None:
 def test_a_verdict_counts_from_nothing() -> None:
     verdict = Judge(op_id="op", actor="validator:v")
 
-    assert (verdict.verified, verdict.missing) == (0, 0)
+    assert verdict.found == Found(verified=0, missing=0, reused=0)
+    assert (verdict.evidence, verdict.override) == ((), None)
+
+
+def test_a_look_says_how_far_it_is_from_nothing() -> None:
+    look = Look(actor="validator:v")
+
+    assert (look.done, look.total, look.version, look.trouble) == (0, 0, None, None)
 
 
 def test_time_and_restores_act_in_the_name_of_the_system() -> None:

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import Invalid
-from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle import Success
+from holdfast.core.job import Failure, Job, Resource
+from holdfast.core.lifecycle import Command, Expire, Success
 from holdfast.core.limits import MESSAGE_CHARACTERS_MAX
 from holdfast.core.retry import OnExhausted, Retry, backoff
 from holdfast.core.spec import Spec
@@ -246,6 +246,19 @@ def test_a_code_is_kept_short() -> None:
 
     assert kept("c" * 128) == "c" * 128
     assert kept("c" * 129) == "c" * 113 + " … [shortened]"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [complete(Success()), complete(TRANSIENT), complete(PERMANENT), release(), Expire()],
+)
+def test_a_lock_is_let_go_however_an_attempt_ends(command: Command) -> None:
+    job = changed(after(enqueue(Spec(lock="disk"))), claim(), resource=Resource("disk")).after
+
+    change = changed(job, command, LATER, Resource("disk", 1, "job-1"))
+
+    assert not change.after.leased
+    assert change.resource == Resource("disk", 1, None)
 
 
 def test_a_long_reason_for_a_release_is_shortened() -> None:

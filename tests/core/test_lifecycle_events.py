@@ -143,7 +143,7 @@ def untokened(said: dict[str, object]) -> dict[str, object]:
             judge(8, 0),
             moved(
                 5, "job_succeeded", "validating to succeeded", "op-judge", VALIDATOR,
-                attributes={"verified": 8, "missing": 0},
+                attributes={"found": {"verified": 8}},
             ),
         ),
         (
@@ -153,8 +153,7 @@ def untokened(said: dict[str, object]) -> dict[str, object]:
                 5, "job_failed", "validating to failed", "op-judge", VALIDATOR,
                 reason="No promised output was found.",
                 attributes={
-                    "verified": 0,
-                    "missing": 8,
+                    "found": {"missing": 8},
                     "error": {
                         "message": "No promised output was found.",
                         "code": "NO_OUTPUTS",

@@ -24,6 +24,7 @@ from holdfast.core.lifecycle import (
     HandoffStep,
     Heartbeat,
     Judge,
+    Look,
     Outcome,
     Publish,
     Refusal,
@@ -33,6 +34,7 @@ from holdfast.core.lifecycle import (
     Success,
     decide,
 )
+from holdfast.core.outputs import Found
 from holdfast.core.projection import differences, facts, fold
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
@@ -68,7 +70,17 @@ steps = st.tuples(
         ["claim"] * 6
         + ["heartbeat"] * 3
         + ["complete"] * 3
-        + ["publish", "aggregate", "release", "expire", "judge", "cancel", "hard cancel"]
+        + [
+            "publish",
+            "aggregate",
+            "release",
+            "expire",
+            "judge",
+            "judge",
+            "look",
+            "cancel",
+            "hard cancel",
+        ]
         + ["handoff", "handoff", "restore"]
     ),
     st.integers(0, 90),
@@ -101,7 +113,12 @@ def command_for(job: Job, verb: str, n: int, *, stale: bool, choice: int) -> Com
         case "release":
             return Release(op_id=op_id, token=token, actor=worker)
         case "judge":
-            return Judge(op_id=op_id, actor=VALIDATOR, verified=choice % 3, missing=choice % 2)
+            verified = choice % (job.spec.promised_outputs + 1)
+            found = Found(verified=verified, missing=job.spec.promised_outputs - verified)
+            return Judge(op_id=op_id, actor=VALIDATOR, found=found)
+        case "look":
+            trouble = "the bucket does not answer" if stale else None
+            return Look(actor=f"validator:v-{choice % 2}", trouble=trouble)
         case "handoff":
             actor = ("user:ana", "sync:k8s")[choice % 2]
             return Handoff(op_id=op_id, actor=actor, step=list(HandoffStep)[choice % 3])

@@ -9,36 +9,22 @@ from lives import (
     PROMISING,
     TRANSIENT,
     cancel,
-    changed,
     claim,
     complete,
     enqueue,
     heartbeat,
     judge,
+    lived,
     said,
 )
 from msgspec.structs import asdict, replace
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.event import Event
-from holdfast.core.job import Job
 from holdfast.core.lifecycle import Command, Success
 from holdfast.core.projection import Folded, Projection, differences, facts, fold
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-
-
-def lived(*commands: Command) -> tuple[Job, list[Event]]:
-    """A job and its log, numbered as a store would."""
-    job: Job | None = None
-    log: list[Event] = []
-    for command in commands:
-        change = changed(job, command)
-        job, log = change.after, log + list(change.events)
-    assert job is not None
-    return job, [replace(event, log_id=n) for n, event in enumerate(log, start=1)]
-
 
 DONE = (enqueue(), claim(), heartbeat(), complete(Success(result=42)))
 UPGRADED = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3), judge(8, 0))
@@ -223,11 +209,11 @@ def test_budgets_error_and_dead_letter_come_from_the_events() -> None:
 @pytest.mark.parametrize("nonsense", ["many", None, [1]])
 def test_nonsense_in_attributes_is_not_taken_for_a_number_or_a_text(nonsense: object) -> None:
     _, log = lived(*DONE[:2])
-    odd = {"failures": nonsense, "crashes": nonsense, "lock": nonsense, "missing": nonsense}
+    odd = {"failures": nonsense, "crashes": nonsense, "lock": nonsense}
 
     folded = fold([log[0], replace(log[1], attributes=odd)], "job-1").job
 
-    assert (folded.failures, folded.crashes, folded.missing_outputs) == (0, 0, 0)
+    assert (folded.failures, folded.crashes) == (0, 0)
     assert folded.lock == ("many" if nonsense == "many" else None)
 
 
@@ -275,14 +261,6 @@ def test_an_error_stays_until_a_success() -> None:
     assert fold(log, "job-1").job == facts(retried)
     assert fold(log, "job-1").job.error == {"message": TRANSIENT.message, "code": TRANSIENT.code}
     assert fold(end, "job-1").job == facts(failed)
-
-
-@pytest.mark.parametrize(("verdict", "missing"), [(judge(5, 3), 3), (judge(0, 8), 8)])
-def test_missing_outputs_are_counted(verdict: Command, missing: int) -> None:
-    job, log = lived(*UPGRADED[:3], verdict)
-
-    assert fold(log, "job-1").job == facts(job)
-    assert fold(log, "job-1").job.missing_outputs == missing
 
 
 def test_every_field_that_differs_is_named() -> None:

@@ -12,6 +12,7 @@ from holdfast.core.catalogue import Stage
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import decide
+from holdfast.core.outputs import File, Promise
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec, check_json, check_spec, check_struct, check_value
 
@@ -93,6 +94,58 @@ def test_a_sane_spec_is_given_back(spec: Spec) -> None:
 def test_what_is_wrong_is_said(spec: Spec, words: str) -> None:
     with pytest.raises(Invalid, match=f"^{words}"):
         check_spec(spec)
+
+
+LISTED = Promise(manifest="0" * 64, entries=8, store="s-1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        (Spec(outputs=Promise(files=(File("a"), File("b/*", 4)))), 2),
+        (Spec(kind="fit", outputs=Promise(names=("model",), store="s-1")), 1),
+        (Spec(kind="fit", outputs=LISTED), 8),
+        (Spec(outputs=LISTED, promised_outputs=8), 8),
+    ],
+)
+def test_what_a_job_promises_is_counted(spec: Spec, count: int) -> None:
+    checked = check_spec(spec)
+
+    assert checked == replace(spec, promised_outputs=count)
+    assert check_spec(checked) == checked
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Spec(outputs=Promise()), "A promise names at least one output"),
+        (Spec(outputs=LISTED, promised_outputs=7), "promised_outputs is 8 here, or left out"),
+        (Spec(outputs=LISTED, promised_outputs=-1), "promised_outputs is 8 here, or left out"),
+        (Spec(kind="fit", outputs=Promise(files=(File("a"),))), "Plain paths are for commands"),
+        (Spec(outputs=Promise(files=("a",))), "Promise is not what"),  # type: ignore[arg-type]
+        (Spec(outputs=Promise(files=(File(3),))), "Promise is not what"),  # type: ignore[arg-type]
+        (Spec(outputs=replace(LISTED, entries=1.5)), "Promise is not what it should be"),
+        (Spec(outputs="a"), "str is not what it should be"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_wrong_with_a_promise_is_said(spec: Spec, words: str) -> None:
+    with pytest.raises(Invalid, match=f"^{words}"):
+        check_spec(spec)
+
+
+def test_the_place_of_a_promise_is_made_fit_to_keep() -> None:
+    kept = check_spec(Spec(outputs=replace(LISTED, place="file:///\udcff/\0"))).outputs
+
+    assert kept is not None
+    assert kept.place == "file:///?/?"
+
+
+def test_specs_that_promise_other_outputs_are_other_specs() -> None:
+    first, second = (check_spec(Spec(outputs=LISTED)) for _ in range(2))
+    other = check_spec(Spec(outputs=replace(LISTED, manifest="1" * 64)))
+
+    assert first == second
+    assert first != other != check_spec(Spec(promised_outputs=8))
 
 
 @pytest.mark.parametrize("payload", [b" [1]", b"[1]\n", b"\t[1]\r"])

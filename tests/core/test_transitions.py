@@ -39,6 +39,7 @@ Answer = State | type[HoldfastError]
 
 _CANCELS = {S.PENDING: S.CANCELLED, S.QUEUED: S.CANCELLED, S.SUBMITTING: S.SUBMITTING}
 _STAYS = {state: state for state in State}
+_JUDGED = {S.VALIDATING: S.VALIDATING, S.PARTIAL_SUCCESS: S.PARTIAL_SUCCESS}
 
 
 def _leased(target: State) -> dict[State, State]:
@@ -68,6 +69,8 @@ EXPECTED: dict[str, tuple[dict[State, State], Answer]] = {
     "begin handoff": ({S.PENDING: S.SUBMITTING}, Conflict),
     "finish handoff": ({S.SUBMITTING: S.QUEUED}, Conflict),
     "refuse handoff": ({S.SUBMITTING: S.FAILED}, Conflict),
+    "look": (_JUDGED, Conflict),
+    "look in vain": (_JUDGED, Conflict),
     "judge all": ({S.VALIDATING: S.SUCCEEDED, S.PARTIAL_SUCCESS: S.SUCCEEDED}, Conflict),
     "judge some": ({S.VALIDATING: S.PARTIAL_SUCCESS, S.PARTIAL_SUCCESS: S.PARTIAL_SUCCESS}, Conflict),
     "judge none": ({S.VALIDATING: S.FAILED, S.PARTIAL_SUCCESS: S.PARTIAL_SUCCESS}, Conflict),

@@ -12,6 +12,7 @@ from holdfast.core.access import Key
 from holdfast.core.command import Command
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
+from holdfast.core.outputs import Check, File, Found, Output, Promise
 from holdfast.core.projection import Folded
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
@@ -34,9 +35,9 @@ def _values() -> list[type[Struct]]:
 
 VALUES = _values()
 STORED = [Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command]
-STORED += [Key]
+STORED += [Key, File, Promise, Output, Found, Check]
 BY_PLACE = ["Progress", "Resource", "Transition", "Change", "Refusal", "Claimed", "Difference"]
-BY_PLACE += ["Principal", "Piece", "_Item"]
+BY_PLACE += ["Principal", "Piece", "_Item", "File"]
 
 BY_PLACE += [
     "Event",

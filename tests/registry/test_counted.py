@@ -11,6 +11,7 @@ from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Judge, Success, decide
+from holdfast.core.outputs import Found
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -135,10 +136,14 @@ def test_missed_deadlines_are_told_from_lost_leases(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_last_outputs_come_later_has_ended_once() -> None:
-    job = Job("job-1", Spec(), State.VALIDATING, EPOCH, EPOCH, EPOCH)
-    some = decide(Judge(op_id="o-1", actor="validator:v", verified=1, missing=1), job, EPOCH)
+    job = Job("job-1", Spec(promised_outputs=2), State.VALIDATING, EPOCH, EPOCH, EPOCH)
+    some = decide(
+        Judge(op_id="o-1", actor="validator:v", found=Found(verified=1, missing=1)), job, EPOCH
+    )
     assert isinstance(some, Change)
-    rest = decide(Judge(op_id="o-2", actor="validator:v", verified=2), some.after, EPOCH)
+    rest = decide(
+        Judge(op_id="o-2", actor="validator:v", found=Found(verified=2)), some.after, EPOCH
+    )
     assert isinstance(rest, Change)
     found = Counted()
 
@@ -146,6 +151,7 @@ def test_a_job_whose_last_outputs_come_later_has_ended_once() -> None:
 
     kind = found.kinds["command"]
     assert (sum(kind.latency.buckets), sum(kind.events.values())) == (1, 2)
+    assert kind.verdicts == {State.PARTIAL_SUCCESS: 1, State.SUCCEEDED: 1}
 
 
 def test_conflicts_count_for_the_kind_of_the_job(tmp_path: Path) -> None:

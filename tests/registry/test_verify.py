@@ -12,6 +12,7 @@ from holdfast.core.catalogue import ReasonCode
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease
 from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import Found
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Clock, Filter, Ids, Page, Request, Store
@@ -108,7 +109,7 @@ def test_an_empty_store_and_one_of_many_pages_are_equal(run: Run) -> None:
         ("error", {"error": Failure(message="x")}),
         ("dead_letter", {"dead_letter": LETTER}),
         ("result", {"result": 1}),
-        ("missing_outputs", {"missing_outputs": 1}),
+        ("found", {"found": Found(missing=1)}),
     ],
 )
 def test_each_falsified_field_is_named(

@@ -12,8 +12,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.core.outputs import Found
 from holdfast.core.projection import differences, facts, fold
 from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.testing.world import PERMANENT, TRANSIENT, World, output
 
@@ -74,7 +76,13 @@ async def live(world: World, chance: Random, jobs: int, steps: int) -> None:
 
 async def act(world: World, chance: Random, grant: Grant, n: int) -> None:
     registry = world.registry
-    match chance.choice(["heartbeat", "publish", "aggregate", "release", "cancel", *["end"] * 3]):
+    judged = (await registry.get(grant.job_id)).state in (State.VALIDATING, State.PARTIAL_SUCCESS)
+    verbs = ["heartbeat", "publish", "aggregate", "release", "cancel", *["end"] * 3]
+    match "judge" if judged else chance.choice(verbs):
+        case "judge":
+            verified = chance.randint(0, 2)
+            found = Found(verified=verified, missing=2 - verified, names=("a", "b")[verified:])
+            await registry.judge(grant.job_id, found, actor="validator:v")
         case "heartbeat":
             await registry.heartbeat(grant)
         case "publish":

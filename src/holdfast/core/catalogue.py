@@ -37,12 +37,13 @@ class EventType(StrEnum):
     CANCEL_REQUESTED = "job_cancel_requested"
     COMPENSATED = "job_compensated"
     RESTORED = "job_restored"
+    OUTPUTS_VERIFIED = "job_outputs_verified"
 
     ORPHAN_SUSPECTED = "job_orphan_suspected"
     STALE_WRITE_REJECTED = "job_stale_write_rejected"
     REPLAYED = "job_replayed"
     RESUMED = "job_resumed"
-    OUTPUTS_VERIFIED = "job_outputs_verified"
+    OUTPUTS_UNSEEN = "job_outputs_unseen"
     LEASE_RENEWED = "job_lease_renewed"
     HEARTBEAT = "job_heartbeat"
 
@@ -50,14 +51,21 @@ class EventType(StrEnum):
     __hash__ = str.__hash__
 
 
-CONTROL_TYPES = frozenset({EventType.CANCEL_REQUESTED, EventType.COMPENSATED, EventType.RESTORED})
+CONTROL_TYPES = frozenset(
+    {
+        EventType.CANCEL_REQUESTED,
+        EventType.COMPENSATED,
+        EventType.RESTORED,
+        EventType.OUTPUTS_VERIFIED,
+    }
+)
 FACT_TYPES = frozenset(
     {
         EventType.ORPHAN_SUSPECTED,
         EventType.STALE_WRITE_REJECTED,
         EventType.REPLAYED,
         EventType.RESUMED,
-        EventType.OUTPUTS_VERIFIED,
+        EventType.OUTPUTS_UNSEEN,
         EventType.LEASE_RENEWED,
         EventType.HEARTBEAT,
     }

@@ -9,7 +9,6 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import check_bytes
 
-COMMAND_KIND = "command"
 ARGUMENT_BYTES_MAX = 128 * 1024
 TERMINAL_SIDE_MAX = 65_535
 CRASH_EXITS = (137, 139)

@@ -2,9 +2,13 @@
 
 from datetime import datetime, timedelta
 
-from holdfast.core.command import COMMAND_KIND
 from holdfast.core.job import Job, Lease
+from holdfast.core.outputs import Check, Found
+from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
+
+NAMES_SHOWN = 5
+"""How many missing outputs a sentence names: those of a study have long names."""
 
 
 def explain(
@@ -21,7 +25,7 @@ def explain(
         case State.ASSIGNED | State.RUNNING | State.AGGREGATING:
             return _leased(job, now)
         case State.VALIDATING:
-            return "The work is done; its promised outputs are being checked."
+            return _validating(job, now)
         case _:
             return _ended(job)
 
@@ -89,11 +93,69 @@ def _next(job: Job, lease: Lease, now: datetime) -> str:
     )
 
 
+def _validating(job: Job, now: datetime) -> str:
+    check, done = job.check or Check(), "The work is done"
+    if check.by is not None and check.until is not None and check.until > now:
+        seen = f", {check.done:,} of {check.total:,} so far" if check.total else ""
+        return f"{done}; {check.by} is looking for its outputs{seen}."
+    override = (
+        f" If you know better: holdfast validate {job.job_id} --override succeeded --reason ..."
+    )
+    if check.reason is not None:
+        times = "once" if check.tries == 1 else f"{check.tries} times"
+        words = (
+            f"{done}, but its outputs could not be seen, tried {times}: {check.reason.rstrip('.')}."
+        )
+        return f"{words} {_next_look(check, now)}{override}"
+    if job.spec.outputs is None:
+        return f"{done}; it waits for your own validator to judge its outputs.{override}"
+    return f"{done}; its promised outputs have not been looked at yet. {_next_look(check, now)}"
+
+
+def _next_look(check: Check, now: datetime) -> str:
+    where = f" on {check.where.partition(':')[0]}" if check.where else ""
+    if check.next_at is None or check.next_at <= now:
+        return f"The next worker or server{where} that can see them does."
+    again = " again" if check.tries else ""
+    return f"Any worker or server{where} looks{again} in {span(check.next_at - now)}."
+
+
+def _partial(job: Job) -> str:
+    found = job.found or Found()
+    total = job.spec.promised_outputs
+    names = found.names[:NAMES_SHOWN]
+    more = found.missing - len(names)
+    others = f" and {more:,} more" if more > 0 else ""
+    named = f": {', '.join(names)}{others}" if names else ""
+    lack = "is" if found.missing == 1 else "are"
+    blind, which = "", "those"
+    if job.check is not None and job.check.reason is not None:
+        blind = f" Looked for again, they could not be seen: {job.check.reason.rstrip('.')}."
+        which = "what is missing"
+    return (
+        f"{found.verified:,} of its {total:,} outputs are there, {found.missing:,} {lack} missing{named}."
+        f"{blind} To make only {which}: holdfast resume {job.job_id}"
+    )
+
+
+def _succeeded(job: Job, tries: str) -> str:
+    found, total = job.found, job.spec.promised_outputs
+    if total and (found is None or found.missing):
+        return f"It counts as succeeded because somebody said so: {_clause(job)}."
+    if found is None:
+        return f"It succeeded {tries}. Nothing more will happen."
+    there = "its output is there" if total == 1 else f"all {total:,} outputs are there"
+    if job.claim_op_id is None:  # made and ended in one commit
+        return f"Nothing was run for it: {there} already."
+    reused = f", {found.reused:,} of them made before" if found.reused else ""
+    return f"It succeeded {tries}: {there}{reused}. Nothing more will happen."
+
+
 def _ended(job: Job) -> str:
     tries = f"after {job.attempt} attempts" if job.attempt > 1 else "on the first attempt"
     match job.state:
         case State.SUCCEEDED:
-            return f"It succeeded {tries}. Nothing more will happen."
+            return _succeeded(job, tries)
         case State.CANCELLED:
             return f"It was cancelled: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
         case State.DEAD_LETTERED:
@@ -102,7 +164,7 @@ def _ended(job: Job) -> str:
                 f" To run it again: holdfast dead-letters replay {job.job_id}"
             )
         case State.PARTIAL_SUCCESS:
-            return f"{job.missing_outputs} of its {job.spec.promised_outputs} outputs are missing."
+            return _partial(job)
         case _:
             word = "timed out" if job.state is State.TIMEOUT else "failed"
             return (

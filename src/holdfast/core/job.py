@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.outputs import Check, Found
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, State
 
@@ -77,8 +78,8 @@ class Resource(Struct, frozen=True, gc=False):
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim.
 
-    `lease`, `heartbeats`, `published`, `progress` and `checkpoint` are signs of life: they change
-    without an event, guarded by the fencing token, and are not part of what a fold gives back.
+    `lease`, `heartbeats`, `published`, `progress`, `checkpoint` and `check` are signs of life: they
+    change without an event, guarded by the fencing token, and are not part of what a fold gives back.
     """
 
     job_id: str
@@ -103,7 +104,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
     dead_letter: DeadLetter | None = None
     result: Json = None
-    missing_outputs: int | None = None
+    found: Found | None = None
     handle: dict[str, str] | None = None
     submitted_by: str | None = None
     correlation_id: str | None = None
@@ -113,6 +114,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     published: int = 0
     progress: Progress | None = None
     checkpoint: Json = None
+    check: Check | None = None
 
     @property
     def owner(self) -> str | None:
@@ -125,6 +127,11 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def leased(self) -> bool:
         return self.state in LEASED
+
+    @property
+    def missing_outputs(self) -> int | None:
+        """How many promised outputs were not found; None before anybody has looked."""
+        return self.found.missing if self.found else None
 
     @property
     def correlation(self) -> str:

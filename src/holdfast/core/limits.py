@@ -40,6 +40,15 @@ OUTPUT_BATCH_BYTES_MAX = 256 * 1024
 OUTPUT_EVENT_BYTES_MAX = 350 * 1024
 EVENTS_PER_PUBLISH_MAX = 1_000
 
+OUTPUTS_NAMED_MAX = 100
+"""Outputs that a job names one by one: the evidence for all of them fits into one event."""
+OUTPUT_NAME_CHARACTERS_MAX = 1_024
+OUTPUTS_NAMED_BYTES_MAX = 16 * 1024
+"""All of these names together, for the same reason."""
+ENTRIES_MAX = 10_000_000
+TASK_BYTES_MAX = 1024 * 1024
+"""One line of a manifest."""
+
 KEY_LIFE_DEFAULT = timedelta(days=90)
 KEY_LIFE_MAX = timedelta(days=366)
 KEY_NAME_CHARACTERS_MAX = 120

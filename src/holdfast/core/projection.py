@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import Job
+from holdfast.core.outputs import told
 from holdfast.core.state import ENDED, LEASED, LEGAL, State
 
 
@@ -29,7 +30,7 @@ class Folded(Struct, kw_only=True):
     error: object = None
     dead_letter: object = None
     result: object = None
-    missing_outputs: int | None = None
+    found: object = None
 
 
 class Projection(Struct, frozen=True, kw_only=True):
@@ -94,6 +95,8 @@ def _log_id(event: Event) -> int:
 
 
 def _follows(state: State | None, event: Event) -> bool:
+    if event.event_type == EventType.OUTPUTS_VERIFIED:
+        return state is State.PARTIAL_SUCCESS
     legal = LEGAL.get((state, event.to_state)) if event.to_state else None
     return legal is not None and legal.event == event.event_type and event.from_state == state
 
@@ -103,6 +106,7 @@ def _apply(folded: Folded, event: Event) -> None:
     folded.version = event.offset or 0
     folded.attempt = event.attempt or folded.attempt
     folded.fencing_token = event.fencing_token or folded.fencing_token
+    folded.found = attributes.get("found", folded.found)
     if event.event_class is EventClass.CONTROL:
         folded.cancel_requested |= event.event_type == EventType.CANCEL_REQUESTED
         return
@@ -121,8 +125,6 @@ def _apply(folded: Folded, event: Event) -> None:
     folded.error = attributes.get("error", folded.error)
     folded.result = attributes.get("result", folded.result)
     folded.dead_letter = attributes.get("dead_letter", folded.dead_letter)
-    if "missing" in attributes:
-        folded.missing_outputs = _number(attributes, "missing", 0)
 
 
 def _number(attributes: Attributes, name: str, default: int) -> int:
@@ -152,7 +154,7 @@ def facts(job: Job) -> Folded:
         error=None if job.error is None else msgspec.to_builtins(job.error),
         dead_letter=None if job.dead_letter is None else msgspec.to_builtins(job.dead_letter),
         result=job.result,
-        missing_outputs=job.missing_outputs,
+        found=told(job.found),
     )
 
 

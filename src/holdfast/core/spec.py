@@ -24,8 +24,10 @@ from holdfast.core.limits import (
     check_text,
     clip,
 )
+from holdfast.core.outputs import Promise, check_promise
 from holdfast.core.retry import Retry
 
+COMMAND_KIND = "command"
 PRIORITY_DEFAULT = 5
 RETRY_DEFAULT = Retry()
 
@@ -34,9 +36,12 @@ Json: TypeAlias = object
 
 
 class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One request for work. `payload` is JSON that only the executor of `kind` understands."""
+    """One request for work. `payload` is JSON that only the executor of `kind` understands.
 
-    kind: str = "command"
+    `outputs` is what it promises, and `promised_outputs` how many that are; with the number alone, it is
+    for the caller's own validator to find them."""
+
+    kind: str = COMMAND_KIND
     queue: str = "default"
     payload: msgspec.Raw = msgspec.Raw(b"null")
     name: str | None = None
@@ -52,6 +57,7 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     retry: Retry = RETRY_DEFAULT
     labels: dict[str, str] = {}
     promised_outputs: int = 0
+    outputs: Promise | None = None
     replayed_from: str | None = None
     resumed_from: str | None = None
 
@@ -64,12 +70,9 @@ def check_spec(spec: Spec) -> Spec:
         check_id(spec.region, "region")
     if spec.lock is not None:
         check_id(spec.lock, "lock")
-    if spec.executor is not None:
-        check_id(spec.executor, "executor")
-    if spec.replayed_from is not None:
-        check_id(spec.replayed_from, "replayed_from")
-    if spec.resumed_from is not None:
-        check_id(spec.resumed_from, "resumed_from")
+    for name in _RARE:
+        if (value := getattr(spec, name)) is not None:
+            check_id(value, name)
     check_lease(spec.lease)
     if spec.retry is not RETRY_DEFAULT:
         spec.retry.check()
@@ -77,6 +80,8 @@ def check_spec(spec: Spec) -> Spec:
         _check_times(spec)
     if not 0 <= spec.priority <= PRIORITY_MAX:
         raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
+    if spec.outputs is not None:
+        spec = _promising(spec, spec.outputs)
     if spec.promised_outputs < 0:
         raise Invalid("A job cannot promise a negative number of outputs.")
     if type(spec.priority) is not int or type(spec.promised_outputs) is not int:
@@ -93,6 +98,16 @@ def check_spec(spec: Spec) -> Spec:
     if spec.run_at is not None and spec.run_at.tzinfo is not UTC:
         spec = replace(spec, run_at=_in_utc(spec.run_at))
     return spec
+
+
+_RARE = ("executor", "replayed_from", "resumed_from")
+
+
+def _promising(spec: Spec, outputs: Promise) -> Spec:
+    promise = check_promise(check_struct(outputs), plain=spec.kind == COMMAND_KIND)
+    if spec.promised_outputs not in (0, promise.count):
+        raise Invalid(f"promised_outputs is {promise.count} here, or left out.")
+    return replace(spec, outputs=promise, promised_outputs=promise.count)
 
 
 def _in_utc(moment: datetime) -> datetime:

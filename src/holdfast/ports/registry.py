@@ -12,6 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
+from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 from holdfast.ports.store import Filter, Finding, Page, Pruned, Slice
@@ -19,6 +20,7 @@ from holdfast.ports.store import Filter, Finding, Page, Pruned, Slice
 
 class Request(Struct, frozen=True, gc=False, kw_only=True):
     """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead.
+    With `found`, all that it promises is there already: it is made as a job that has succeeded.
     `traceparent` is the span it comes from, as the W3C writes it, and says the `trace_id` as well."""
 
     spec: Spec
@@ -29,6 +31,7 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     correlation_id: str | None = None
     trace_id: str | None = None
     traceparent: str | None = None
+    found: Found | None = None
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
@@ -202,6 +205,43 @@ class Registry(Protocol):
     ) -> Job: ...
 
     async def expire(self, *, limit: int = 100) -> int: ...
+
+    async def look(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        version: int | None = None,
+        done: int = 0,
+        total: int = 0,
+        trouble: str | None = None,
+    ) -> Job:
+        """Say that one is looking for the outputs of a job, and how far one is: for a minute nobody else
+        does (`Conflict`). Or say why they could not be seen (`trouble`), and so when to try again."""
+        ...
+
+    async def judge(
+        self,
+        job_id: str,
+        found: Found = ...,
+        *,
+        actor: str,
+        op_id: str | None = None,
+        evidence: Sequence[Output] = (),
+        version: int | None = None,
+        override: State | None = None,
+        reason: str | None = None,
+    ) -> Job:
+        """Give the verdict on a job's promised outputs, or (`override`, with its reason) an operator's
+        word in its place. `Conflict` when somebody has judged it since `version`."""
+        ...
+
+    async def resume(
+        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None = None
+    ) -> Job:
+        """Make a job of what a partial success lacks: the same work, with only `outputs` to promise,
+        linked both ways. One `resume_id` makes at most one. `Conflict` for any other state."""
+        ...
 
     async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...
 

@@ -9,6 +9,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Expire
+from holdfast.core.state import State
 
 KINDS_MAX = 200
 OTHER = "other"
@@ -20,6 +21,7 @@ SECONDS = (
 )  # fmt: skip
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 _CLAIMED = EventType.CLAIMED
+_JUDGED = (State.VALIDATING, State.PARTIAL_SUCCESS)
 _EXPIRER = Expire().actor
 
 
@@ -50,11 +52,13 @@ class Kind:
     """What is counted of one kind of job."""
 
     __slots__ = (
-        "conflicts", "events", "lapsed", "late", "latency", "renewals", "retries", "run", "wait",
+        "conflicts", "events", "lapsed", "late", "latency", "renewals", "retries", "run", "verdicts",
+        "wait",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.events: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
         self.conflicts = self.lapsed = self.late = self.renewals = self.retries = 0
         self.wait = Histogram()
         self.run = Histogram()
@@ -98,6 +102,8 @@ class Counted:
         for event in events:
             counted[event.event_type] += 1
         lease = after.lease
+        if before is not None and before.state in _JUDGED:
+            kind.verdicts[after.state] += 1
         if before is not None and before.lease is not None and _is_over(before, after):
             kind.run.since(before.lease.granted_at, events[-1].occurred_at)
             kind.lapsed += events[0].actor == _EXPIRER

@@ -9,6 +9,7 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
+from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import Claimed, seal, unseal
@@ -34,6 +35,7 @@ from holdfast.registry import (
     expire,
     handoff,
     heartbeat,
+    judge,
     keys,
     prune,
     publish,
@@ -41,6 +43,7 @@ from holdfast.registry import (
     record,
     release,
     replay,
+    resume,
     verify,
     watch,
 )
@@ -144,6 +147,8 @@ class LocalRegistry:
             made = command_of(create, self._line.ids, actor=f"worker:{owner}")
             if made.job_id != job_id:
                 raise Invalid("The job to create must name the job_id that is acquired.")
+            if made.found is not None:
+                raise Invalid("A job that is acquired is there to be run: it was found by nobody.")
         return await claim.acquire(
             self._line,
             job_id,
@@ -214,6 +219,55 @@ class LocalRegistry:
         return await cancel.cancel(
             self._line, job_id, actor=actor, op_id=op_id, reason=reason, hard=hard
         )
+
+    async def look(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        version: int | None = None,
+        done: int = 0,
+        total: int = 0,
+        trouble: str | None = None,
+    ) -> Job:
+        return await judge.look(
+            self._line,
+            job_id,
+            actor=actor,
+            version=version,
+            done=done,
+            total=total,
+            trouble=trouble,
+        )
+
+    async def judge(
+        self,
+        job_id: str,
+        found: Found = Found(),
+        *,
+        actor: str,
+        op_id: str | None = None,
+        evidence: Sequence[Output] = (),
+        version: int | None = None,
+        override: State | None = None,
+        reason: str | None = None,
+    ) -> Job:
+        return await judge.judge(
+            self._line,
+            job_id,
+            found,
+            actor=actor,
+            op_id=op_id,
+            evidence=evidence,
+            version=version,
+            override=override,
+            reason=reason,
+        )
+
+    async def resume(
+        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None = None
+    ) -> Job:
+        return await resume.resume(self._line, job_id, outputs, actor=actor, resume_id=resume_id)
 
     async def expire(self, *, limit: int = 100) -> int:
         return await expire.expire(self._line, limit=limit)

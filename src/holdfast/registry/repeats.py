@@ -1,5 +1,7 @@
 """Repeats: a command that was applied before is answered from the job's own history."""
 
+from datetime import datetime
+
 from msgspec import convert
 from msgspec.structs import replace
 
@@ -7,6 +9,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import DeadLetter, Failure, Job
 from holdfast.core.lifecycle import Command
+from holdfast.core.outputs import Found
 from holdfast.core.projection import fold
 from holdfast.core.state import ENDED, LEASED
 
@@ -30,10 +33,16 @@ def as_of(job: Job, history: list[Event], op_id: str) -> Job:
         **{name: getattr(past, name) for name in _TOLD},
         error=convert(past.error, Failure | None),
         dead_letter=convert(past.dead_letter, DeadLetter | None),
+        found=convert(past.found, Found | None),
         lease=job.lease if held else None,
         cancel=job.cancel if past.cancel_requested else None,
-        ended_at=history[last].occurred_at if past.state in ENDED else None,
+        ended_at=_ended_at(history[: last + 1]) if past.state in ENDED else None,
     )
+
+
+def _ended_at(history: list[Event]) -> datetime:
+    """When the last transition was: what is noted about an end does not move it."""
+    return [event for event in history if event.transition_no is not None][-1].occurred_at
 
 
 _TOLD = (
@@ -46,5 +55,4 @@ _TOLD = (
     "fencing_token",
     "reason",
     "result",
-    "missing_outputs",
 )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import Invalid
 from holdfast.core.lifecycle import Enqueue
 from holdfast.core.limits import (
+    ATTRIBUTES_BYTES_MAX,
     BATCH_BYTES_MAX,
     FOLLOW_UPS_MAX,
     ID_CHARACTERS_MAX,
@@ -14,7 +15,8 @@ from holdfast.core.limits import (
     check_text,
 )
 from holdfast.core.naming import derived_id, follow_up_id
-from holdfast.core.spec import check_spec
+from holdfast.core.outputs import Found
+from holdfast.core.spec import check_spec, check_struct, check_value
 from holdfast.core.trace import check_trace
 from holdfast.ports import Grant, Ids, Request
 
@@ -56,6 +58,8 @@ def follow_ups_of(requests: Sequence[Request], grant: Grant, *, actor: str) -> t
         try:
             if request.job_id is not None or request.request_id is not None:
                 raise Invalid("A follow-up has an id of its own: give no job_id and no request_id.")
+            if request.found is not None:
+                raise Invalid("A follow-up is there to be run: nothing was found of it before.")
             job_id = follow_up_id(grant.job_id, grant.fencing_token, n)
             commands.append(_command(request, job_id, job_id, actor, actor))
         except Invalid as error:
@@ -66,6 +70,11 @@ def follow_ups_of(requests: Sequence[Request], grant: Grant, *, actor: str) -> t
             f"The payloads of all follow-ups have {size:,} bytes; at most {BATCH_BYTES_MAX:,} are taken."
         )
     return tuple(commands)
+
+
+def _found(found: Found) -> Found:
+    check_value(found, "What was found", ATTRIBUTES_BYTES_MAX)
+    return check_struct(found)
 
 
 def _command(request: Request, job_id: str, op_id: str, actor: str, submitted_by: str) -> Enqueue:
@@ -81,6 +90,7 @@ def _command(request: Request, job_id: str, op_id: str, actor: str, submitted_by
         spec=spec,
         actor=actor,
         register=request.register,
+        found=None if request.found is None else _found(request.found),
         submitted_by=submitted_by,
         correlation_id=request.correlation_id,
         trace_id=trace_id,

@@ -11,6 +11,7 @@ from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
+from holdfast.core.outputs import Check, Found
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
@@ -30,7 +31,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
     dead_letter: DeadLetter | None = None
     result: Json = None
-    missing_outputs: int | None = None
+    found: Found | None = None
     handle: dict[str, str] | None = None
     submitted_by: str | None = None
     correlation_id: str | None = None
@@ -40,6 +41,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     published: int = 0
     progress: Progress | None = None
     checkpoint: Json = None
+    check: Check | None = None
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -86,7 +88,7 @@ def detail_text(job: Job) -> str:
             job.error,
             job.dead_letter,
             job.result,
-            job.missing_outputs,
+            job.found,
             job.handle,
             job.submitted_by,
             job.correlation_id,
@@ -96,6 +98,7 @@ def detail_text(job: Job) -> str:
             job.published,
             job.progress,
             job.checkpoint,
+            job.check,
         )
     ).decode()
 
@@ -148,7 +151,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.error,
         detail.dead_letter,
         detail.result,
-        detail.missing_outputs,
+        detail.found,
         detail.handle,
         detail.submitted_by,
         detail.correlation_id,
@@ -158,6 +161,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.published,
         detail.progress,
         detail.checkpoint,
+        detail.check,
     )
 
 

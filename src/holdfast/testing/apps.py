@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
 from holdfast.core.errors import Invalid
@@ -33,18 +35,27 @@ def memory_app(
     """The app on a fresh store in memory, as long as the block lasts.
 
     The clock begins at `start`, or now, and stands still. `patience` is how many real seconds a handler
-    may take in which nothing can be seen to happen.
+    may take in which nothing can be seen to happen. Outputs are kept in a folder that is removed at the
+    end.
     """
     bench = Bench(app, start, patience)
     app.close()
     opener, app.opener = app.opener, bench.open_registry
     try:
-        with _visible(app):
+        with _visible(app), _kept_apart(app):
             yield bench
     finally:
         app.close()
         app.opener = opener
         bench.close()
+
+
+@contextmanager
+def _kept_apart(app: App) -> Iterator[None]:
+    """Inside, the app has an output store of its own."""
+    with TemporaryDirectory(prefix="holdfast-bench-") as folder, app.keeping(Path(folder).as_uri()):
+        yield
+        app.close()
 
 
 @contextmanager

@@ -18,10 +18,13 @@ from holdfast.ports import Filter, Grant, Ids, Page
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.app import App
 from holdfast.sdk.inline import Inline, Witness
+from holdfast.sdk.outputs import lazy_outputs
+from holdfast.system import machine
 from holdfast.testing.shared_store import SharedStore
 from holdfast.testing.virtual_time import VirtualClock, VirtualLoop
 from holdfast.worker.claims import Settings
 from holdfast.worker.spool import MemorySpool
+from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
 
 ATTEMPTS_MAX = 1000
@@ -164,6 +167,15 @@ class Hand:
             ids=self._ids,
             executors=[self._inline],
             spool=MemorySpool(),
+            validating=Validating(
+                self._registry,
+                lazy_outputs(self._app.url, self._app.outputs),
+                report,
+                clock=self._clock,
+                ids=self._ids,
+                machine=machine(),
+                name=self._owner,
+            ),
         )
         report.worker = worker
         self._loop.handlers = self._inline

@@ -33,6 +33,8 @@ from holdfast.core.lifecycle import (
     Complete,
     Enqueue,
     Heartbeat,
+    Judge,
+    Look,
     Outcome,
     Publish,
     Refusal,
@@ -41,6 +43,7 @@ from holdfast.core.lifecycle import (
     Success,
 )
 from holdfast.core.naming import follow_up_id
+from holdfast.core.outputs import Found
 from holdfast.core.projection import differences, fold
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
@@ -58,6 +61,7 @@ SPECS = st.builds(
     region=st.sampled_from([None, None, None, "eu"]),
     delay=st.sampled_from([None, timedelta(seconds=20), timedelta(seconds=5)]),
     ttl=st.sampled_from([None, None, None, timedelta(seconds=100)]),
+    promised_outputs=st.sampled_from([0, 2]),
     retry=st.builds(
         Retry,
         max_failures=st.integers(1, 3),
@@ -248,6 +252,53 @@ class StoreMachine(RuleBasedStateMachine):
         command = Cancel(op_id=op_id, actor="user:ana", hard=hard)
         work = self.world.registry.cancel(job_id, actor="user:ana", op_id=op_id, hard=hard)
         self._act(job_id, command, work)
+
+    @rule(
+        job_id=jobs,
+        actor=st.sampled_from(["validator:v-1", "validator:v-2"]),
+        done=st.integers(0, 2),
+        trouble=st.sampled_from([None, None, "the bucket does not answer"]),
+    )
+    def look(self, job_id: str, actor: str, done: int, trouble: str | None) -> None:
+        command = Look(actor=actor, done=done, total=2, trouble=trouble)
+        work = self.world.registry.look(job_id, actor=actor, done=done, total=2, trouble=trouble)
+        self._act(job_id, command, work)
+
+    @rule(
+        job_id=jobs,
+        verified=st.integers(0, 2),
+        override=st.sampled_from([None, None, None, State.SUCCEEDED, State.FAILED]),
+        late=st.booleans(),
+        repeat=st.booleans(),
+    )
+    def judge(
+        self, job_id: str, verified: int, override: State | None, late: bool, repeat: bool
+    ) -> None:
+        op_id, job = self._op(), self.model.jobs[job_id]
+        found = Found(verified=verified, missing=2 - verified, names=("a", "b")[verified:])
+        command = Judge(
+            op_id=op_id,
+            actor="validator:v-1",
+            found=found,
+            version=job.version - late,
+            override=override,
+            reason="I know better" if override else None,
+        )
+        judge = partial(
+            self.world.registry.judge,
+            job_id,
+            found,
+            actor=command.actor,
+            op_id=op_id,
+            version=command.version,
+            override=override,
+            reason=command.reason,
+        )
+        self._act(job_id, command, judge())
+        if repeat and (mine := self._mine(job_id, op_id)):
+            again, kept = self.runner.run(judge()), self.model.jobs[job_id]
+            assert (again.version, again.found) == (mine[-1].offset, kept.found)
+            assert (again.state, again.ended_at) == (kept.state, kept.ended_at)
 
     @rule(seconds=st.sampled_from([6, 21, 45, 61, 130]))
     def time_passes(self, seconds: int) -> None:

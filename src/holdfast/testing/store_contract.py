@@ -6,9 +6,16 @@ from holdfast.testing.follow_up_contract import FollowUpContract
 from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.log_contract import LogContract
 from holdfast.testing.trace_contract import TraceContract
+from holdfast.testing.verdict_contract import VerdictContract
 
 
 class StoreContract(
-    CommitContract, ClaimContract, LogContract, FollowUpContract, KeyContract, TraceContract
+    CommitContract,
+    ClaimContract,
+    LogContract,
+    FollowUpContract,
+    KeyContract,
+    TraceContract,
+    VerdictContract,
 ):
     """Set `open` to a function that opens an empty store in a folder, on a clock."""

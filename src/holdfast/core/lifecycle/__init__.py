@@ -19,6 +19,7 @@ from holdfast.core.lifecycle.commands import (
     HandoffStep,
     Heartbeat,
     Judge,
+    Look,
     Outcome,
     Publish,
     Release,
@@ -42,6 +43,7 @@ __all__ = [
     "HandoffStep",
     "Heartbeat",
     "Judge",
+    "Look",
     "Outcome",
     "Publish",
     "Refusal",
@@ -108,6 +110,8 @@ def _decide(
             return ownership.aggregate(job, command, now)
         case Handoff():
             return creation.handoff(job, command, now)
+        case Look():
+            return judging.look(job, command, now)
         case Judge():
             return judging.judge(job, command, now)
         case _:

@@ -8,19 +8,22 @@ from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
+from holdfast.core.outputs import Found, Output
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
 @final
 class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
-    """Make a job: claimable at once, or (`register`) waiting to be handed to its executor."""
+    """Make a job: claimable at once, or (`register`) waiting to be handed to its executor, or, when all
+    that it promises was `found` already, succeeded."""
 
     op_id: str
     job_id: str
     spec: Spec
     actor: str
     register: bool = False
+    found: Found | None = None
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
@@ -86,9 +89,10 @@ class Aggregate(Struct, frozen=True, kw_only=True):
 
 
 class Success(Struct, frozen=True, gc=False, kw_only=True):
-    """The handler returned."""
+    """The handler returned. `where` is the machine and folder it ran in: plain outputs are there."""
 
     result: Json = None
+    where: str | None = None
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
@@ -139,13 +143,26 @@ class Expire(Struct, frozen=True, kw_only=True):
     actor: str = "system:expire"
 
 
+class Look(Struct, frozen=True, kw_only=True):
+    """Say that one is looking for a job's outputs, and how far one is; or (`trouble`) why one could not
+    see them. With `version`, only while the job is still what it was."""
+
+    actor: str
+    version: int | None = None
+    done: int = 0
+    total: int = 0
+    trouble: str | None = None
+
+
 class Judge(Struct, frozen=True, kw_only=True):
-    """The verdict on a job's promised outputs, or an operator's word in its place."""
+    """The verdict on a job's promised outputs, or an operator's word (`override`) in its place. With
+    `version`, only while the job is still what it was when one looked."""
 
     op_id: str
     actor: str
-    verified: int = 0
-    missing: int = 0
+    found: Found = Found()
+    evidence: tuple[Output, ...] = ()
+    version: int | None = None
     override: State | None = None
     reason: str | None = None
 
@@ -168,6 +185,7 @@ Command: TypeAlias = (
     | Release
     | Cancel
     | Expire
+    | Look
     | Judge
     | Restore
 )

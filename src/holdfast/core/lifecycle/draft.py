@@ -148,6 +148,7 @@ class Draft:
         event_type: EventType,
         *,
         reason: str | None = None,
+        attributes: Attributes | None = None,
         **changes: object,
     ) -> None:
         """Record a control fact: it counts in the version, not among the transitions."""
@@ -163,6 +164,7 @@ class Draft:
             op_id=self.op_id,
             actor=self.actor,
             reason=reason,
+            attributes=attributes or {},
             correlation_id=self.job.correlation_id,
             trace_id=self.job.trace_id,
         )

@@ -22,8 +22,9 @@ from holdfast.core.lifecycle.commands import (
 from holdfast.core.lifecycle.creation import follow
 from holdfast.core.lifecycle.draft import Change, Draft, same
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.outputs import GRACE, Check
 from holdfast.core.retry import OnExhausted, backoff
-from holdfast.core.spec import check_value
+from holdfast.core.spec import Json, check_value
 from holdfast.core.state import LEGAL, State
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
@@ -53,16 +54,20 @@ def _succeed(draft: Draft, outcome: Success, follow_ups: Sequence[Enqueue]) -> C
         attributes["result"] = result = check_value(result, "result", RESULT_BYTES_MAX)
     if follow_ups:
         attributes["follow_ups"] = [command.job_id for command in follow_ups]
-    promised = draft.job.spec.promised_outputs > 0
-    draft.move(
-        State.VALIDATING if promised else SUCCEEDED,
-        attributes=attributes,
-        result=result,
-        error=None,
-        ended_at=None if promised else draft.now,
-    )
+    if draft.job.spec.promised_outputs > 0:
+        _await_verdict(draft, outcome.where, attributes, result)
+    else:
+        draft.move(SUCCEEDED, attributes=attributes, result=result, error=None, ended_at=draft.now)
     change = draft.change()
     return replace(change, made=follow(change, follow_ups)) if follow_ups else change
+
+
+def _await_verdict(draft: Draft, where: str | None, attributes: Attributes, result: Json) -> None:
+    """T10. Whoever ran it looks first: it knows where the outputs are."""
+    if where is not None:
+        attributes["where"] = where = clip(where)
+    check = Check(where=where, next_at=draft.now + GRACE)
+    draft.move(State.VALIDATING, attributes=attributes, result=result, error=None, check=check)
 
 
 def is_last(job: Job, failure: Failure) -> bool:
@@ -307,8 +312,9 @@ RESTORED_TOKEN_STEP = 2**40
 
 
 def restore(job: Job, command: Restore, now: datetime, resource: Resource | None) -> Change:
-    """Raise the token above any that was granted after the backup, and take the job from its owner."""
-    if job.ended:
+    """Raise the token above any that was granted after the backup, and take the job from its owner.
+    One that only waits for its verdict keeps the token under which its outputs were written."""
+    if job.ended or job.state is State.VALIDATING:
         return same(job)
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
     draft.token += RESTORED_TOKEN_STEP

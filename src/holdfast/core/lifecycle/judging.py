@@ -1,47 +1,144 @@
-"""The verdict on promised outputs: T11 to T14."""
+"""The verdict on promised outputs: T11 to T14, and what is said while somebody looks."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Invalid
-from holdfast.core.event import Attributes
+from holdfast.core.event import Attributes, Event, fact_id
 from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle.commands import Judge
-from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.lifecycle.commands import Judge, Look
+from holdfast.core.lifecycle.draft import Change, Draft, arrow, same
+from holdfast.core.limits import clip
+from holdfast.core.outputs import (
+    LATER_MIN,
+    LOOK,
+    WAITS,
+    Check,
+    Found,
+    again,
+    check_found,
+    later,
+    told,
+)
 from holdfast.core.state import State
+
+
+def look(job: Job, command: Look, now: datetime) -> Change:
+    """A sign of life of the one who looks; it keeps others away. Trouble says when to try again."""
+    _judged(job, command.version)
+    check = job.check or Check()
+    if check.by not in (None, command.actor) and check.until is not None and check.until > now:
+        raise Conflict(f"{check.by} is looking for its outputs already.")
+    if command.trouble is not None:
+        return _unseen(job, check, command, now)
+    seen = replace(
+        check, by=command.actor, until=now + LOOK, done=command.done, total=command.total
+    )
+    return Change(job, replace(job, check=seen))
+
+
+def _unseen(job: Job, check: Check, command: Look, now: datetime) -> Change:
+    """Try again later. The first tries, and whatever is new about a later one, are on record."""
+    tries, reason = check.tries + 1, clip(command.trouble or "")
+    partial = job.state is State.PARTIAL_SUCCESS
+    age = now - (job.ended_at or job.updated_at)
+    wait = later(age) if partial else again(tries, age)
+    unseen = Check(where=check.where, tries=tries, reason=reason, next_at=now + wait)
+    change = Change(job, replace(job, check=unseen))
+    if reason == check.reason and tries > len(WAITS) + 1:
+        return change
+    event = Event(
+        event_type=EventType.OUTPUTS_UNSEEN,
+        event_class=EventClass.FACT,
+        occurred_at=now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        fencing_token=job.fencing_token,
+        actor=command.actor,
+        reason=reason,
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
+        given_id=fact_id(job.job_id, EventType.OUTPUTS_UNSEEN, tries, now.isoformat()),
+        attributes={"tries": tries},
+    )
+    return replace(change, facts=(event,))
 
 
 def judge(job: Job, command: Judge, now: datetime) -> Change:
     """All there: succeeded. Some: partial_success. None: failed. An override carries its reason."""
-    if job.state not in (State.VALIDATING, State.PARTIAL_SUCCESS):
-        raise Conflict(f"Job is {job.state}: there are no outputs to judge.")
-    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
-    target = command.override or _verdict(command)
-    if command.override is not None and not command.reason:
+    _judged(job, command.version)
+    found, override = command.found, command.override
+    if override is not None and not command.reason:
         raise Invalid("An override needs a reason.")
-    if target is job.state or (job.state is State.PARTIAL_SUCCESS and target is State.FAILED):
+    if override is None:
+        check_found(found, job.spec.promised_outputs)
+    draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+    target = override or _verdict(found)
+    if job.state is State.PARTIAL_SUCCESS and override is None and target is not State.SUCCEEDED:
+        return _still_partial(draft, command)
+    if job.state is override:
         return same(job)
-    attributes: Attributes = {"verified": command.verified, "missing": command.missing}
-    failure = (
-        Failure(message="No promised output was found.", code="NO_OUTPUTS", retryable=False)
-        if target is State.FAILED
-        else None
-    )
+    attributes: Attributes = {"override": True} if override else _evidence(command)
+    failure = _failure(command) if target is State.FAILED else None
     if failure is not None:
         attributes["error"] = msgspec.to_builtins(failure)
+    partial = target is State.PARTIAL_SUCCESS
     draft.move(
         target,
         reason=command.reason or (failure.message if failure else None),
         attributes=attributes,
-        missing_outputs=command.missing,
+        found=job.found if override else found,
         error=failure,
         ended_at=now,
+        check=_next(job, now, LATER_MIN) if partial else None,
     )
     return draft.change()
 
 
-def _verdict(command: Judge) -> State:
-    if command.missing == 0:
+def _judged(job: Job, version: int | None) -> None:
+    if job.state not in (State.VALIDATING, State.PARTIAL_SUCCESS):
+        raise Conflict(f"Job is {job.state}: there are no outputs to judge.")
+    if version not in (None, job.version):
+        raise Conflict(f"Somebody else has judged it since: it is {job.state} now.")
+
+
+def _verdict(found: Found) -> State:
+    if found.missing == 0:
         return State.SUCCEEDED
-    return State.PARTIAL_SUCCESS if command.verified else State.FAILED
+    return State.PARTIAL_SUCCESS if found.verified else State.FAILED
+
+
+def _still_partial(draft: Draft, command: Judge) -> Change:
+    """A partial success never becomes worse than that; what is missing now may have changed."""
+    job, now = draft.job, draft.now
+    arrow(job.state, State.SUCCEEDED, command.actor)  # whoever may say that nothing is missing
+    check = _next(job, now, later(now - (job.ended_at or now)))
+    if command.found == job.found:
+        return Change(job, replace(job, check=check))
+    draft.note(
+        EventType.OUTPUTS_VERIFIED,
+        attributes=_evidence(command),
+        found=command.found,
+        check=check,
+    )
+    return draft.change()
+
+
+def _next(job: Job, now: datetime, wait: timedelta) -> Check:
+    return Check(where=job.check.where if job.check else None, next_at=now + wait)
+
+
+def _evidence(command: Judge) -> Attributes:
+    attributes: Attributes = {"found": told(command.found)}
+    if command.evidence:
+        attributes["evidence"] = told(command.evidence)
+    return attributes
+
+
+def _failure(command: Judge) -> Failure:
+    if command.override is not None:
+        return Failure(message=clip(command.reason or ""), code="Overridden", retryable=False)
+    return Failure(message="No promised output was found.", code="NO_OUTPUTS", retryable=False)

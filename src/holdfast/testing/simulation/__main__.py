@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from holdfast.testing.simulation.bugs import BUGS
+from holdfast.testing.simulation.bugs import BUGS, Bug
 from holdfast.testing.simulation.plan import STORES, Plan, plan_of
 from holdfast.testing.simulation.run import Result, simulate
 from holdfast.testing.simulation.shrink import shrink
@@ -17,7 +17,11 @@ def main() -> int:
     store = options.store or (bug.store if bug else None)
     failed = valid = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        plan = _plan(options.plan) if options.plan else plan_of(seed, store)
+        plan = (
+            _plan(options.plan)
+            if options.plan
+            else plan_of(seed, store, validators=_validators(options, bug))
+        )
         result = simulate(plan, bug.plant() if bug else None)
         valid += result.valid
         if options.trace:
@@ -44,12 +48,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from the first on")
     parser.add_argument("--store", choices=STORES)
+    parser.add_argument("--validators", type=int, help="how many look for outputs; by the seed")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--plan", help="a shrunk plan, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     parser.add_argument("--hash", action="store_true", help="print the hash of each trace only")
     parser.add_argument("--shrink", action="store_true", help="make a failing plan small")
     return parser.parse_args()
+
+
+def _validators(options: argparse.Namespace, bug: Bug | None) -> int | None:
+    if options.validators is None and bug is not None:
+        return bug.validators
+    return options.validators  # type: ignore[no-any-return]
 
 
 def _plan(text: str) -> Plan:
@@ -64,7 +75,8 @@ def _tell(result: Result, bug: str | None) -> None:
 
 def _command(plan: Plan, bug: str | None) -> str:
     planted = f" --bug {bug}" if bug else ""
-    return f"python -m holdfast.testing.simulation --seed {plan.seed} --store {plan.store}{planted}"
+    where = f"--seed {plan.seed} --store {plan.store} --validators {plan.validators}"
+    return f"python -m holdfast.testing.simulation {where}{planted}"
 
 
 def _say(*lines: str) -> None:

@@ -11,6 +11,7 @@ from holdfast.core.errors import Fenced, HoldfastError, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import Outcome
+from holdfast.core.outputs import Found, Promise
 from holdfast.core.state import ENDED, LEASED, State
 from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.local import LocalRegistry
@@ -59,6 +60,7 @@ class Audited:
         self._book = book
         self._witness = book.witness
         self._name = name
+        self._verdicts = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
@@ -102,6 +104,9 @@ class Audited:
         self._witness.expect("I11", there, f"{job.job_id}: acknowledged, and not there")
         same = job.spec == request.spec
         self._witness.expect("I12", same, f"{job.job_id}: answered for another request")
+        if request.found is not None:
+            words = f"{job.job_id}: found before, and {job.state} all the same"
+            self._witness.expect("I36", job.state is State.SUCCEEDED, words)
         if name:
             first = self._book.made.setdefault(name, job.job_id)
             self._witness.expect("I12", first == job.job_id, f"{name} made {first}, {job.job_id}")
@@ -247,6 +252,37 @@ class Audited:
         self._witness.expect("I28", first == job.job_id, f"{replay_id} made {first}, {job.job_id}")
         return job
 
+    async def judge(
+        self,
+        job_id: str,
+        found: Found = Found(),
+        *,
+        op_id: str | None = None,
+        version: int | None = None,
+        **more: Any,
+    ) -> Job:
+        self._verdicts += 1
+        op_id = op_id or f"{self._name}-verdict-{self._verdicts}"
+        work = self._registry.judge(job_id, found, op_id=op_id, version=version, **more)
+        job = await self._ask("judge", job_id, op_id, work)
+        applied = self._book.applied(job_id, op_id)
+        if applied is None:
+            words = f"{job_id}: a verdict was acknowledged, and is not there"
+            same = job.found == found or more.get("override") is job.state
+            self._witness.expect("I30", same, words)
+        elif version is not None:
+            words = f"{job_id}: the verdict on version {version} came after {applied - 1}"
+            self._witness.expect("I35", applied == version + 1, words)
+        self._note_end(job)
+        return job
+
+    async def resume(self, job_id: str, outputs: Promise, *, actor: str, resume_id: str) -> Job:
+        work = self._registry.resume(job_id, outputs, actor=actor, resume_id=resume_id)
+        job = await self._ask("resume", job_id, None, work)
+        first = self._witness.resumed.get((job_id, resume_id))
+        self._witness.expect("I28", first == job.job_id, f"{resume_id} made {first}, {job.job_id}")
+        return job
+
     async def get(self, job_id: str) -> Job:
         track = self._witness.jobs.get(job_id)
         version = track.job.version if track and track.job else 0
@@ -272,6 +308,6 @@ class Audited:
 
     def _note_end(self, job: Job) -> None:
         """I23: what was told as the end is the end."""
-        if job.state in ENDED:
+        if job.state in ENDED and job.state is not State.PARTIAL_SUCCESS:
             first = self._book.ended.setdefault(job.job_id, job.state)
             self._witness.expect("I23", first is job.state, f"{job.job_id}: {first}, {job.state}")

@@ -5,6 +5,7 @@ from holdfast.testing.simulation import (
     follow_up_bugs,
     machine_bugs,
     object_bugs,
+    output_bugs,
     owner_bugs,
 )
 from holdfast.testing.simulation.plan import plan_of
@@ -19,6 +20,7 @@ __all__ = [
     "hunt",
     "machine_bugs",
     "object_bugs",
+    "output_bugs",
     "owner_bugs",
 ]
 
@@ -26,7 +28,7 @@ __all__ = [
 def hunt(bug: Bug, first: int, seeds: int) -> tuple[int, Result | None]:
     """How many seeds it took from `first` on, and the run that found it; None when none did."""
     for tried in range(1, seeds + 1):
-        plan = plan_of(first + tried - 1, bug.store)
+        plan = plan_of(first + tried - 1, bug.store, validators=bug.validators)
         result = simulate(plan, bug.plant())
         if result.violation is not None:
             return tried, result

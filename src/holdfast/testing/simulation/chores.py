@@ -11,6 +11,7 @@ from holdfast.core.job import Failure
 from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.loop import Node
+from holdfast.testing.simulation.shelf import Shelf
 from holdfast.testing.simulation.wishes import wishing
 from holdfast.testing.simulation.witness import Witness
 from holdfast.worker.executor import Ending, Host
@@ -34,12 +35,14 @@ class Chores:
         downstream: Downstream,
         *,
         one_clock: bool,
+        shelf: Shelf | None = None,
     ) -> None:
         self.node = node
         self.chance = chance
         self.witness = witness
         self.downstream = downstream
         self.one_clock = one_clock
+        self.shelf = shelf
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def open(self, host: Host) -> None:
@@ -82,6 +85,8 @@ class Chore:
             if not self._chores.downstream.write(hold.grant):
                 hold.lose("the resource knows a newer owner")
         self._chores.witness.told[hold.job_id, hold.grant.fencing_token] = self._told
+        if self._chores.shelf is not None:
+            self._chores.shelf.work(hold.grant, chance)
         return wishing(hold.grant, ending(chance))
 
     def _tell(self) -> None:

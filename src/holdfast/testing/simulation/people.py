@@ -21,6 +21,7 @@ from holdfast.ports import Clock, Filter, Grant, Ids, Request, Slice
 from holdfast.testing.simulation.audit import Audited
 from holdfast.testing.simulation.chores import ending
 from holdfast.testing.simulation.downstream import Downstream
+from holdfast.testing.simulation.shelf import Shelf
 from holdfast.testing.simulation.wishes import compensated, follow_ups_of
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class Person:
         self.clock = clock
         self.ids = ids
         self.chance = chance
+        self.shelf: Shelf | None = None
 
     async def insist(self, ask: Callable[[], Awaitable[T]], tries: int = 4) -> T | None:
         """Ask again while the store does not answer; a refusal is an answer, too."""
@@ -71,7 +73,9 @@ class Person:
         return None
 
     async def complete(self, grant: Grant, end: Outcome, op_id: str) -> None:
-        """Report an end, with what the handler wishes for."""
+        """Report an end, with what the handler wishes for, and has left behind."""
+        if self.shelf is not None:
+            self.shelf.work(grant, self.chance)
         await self.insist(
             lambda: self.registry.complete(
                 grant,

@@ -61,6 +61,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     jobs: int
     strikes: tuple[Strike, ...]
     shuffle: bool = True
+    validators: int = 0
 
     @property
     def transactional(self) -> bool:
@@ -68,16 +69,22 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> int:
-        return self.workers + self.owners + self.clients
+        return self.workers + self.owners + self.clients + self.validators
 
 
-def plan_of(seed: int, store: str | None = None) -> Plan:
-    """The plan of a seed: a random subset of the faults, so that rare ones are not drowned."""
+def plan_of(seed: int, store: str | None = None, *, validators: int | None = None) -> Plan:
+    """The plan of a seed: a random subset of the faults, so that rare ones are not drowned.
+
+    Half of the seeds have `validators`, and with them jobs that promise outputs; or as many as given.
+    """
     chance = Random(f"plan/{seed}")
     family = chance.choice(("memory", "sqlite", "sqlite", "objects"))
     faults = ALWAYS + tuple(fault for fault in FAULTS[2:] if chance.random() < 0.4)
     workers, owners, clients = chance.randint(1, 3), chance.randint(1, 2), chance.randint(1, 2)
     nodes = workers + owners + clients
+    looking = Random(f"validators/{seed}")
+    several = looking.choice((0, 0, 1, 2)) if validators is None else validators
+    strikes = _strikes(chance, faults, nodes) + _strikes(looking, faults, several, nodes)
     return Plan(
         seed=seed,
         store=store or family,
@@ -87,11 +94,16 @@ def plan_of(seed: int, store: str | None = None) -> Plan:
         owners=owners,
         clients=clients,
         jobs=chance.randint(4, 14),
-        strikes=_strikes(chance, faults, nodes),
+        strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
+        validators=several,
     )
 
 
-def _strikes(chance: Random, faults: tuple[str, ...], nodes: int) -> tuple[Strike, ...]:
+def _strikes(
+    chance: Random, faults: tuple[str, ...], nodes: int, first: int = 0
+) -> tuple[Strike, ...]:
+    if not nodes:
+        return ()
     strikes = []
     for fault, most, longest in (
         ("pause", 5, 9.0),
@@ -104,9 +116,9 @@ def _strikes(chance: Random, faults: tuple[str, ...], nodes: int) -> tuple[Strik
                 Strike(
                     at=round(chance.uniform(1, TROUBLE_SECONDS), 3),
                     fault=fault,
-                    node=chance.randrange(nodes),
+                    node=first + chance.randrange(nodes),
                     seconds=round(chance.uniform(0.3, longest) if longest else 0.0, 3),
                 )
                 for _ in range(chance.randint(2, most))
             ]
-    return tuple(sorted(strikes, key=lambda strike: strike.at))
+    return tuple(strikes)

@@ -11,13 +11,15 @@ Swaps: TypeAlias = tuple[tuple[object, str, Any], ...]
 
 
 class Bug(Struct, frozen=True, kw_only=True):
-    """A mistake somebody made once. `store` names the one family it can show itself in."""
+    """A mistake somebody made once. `store` names the one family it can show itself in; with
+    `validators`, it is hunted where so many look for promised outputs."""
 
     name: str
     words: str
-    trap: int
+    trap: int | str
     swaps: Callable[[], Swaps]
     store: str | None = None
+    validators: int = 0
 
     def plant(self) -> AbstractContextManager[None]:
         return _planted(self.swaps())
@@ -26,12 +28,21 @@ class Bug(Struct, frozen=True, kw_only=True):
 BUGS: dict[str, Bug] = {}
 
 
-def bug(*, trap: int, store: str | None = None) -> Callable[[Callable[[], Swaps]], Bug]:
+def bug(
+    *, trap: int | str, store: str | None = None, validators: int = 0
+) -> Callable[[Callable[[], Swaps]], Bug]:
     """Make a function that says what is swapped into a bug, named and described as the function is."""
 
     def keep(swaps: Callable[[], Swaps]) -> Bug:
         words = (swaps.__doc__ or "").rstrip(".")
-        made = Bug(name=swaps.__name__, words=words, trap=trap, swaps=swaps, store=store)
+        made = Bug(
+            name=swaps.__name__,
+            words=words,
+            trap=trap,
+            swaps=swaps,
+            store=store,
+            validators=validators,
+        )
         BUGS[made.name] = made
         return made
 

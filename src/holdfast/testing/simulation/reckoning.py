@@ -27,9 +27,13 @@ async def reckon(registry: LocalRegistry, witness: Witness, journals: list[Journ
     witness.expect("I21", counts == dict(seen), f"counted {counts}, not {dict(seen)}")
     await _read_feed(registry, witness)
     # Asked now: on documents, who reads the feed tells what a dead writer has left owing.
-    for (original, _), job_id in witness.replays.items():
-        linked = fact_id(original, EventType.REPLAYED, job_id) in witness.seen
-        witness.expect("I28", linked, f"{original}: does not know its replay {job_id}")
+    for made, link in (
+        (witness.replays, EventType.REPLAYED),
+        (witness.resumed, EventType.RESUMED),
+    ):
+        for (original, _), job_id in made.items():
+            linked = fact_id(original, link, job_id) in witness.seen
+            witness.expect("I28", linked, f"{original}: does not know its {link} {job_id}")
     for (job_id, token), wishes in witness.wished.items():
         _check_follow_ups(witness, job_id, token, wishes)
     for journal in journals:

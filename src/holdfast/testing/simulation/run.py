@@ -2,6 +2,7 @@
 
 import gc
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from datetime import datetime, timedelta
@@ -12,26 +13,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import failpoint
-from holdfast.core.job import Job
-from holdfast.ports import Grant, Request, Store
+from holdfast.ports import Request, Store
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.cas.store import CasStore
 from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.audit import Audited, Book
 from holdfast.testing.simulation.chores import DRIFT_MAX, Chores
+from holdfast.testing.simulation.crew import hire
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.link import Link, Weather
+from holdfast.testing.simulation.looking import Looker
 from holdfast.testing.simulation.loop import NODE, Node, virtual_loop
 from holdfast.testing.simulation.nodes import NodeClock, NodeIds
 from holdfast.testing.simulation.people import EXECUTOR, Client, Journal, Owner, spec_of
 from holdfast.testing.simulation.plan import HEAL_SECONDS, TROUBLE_SECONDS, Plan, Strike
 from holdfast.testing.simulation.reckoning import reckon
+from holdfast.testing.simulation.shelf import Shelf, Shelves, promise_of
 from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
+from holdfast.testing.simulation.verdicts import Verdicts
 from holdfast.testing.simulation.witness import Violation, Witness
-from holdfast.worker.claims import Settings
-from holdfast.worker.spool import MemorySpool
-from holdfast.worker.worker import Worker
 
 OBJECT_RATES = 0.3
 """A call on documents makes many requests: each is struck less often."""
@@ -57,25 +58,6 @@ class Result(Struct, frozen=True, kw_only=True):
     def valid(self) -> bool:
         """Somebody was late, somebody was refused for it, and somebody did not know what happened."""
         return self.expiries > 0 and self.stale > 0 and self.ambiguous > 0
-
-
-class Quiet:
-    """Nobody asks what a simulated worker does, but whether it broke."""
-
-    def __init__(self, witness: Witness, name: str) -> None:
-        self._witness = witness
-        self._name = name
-
-    def started(self, grant: Grant) -> None: ...
-
-    def ended(self, job: Job, seconds: float) -> None: ...
-
-    def lost(self, grant: Grant, why: str) -> None:
-        self._witness.note(f"{self._name} lost {grant.job_id}: {why}")
-
-    def trouble(self, why: str) -> None:
-        if why.startswith("an attempt broke"):
-            self._witness.fail("broken", f"{self._name}: {why}")
 
 
 class Simulation:
@@ -106,14 +88,27 @@ class Simulation:
         self.passed: dict[str, int] = {}
         self.journals: defaultdict[str, Journal] = defaultdict(Journal)
         self._submitting: set[int] = set()
+        self._shelf = self._set_up_shelf()
         self._requests = self._plan_requests()
 
     def _chance(self, name: str) -> Random:
         return Random(f"{self.plan.seed}/{name}")
 
+    def _set_up_shelf(self) -> Shelf | None:
+        """Where promised outputs are, if anybody looks for them, and somebody who sees it all."""
+        if not self.plan.validators:
+            return None
+
+        def later(seconds: float, act: Callable[[], None]) -> None:
+            self.loop.call_later(seconds, act, context=self._here)
+
+        shelf = Shelf(self._chance("shelf"), self.loop.time, later)
+        self.witness.verdict = Verdicts(self.witness, shelf, self.loop.time).see
+        return shelf
+
     def _plan_requests(self) -> list[list[Request]]:
         """What each client has come for. It is told again to the client that replaces a dead one."""
-        chance = self._chance("requests")
+        chance, promising = self._chance("requests"), self._chance("promises")
         requests: list[list[Request]] = [[] for _ in range(self.plan.clients)]
         for n in range(self.plan.jobs):
             named = chance.random() < 0.5
@@ -125,6 +120,10 @@ class Simulation:
             if named and chance.random() < 0.2:
                 bound = replace(request.spec, executor=EXECUTOR)
                 request = replace(request, spec=bound, register=True)
+            if self._shelf is not None and promising.random() < 0.6:
+                promise = promise_of(promising)
+                kept = replace(request.spec, outputs=promise, promised_outputs=promise.count)
+                request = replace(request, spec=kept)
             requests[chance.randrange(self.plan.clients)].append(request)
         return requests
 
@@ -174,9 +173,7 @@ class Simulation:
         """Start node `n`, anew when it has died."""
         plan = self.plan
         self._boots[n] += 1
-        name = (
-            f"w{n}" if n < plan.workers else f"o{n}" if n < plan.workers + plan.owners else f"c{n}"
-        )
+        name = f"{self._role(n)}{n}"
         node = self.nodes[n] = Node(f"{name}.{self._boots[n]}")
         chance = self._chance(node.name)
         if "skew" in plan.faults and self.weather.bad:
@@ -187,29 +184,47 @@ class Simulation:
         store = self._store(n, node, clock, ids)
         registry = Audited(LocalRegistry(store, ids), self.book, node.name)
         self.witness.note(f"boot {node.name}")
-        if n < plan.workers:
-            chores = Chores(
-                node, chance, self.witness, self.downstream, one_clock=self.plan.transactional
-            )
-            worker = Worker(
-                registry,  # type: ignore[arg-type]
-                Settings(owner=name, slots=1 + n % 3),
-                Quiet(self.witness, node.name),
-                clock=clock,
-                ids=ids,
-                executors=[chores],
-                spool=MemorySpool(),
-            )
-            self.loop.start(node, worker.run())
-        elif n < plan.workers + plan.owners:
-            owner = Owner(name, registry, clock, ids, chance, downstream=self.downstream)
-            self.loop.start(node, owner.run(self.busy))
-        else:
-            client = Client(name, registry, clock, ids, chance)
-            self._submitting.add(n)
-            self.loop.start(node, self._submit(client, n))
-            self.loop.start(node, client.meddle(self.busy))
-            self.loop.start(node, client.follow(self.journals[name], self.busy))
+        match name[0]:
+            case "w":
+                chores = Chores(
+                    node,
+                    chance,
+                    self.witness,
+                    self.downstream,
+                    one_clock=plan.transactional,
+                    shelf=self._shelf,
+                )
+                worker = hire(name, registry, chores, clock, ids, self._eyes(n, clock))
+                self.loop.start(node, worker.run())
+            case "o":
+                owner = Owner(name, registry, clock, ids, chance, downstream=self.downstream)
+                owner.shelf = self._shelf
+                self.loop.start(node, owner.run(self.busy))
+            case "c":
+                client = Client(name, registry, clock, ids, chance)
+                client.shelf = self._shelf
+                self._submitting.add(n)
+                self.loop.start(node, self._submit(client, n))
+                self.loop.start(node, client.meddle(self.busy))
+                self.loop.start(node, client.follow(self.journals[name], self.busy))
+            case _:
+                assert self._shelf is not None  # nobody looks where there is nothing to see
+                shelves = Shelves(self._shelf, self._links[n], clock)
+                looker = Looker(
+                    node.name, registry, clock, ids, chance, shelf=self._shelf, shelves=shelves
+                )
+                self.loop.start(node, looker.run(self.busy))
+
+    def _eyes(self, n: int, clock: NodeClock) -> Shelves | None:
+        """What a worker sees of the shelf: every second one looks for outputs itself."""
+        if self._shelf is None or not n % 2:
+            return None
+        return Shelves(self._shelf, self._links[n], clock)
+
+    def _role(self, n: int) -> str:
+        plan = self.plan
+        roles = "w" * plan.workers + "o" * plan.owners + "c" * plan.clients
+        return roles[n] if n < len(roles) else "v"
 
     async def _submit(self, client: Client, n: int) -> None:
         await client.submit(self._requests[n - self.plan.workers - self.plan.owners])

@@ -61,6 +61,8 @@ class Witness:
         self.lock_tokens: dict[str, int] = {}
         self.lock_holders: dict[str, set[str]] = {}
         self.replays: dict[tuple[str, str], str] = {}
+        self.resumed: dict[tuple[str, str], str] = {}
+        self.verdict: Callable[[Event, Commit], None] | None = None
         self.refused: dict[str, str] = {}
         self.told: dict[tuple[str, int], int] = {}
         self.wished: dict[tuple[str, int], Sequence[Request]] = {}
@@ -108,6 +110,8 @@ class Witness:
         self._follows(commit, track, chain)
         for event in chain:
             self._check_event(track, event, commit)
+            if self.verdict is not None:
+                self.verdict(event, commit)
             track.chain.append(event)
         self._check_ops(track, chain)
         self._check_lease(commit)
@@ -180,8 +184,8 @@ class Witness:
         job_id, token = event.job_id or "", event.fencing_token or 0
         self.expect("I6", token > track.token, f"{job_id}: token {token} after {track.token}")
         track.token = max(track.token, token)
-        lock = commit.after.spec.lock
-        if lock is not None:
+        lock = event.attributes.get("lock")
+        if isinstance(lock, str):
             newest = self.lock_tokens.get(lock, 0)
             self.expect("I6", token > newest, f"lock {lock}: token {token} after {newest}")
             self.lock_tokens[lock] = max(newest, token)
@@ -217,7 +221,7 @@ class Witness:
             self.expect("I15", not (tried and (spent or final)), words)
             if said:
                 self._check_wait(track, event, after, crash=bool(said.get("crash")))
-        elif event.to_state is State.SUCCEEDED:
+        elif event.to_state in (State.SUCCEEDED, State.VALIDATING):
             told = self.told.get((after.job_id, event.fencing_token or 0), 0)
             words = f"{after.job_id}: succeeded with {after.published} of {told} outputs stored"
             self.expect("I14", after.published >= told, words)
@@ -248,11 +252,15 @@ class Witness:
             self.waits.append(wait / most)
 
     def _check_creation(self, event: Event, job: Job) -> None:
-        """I28: one replay_id makes one job."""
-        if job.spec.replayed_from is not None:
-            key = (job.spec.replayed_from, event.op_id or "")
-            first = self.replays.setdefault(key, job.job_id)
-            self.expect("I28", first == job.job_id, f"{key} made {first} and {job.job_id}")
+        """I28: one replay_id makes one job, and so does one resume_id."""
+        for made, original in (
+            (self.replays, job.spec.replayed_from),
+            (self.resumed, job.spec.resumed_from if job.spec.replayed_from is None else None),
+        ):
+            if original is not None:
+                key = (original, event.op_id or "")
+                first = made.setdefault(key, job.job_id)
+                self.expect("I28", first == job.job_id, f"{key} made {first} and {job.job_id}")
 
     def _check_lease(self, commit: Commit) -> None:
         """I16: a lease is as long as it was promised, from the instant it was given."""

@@ -1,0 +1,137 @@
+"""Those who look for outputs: as the product does, and without manners; and operators who know better."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random  # noqa: TID251  # seeded: the same chance every time
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import Job
+from holdfast.core.outputs import Found, Promise
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.outputs.family import family_of
+from holdfast.outputs.managed import check_named
+from holdfast.outputs.validator import Validator
+from holdfast.ports import Clock, Filter, Ids, Request
+from holdfast.testing.simulation.audit import Audited
+from holdfast.testing.simulation.people import Person
+from holdfast.testing.simulation.shelf import STORE, Shelf, Shelves
+
+OPEN = Filter(states=(State.VALIDATING, State.PARTIAL_SUCCESS))
+CACHED = 3
+ENDS = (State.SUCCEEDED, State.FAILED, State.PARTIAL_SUCCESS, State.QUEUED)
+
+
+class Looker(Person):
+    """Sweeps as every worker and server does. In bad times it also judges what it saw long ago, lets an
+    operator have a word, resumes what is partial, and makes jobs of what it says was there before."""
+
+    def __init__(
+        self,
+        name: str,
+        registry: Audited,
+        clock: Clock,
+        ids: Ids,
+        chance: Random,
+        *,
+        shelf: Shelf,
+        shelves: Shelves,
+    ) -> None:
+        super().__init__(name, registry, clock, ids, chance)
+        self._shelf = shelf
+        self._shelves = shelves
+        self._validator = Validator(
+            registry,  # type: ignore[arg-type]
+            shelves,
+            machine=None,
+            name=name,
+            clock=clock,
+        )
+
+    async def run(self, busy: Callable[[], bool]) -> None:
+        while True:
+            await self.clock.sleep(self.chance.uniform(0.3, 2.0))
+            with suppress(HoldfastError):
+                await self._turn(busy=busy())
+
+    async def _turn(self, *, busy: bool) -> None:
+        draw = self.chance.random()
+        if draw < 0.2:
+            await self._validator.sweep(limit=self.chance.randint(1, 5))
+            return
+        if busy and draw < 0.3:
+            await self._reuse(self.chance.randrange(CACHED))
+            return
+        if busy and self.chance.random() < 0.3:
+            self._shelf.spoil(self.chance)
+        jobs = (await self.registry.list_jobs(OPEN, limit=50)).jobs
+        if not busy:
+            jobs = tuple(job for job in jobs if job.state is State.VALIDATING)
+        if not jobs:
+            return
+        job = self.chance.choice(jobs)
+        if not busy or draw < 0.6:
+            await self._validator.validate(job)  # whether it is due or not
+        elif draw < 0.8:
+            asyncio.get_running_loop().create_task(self._judge(job))
+        elif draw < 0.85:
+            await self._override(job)
+        elif job.state is State.PARTIAL_SUCCESS:
+            await self._resume(job)
+
+    async def _judge(self, job: Job) -> None:
+        """Look without a word, dawdle, and judge by what was there then."""
+        try:
+            family = await family_of(self.registry, job)  # type: ignore[arg-type]
+            names = job.spec.outputs.names if job.spec.outputs else ()
+            seen = [await check_named(self._shelves, family.owners, name) for name in names]
+        except HoldfastError:
+            return
+        await self.clock.sleep(self.chance.uniform(0, 6))
+        lacking = tuple(output.name for output in seen if output.missing is not None)
+        found = Found(verified=len(seen) - len(lacking), missing=len(lacking), names=lacking)
+        op_id = self.ids.new()
+        for _ in range(self.chance.randint(1, 2)):
+            await self.insist(
+                lambda: self.registry.judge(
+                    job.job_id,
+                    found,
+                    actor=f"validator:{self.name}",
+                    op_id=op_id,
+                    evidence=seen,
+                    version=job.version,
+                )
+            )
+
+    async def _override(self, job: Job) -> None:
+        op_id, end = self.ids.new(), self.chance.choice(ENDS)
+        actor = self.chance.choice(("user:ops", f"validator:{self.name}"))
+        await self.insist(
+            lambda: self.registry.judge(
+                job.job_id, actor=actor, op_id=op_id, override=end, reason="I know better"
+            )
+        )
+
+    async def _resume(self, job: Job) -> None:
+        if job.found is None or not job.found.names:
+            return
+        lacking = Promise(names=job.found.names, store=STORE)
+        resume_id = self.chance.choice((self.ids.new(), "again"))
+        for _ in range(self.chance.randint(1, 2)):
+            await self.insist(
+                lambda: self.registry.resume(
+                    job.job_id, lacking, actor="user:ops", resume_id=resume_id
+                )
+            )
+
+    async def _reuse(self, number: int) -> None:
+        """Say that everything was there before; a liar is found out."""
+        promise = Promise(names=("a", "b"), store=STORE)
+        spec = Spec(payload=msgspec.Raw(b"%d" % number), outputs=promise, promised_outputs=2)
+        lacks = int(self.chance.random() < 0.2)
+        found = Found(verified=2 - lacks, missing=lacks, reused=2 - lacks)
+        request = Request(spec=spec, job_id=f"cached-{number}", found=found)
+        await self.insist(lambda: self.registry.enqueue(request, actor=f"validator:{self.name}"))

@@ -1,0 +1,98 @@
+"""Every verdict on outputs, held against what was there to be seen since the work was done."""
+
+from collections.abc import Callable
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.outputs import Found
+from holdfast.core.state import State
+from holdfast.testing.simulation.shelf import Key, Shelf
+from holdfast.testing.simulation.witness import Commit, Witness
+
+_JUDGED = (State.VALIDATING, State.PARTIAL_SUCCESS)
+CACHED_TRANSITIONS = 5
+
+
+class Verdicts:
+    """Knows when each job was done and under which token, and whose outputs count for whom."""
+
+    def __init__(self, witness: Witness, shelf: Shelf, time: Callable[[], float]) -> None:
+        self._witness = witness
+        self._shelf = shelf
+        self._time = time
+        self._done: dict[str, tuple[int, float]] = {}
+        self._resumed: dict[str, list[str]] = {}
+
+    def see(self, event: Event, commit: Commit) -> None:
+        """Check what one event of a job says about its outputs."""
+        job, job_id = commit.after, commit.after.job_id
+        if event.offset == 1 and job.spec.resumed_from is not None:
+            self._resumed.setdefault(job.spec.resumed_from, []).append(job_id)
+        if job.spec.outputs is None:
+            return
+        if commit.before is None and job.ended:
+            self._check_cached(job)
+        elif event.to_state is State.VALIDATING:
+            self._done[job_id] = (event.fencing_token or 0, self._time())
+        elif event.from_state in _JUDGED or event.event_type == EventType.OUTPUTS_VERIFIED:
+            self._check_verdict(event, commit)
+
+    def _check_cached(self, job: Job) -> None:
+        """I36: what had nothing left to do took every step at once, and nobody ever held it."""
+        steps = (job.version, job.transition_no)
+        found = job.found or Found()
+        whole = steps == (CACHED_TRANSITIONS, CACHED_TRANSITIONS) and job.state is State.SUCCEEDED
+        self._witness.expect("I36", whole, f"{job.job_id}: {job.state} at birth, {steps} steps")
+        words = f"{job.job_id}: succeeded at birth with {found.missing} missing"
+        there = found.missing == 0 and found.verified == job.spec.promised_outputs
+        self._witness.expect("I36", there, words)
+        self._witness.expect("I36", job.claim_op_id is None, f"{job.job_id}: was claimed at birth")
+
+    def _check_verdict(self, event: Event, commit: Commit) -> None:
+        job, before = commit.after, commit.before
+        if event.attributes.get("override"):
+            kept = before is not None and job.found == before.found
+            words = f"{event.event_id}: an override by {event.actor} because of {event.reason!r}"
+            self._witness.expect("I35", bool(event.reason) and kept, words)
+            return
+        if "found" not in event.attributes:
+            self._witness.fail("I14", f"{event.event_id}: {job.state} though nobody looked")
+        found = job.found or Found()
+        right = {
+            State.SUCCEEDED: found.missing == 0,
+            State.PARTIAL_SUCCESS: found.missing > 0
+            and (found.verified > 0 or event.to_state is None),
+            State.FAILED: found.verified == 0,
+        }.get(job.state, False)
+        words = (
+            f"{event.event_id}: {job.state} with {found.verified} there, {found.missing} missing"
+        )
+        self._witness.expect("I14", right, words)
+        self._check_findings(event, job, found)
+
+    def _check_findings(self, event: Event, job: Job, found: Found) -> None:
+        """I14: what was found was there, and what was not found was not, since the work was done."""
+        assert job.spec.outputs is not None  # asked before
+        _, start = self._done[job.job_id]
+        keys = [self._keys(job.job_id, name) for name in job.spec.outputs.names]
+        there = sum(self._shelf.was_there(each, start) for each in keys)
+        lacking = sum(self._shelf.was_missing(each, start) for each in keys)
+        words = f"{event.event_id}: {found.verified} of {there} outputs that were there"
+        self._witness.expect("I14", found.verified <= there, words)
+        words = f"{event.event_id}: {found.missing} of {lacking} outputs that were missing"
+        self._witness.expect("I14", found.missing <= lacking, words)
+
+    def _keys(self, job_id: str, name: str) -> dict[Key, float]:
+        """Where an output of this name may be, and since when it counts there."""
+        keys: dict[Key, float] = {}
+        for member in self._family(job_id):
+            if member in self._done:
+                token, done = self._done[member]
+                keys[member, token, name] = done
+        return keys
+
+    def _family(self, job_id: str) -> list[str]:
+        return [job_id] + [
+            member for child in self._resumed.get(job_id, ()) for member in self._family(child)
+        ]

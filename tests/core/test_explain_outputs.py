@@ -1,0 +1,155 @@
+"""Why a job with promised outputs is where it is: who looks, what is missing, and what it rests on."""
+
+from datetime import timedelta
+
+import pytest
+from lives import NOW, after, changed, claim, complete, enqueue, job_in, judge, look
+from msgspec.structs import replace
+
+from holdfast.core.explain import explain
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import File, Found, Promise
+from holdfast.core.spec import Spec, check_spec
+from holdfast.core.state import State
+
+SECOND = timedelta(seconds=1)
+OVERRIDE = " If you know better: holdfast validate job-1 --override succeeded --reason ..."
+
+
+def validating(**check: object) -> Job:
+    spec = Spec(outputs=Promise(files=tuple(File(f"{n}.csv") for n in range(8))))
+    job = after(enqueue(check_spec(spec)), claim(), complete(Success(where="box-1:/data")))
+    assert job.check is not None
+    return replace(job, check=replace(job.check, **check))
+
+
+LOOKED = "Any worker or server on box-1 looks again in 10 s."
+
+
+def test_promised_outputs_that_nobody_has_looked_at_say_who_does() -> None:
+    job = validating()
+
+    told = "The work is done; its promised outputs have not been looked at yet."
+    assert explain(job, NOW + 5 * SECOND) == f"{told} {LOOKED.replace(' again', '')}"
+    for next_at in (NOW, None):
+        due = explain(validating(next_at=next_at), NOW)
+        assert due == f"{told} The next worker or server on box-1 that can see them does."
+    nowhere = explain(validating(where=None), NOW + 15 * SECOND)
+    assert nowhere == f"{told} The next worker or server that can see them does."
+    assert explain(replace(job, check=None), NOW) == nowhere
+
+
+def test_whoever_looks_is_named_with_how_far_it_is_until_it_falls_silent() -> None:
+    looking = changed(validating(), look(total=0)).after
+    counting = changed(looking, look(done=1000, total=8000)).after
+    here = "The work is done; validator:v is looking for its outputs"
+
+    assert explain(looking, NOW) == f"{here}."
+    assert explain(counting, NOW + 59 * SECOND) == f"{here}, 1,000 of 8,000 so far."
+    assert "have not been looked at yet" in explain(counting, NOW + 60 * SECOND)
+    for check in ({"by": None}, {"until": None}, {"until": NOW}):
+        told = explain(validating(**{"by": "x", "until": NOW + SECOND} | check), NOW)
+        assert "is looking" not in told
+
+
+def test_outputs_that_could_not_be_seen_say_why_when_again_and_how_to_end_it() -> None:
+    once = changed(validating(), look(trouble="the bucket does not answer.")).after
+    twice = changed(once, look(trouble="no disk"), NOW).after
+
+    blind = "The work is done, but its outputs could not be seen, tried"
+    assert explain(once, NOW) == f"{blind} once: the bucket does not answer. {LOOKED}{OVERRIDE}"
+    assert explain(twice, NOW + 10 * SECOND) == f"{blind} 2 times: no disk. {LOOKED}{OVERRIDE}"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Found(verified=1, missing=7), "1 of its 8 outputs are there, 7 are missing."),
+        (
+            Found(verified=7, missing=1, names=("a.csv",)),
+            "7 of its 8 outputs are there, 1 is missing: a.csv.",
+        ),
+        (
+            Found(verified=6, missing=2, names=("a.csv", "b.csv")),
+            "6 of its 8 outputs are there, 2 are missing: a.csv, b.csv.",
+        ),
+        (
+            Found(verified=5, missing=3, names=("a.csv", "b.csv")),
+            "5 of its 8 outputs are there, 3 are missing: a.csv, b.csv and 1 more.",
+        ),
+        (
+            Found(verified=1, missing=7, names=tuple("abcdefg")),
+            "1 of its 8 outputs are there, 7 are missing: a, b, c, d, e and 2 more.",
+        ),
+    ],
+)
+def test_a_partial_success_names_what_is_missing_and_how_to_make_it(
+    found: Found, told: str
+) -> None:
+    job = changed(validating(), replace(judge(0, 0), found=found)).after
+
+    assert explain(job, NOW) == f"{told} To make only those: holdfast resume job-1"
+
+
+def test_large_numbers_of_outputs_can_be_read() -> None:
+    job = replace(
+        job_in(State.PARTIAL_SUCCESS),
+        spec=Spec(promised_outputs=1_000_000),
+        found=Found(verified=990_000, missing=10_000, names=("a",)),
+    )
+
+    assert explain(job, NOW).startswith(
+        "990,000 of its 1,000,000 outputs are there, 10,000 are missing: a and 9,999 more."
+    )
+
+
+def test_a_partial_success_that_could_not_be_seen_again_says_so() -> None:
+    job = changed(job_in(State.PARTIAL_SUCCESS), look(trouble="no disk.")).after
+
+    assert explain(job, NOW) == (
+        "5 of its 8 outputs are there, 3 are missing. Looked for again, they could not be seen:"
+        " no disk. To make only what is missing: holdfast resume job-1"
+    )
+    unknown = replace(job, found=None, check=None)
+    assert explain(unknown, NOW).startswith("0 of its 8 outputs are there, 0 are missing. To")
+
+
+@pytest.mark.parametrize(
+    ("promised", "found", "told"),
+    [
+        (8, Found(verified=8), "all 8 outputs are there"),
+        (1, Found(verified=1), "its output is there"),
+        (2000, Found(verified=2000, reused=1500), "all 2,000 outputs are there, 1,500 of them made before"),
+    ],
+)  # fmt: skip
+def test_a_success_with_outputs_says_that_they_are_there(
+    promised: int, found: Found, told: str
+) -> None:
+    job = after(enqueue(Spec(promised_outputs=promised)), claim(), complete(Success()))
+    done = changed(job, replace(judge(0, 0), found=found)).after
+
+    assert explain(done, NOW) == (
+        f"It succeeded on the first attempt: {told}. Nothing more will happen."
+    )
+
+
+@pytest.mark.parametrize(
+    ("promised", "told"), [(1, "its output is there"), (8, "all 8 outputs are there")]
+)
+def test_a_job_that_had_nothing_left_to_do_says_so(promised: int, told: str) -> None:
+    made = replace(enqueue(Spec(promised_outputs=promised), actor="validator:v"))
+    job = after(replace(made, found=Found(verified=promised, reused=promised)))
+
+    assert explain(job, NOW) == f"Nothing was run for it: {told} already."
+
+
+def test_a_success_by_somebodys_word_is_not_called_found() -> None:
+    override = judge(0, 0, override=State.SUCCEEDED, reason="checked by hand")
+    never = changed(job_in(State.VALIDATING), override).after
+    partly = changed(job_in(State.PARTIAL_SUCCESS), override).after
+
+    for job in (never, partly):
+        assert explain(job, NOW) == (
+            "It counts as succeeded because somebody said so: checked by hand."
+        )

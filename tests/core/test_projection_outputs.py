@@ -1,0 +1,87 @@
+"""The fold of a job with promised outputs: what was found, by whichever verdict came last."""
+
+import pytest
+from lives import PROMISING, claim, complete, enqueue, judge, lived
+from msgspec.structs import replace
+
+from holdfast.core.lifecycle import Command, Success
+from holdfast.core.outputs import Found
+from holdfast.core.projection import differences, facts, fold
+from holdfast.core.state import State
+
+PARTIAL = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3))
+NAMED = Found(verified=5, missing=3, names=("a", "b"), report="reports/1")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [(judge(5, 3), {"verified": 5, "missing": 3}), (judge(0, 8), {"missing": 8})],
+)
+def test_what_was_found_comes_from_the_verdict(verdict: Command, found: object) -> None:
+    job, log = lived(*PARTIAL[:3], verdict)
+
+    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job.found == found
+
+
+def test_other_findings_of_a_partial_success_are_folded_and_end_nothing() -> None:
+    job, log = lived(*PARTIAL, judge(6, 2), replace(judge(0, 0), found=NAMED))
+
+    projection = fold(log, "job-1")
+
+    assert projection.job == facts(job)
+    assert (projection.job.state, projection.job.version) == (State.PARTIAL_SUCCESS, 7)
+    assert (projection.job.transition_no, projection.late, projection.illegal) == (5, (), ())
+    assert projection.job.found == {
+        "verified": 5, "missing": 3, "names": ["a", "b"], "report": "reports/1",
+    }  # fmt: skip
+
+
+def test_an_upgrade_after_other_findings_has_the_last_word() -> None:
+    job, log = lived(*PARTIAL, judge(6, 2), judge(8, 0))
+
+    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job.found == {"verified": 8}
+
+
+@pytest.mark.parametrize("end", [judge(8, 0), judge(0, 8)])
+def test_findings_after_any_other_end_are_late(end: Command) -> None:
+    _, log = lived(*PARTIAL, judge(6, 2))
+    job, ended = lived(*PARTIAL[:3], end)
+    late = replace(log[-1], log_id=90)
+
+    projection = fold([*ended, late], "job-1")
+
+    assert projection.late == (late,)
+    assert projection.job == facts(job)
+
+
+def test_an_override_keeps_what_was_found() -> None:
+    override = judge(0, 0, override=State.SUCCEEDED, reason="the rest is not needed")
+
+    job, log = lived(*PARTIAL, override)
+    untold, short = lived(*PARTIAL[:3], override)
+
+    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job.found == {"verified": 5, "missing": 3}
+    assert fold(short, "job-1").job == facts(untold)
+    assert fold(short, "job-1").job.found is None
+
+
+def test_a_job_that_had_nothing_left_to_do_folds_to_itself() -> None:
+    made = replace(enqueue(PROMISING, actor="validator:v"), found=Found(verified=8, reused=8))
+
+    job, log = lived(made)
+
+    assert fold(log, "job-1").job == facts(job)
+    assert differences(job, fold(log, "job-1")) == []
+    assert fold(log, "job-1").job.owner is None
+
+
+def test_what_was_found_is_compared() -> None:
+    job, log = lived(*PARTIAL)
+    tampered = replace(job, found=NAMED)
+
+    [difference] = differences(tampered, fold(log, "job-1"))
+
+    assert difference.field == "found"

@@ -1,0 +1,307 @@
+"""Resuming a partial success: a job of what is missing, linked both ways, once per resume_id."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from conftest import Run, memory_store
+from holdfast.core.catalogue import EventClass
+from holdfast.core.errors import Conflict, Invalid, NotFound
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import Found, Promise
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Request
+from holdfast.registry.resume import resumed_id
+from holdfast.testing.world import PERMANENT, World, play
+
+PROMISE = Promise(names=("a", "b", "c", "d"), store="s-1", place="file:///out")
+LACKING = Promise(names=("c", "d"), store="s-1", place="file:///out")
+SPEC = Spec(
+    kind="fit", priority=2, outputs=PROMISE, promised_outputs=4, labels={"team": "x"}, lock="disk"
+)
+
+
+async def partial(world: World, job_id: str = "job-1", spec: Spec = SPEC, verified: int = 2) -> Job:
+    """A job that has left some of its outputs behind."""
+    request = Request(spec=spec, job_id=job_id, correlation_id="order-7", trace_id="t-1")
+    await world.registry.enqueue(request, actor="user:ana")
+    return await finish(world, job_id, verified)
+
+
+async def finish(world: World, job_id: str, verified: int) -> Job:
+    job = await world.registry.complete(await world.registry.acquire(job_id, owner="w"), Success())
+    found = Found(verified=verified, missing=job.spec.promised_outputs - verified)
+    return await world.registry.judge(job_id, found, actor="validator:v")
+
+
+async def links(world: World, job_id: str) -> list[Event]:
+    log = await world.registry.log(job_id)
+    return [event for event in log.events if event.event_type == "job_resumed"]
+
+
+def test_a_resumed_job_is_the_same_work_with_only_what_is_missing_to_promise(run: Run) -> None:
+    async def body(world: World) -> None:
+        original = await partial(world, spec=replace(SPEC, delay=timedelta(seconds=0)))
+        world.clock.advance(5)
+
+        job = await world.registry.resume("job-1", LACKING, actor="user:bo", resume_id="r-1")
+
+        assert job.spec == replace(
+            SPEC,
+            outputs=replace(LACKING, resume_attempt=1, original_total=4),
+            promised_outputs=2,
+            resumed_from="job-1",
+        )
+        assert (job.state, job.version, job.submitted_by) == (State.QUEUED, 1, "user:bo")
+        assert (job.correlation_id, job.trace_id) == ("order-7", "t-1")
+        assert await world.registry.get("job-1") == original
+        await world.check()
+
+    run(body)
+
+
+def test_both_jobs_know_of_each_other(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        world.clock.advance(5)
+
+        job = await world.registry.resume("job-1", LACKING, actor="user:bo")
+
+        [link] = await links(world, "job-1")
+        assert job.spec.resumed_from == "job-1"
+        assert (link.event_class, link.actor) == (EventClass.FACT, "user:bo")
+        assert link.attributes == {"resumed_as": job.job_id}
+        assert link.reason == f"resumed as {job.job_id}"
+        assert (link.correlation_id, link.trace_id) == ("order-7", "t-1")
+        assert link.occurred_at == job.created_at
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("job_id", "root"),
+    [
+        ("job-1", "job-1"),
+        ("job-1-resume-00ff", "job-1"),
+        ("job-1-resume-00ff-resume-0a0b", "job-1-resume-00ff"),
+        ("job-1-resume-xyzw", "job-1-resume-xyzw"),
+        ("job-1-resume-00fff", "job-1-resume-00fff"),
+        ("x" * 128, "x" * 116),
+        ("x" * 116 + "-resume-00ff", "x" * 116),
+    ],
+)
+def test_the_new_id_is_of_the_first_job_of_its_family(job_id: str, root: str) -> None:
+    made = resumed_id(job_id, "op-1")
+
+    assert made[:-4] == f"{root}-resume-"
+    assert int(made[-4:], 16) >= 0
+    assert len(made) <= 128
+    assert made == resumed_id(job_id, "op-1")
+
+
+def test_other_resumptions_have_other_ids() -> None:
+    ids = {resumed_id(job_id, op) for job_id in ("job-1", "job-2") for op in ("a", "b", "c")}
+
+    assert len(ids) == 6
+
+
+def test_each_time_is_counted_and_a_resumed_job_counts_on(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        times, jobs = [], []
+        for n in range(3):
+            job = await world.registry.resume(
+                "job-1", LACKING, actor="user:ana", resume_id=f"r-{n}"
+            )
+            assert job.spec.outputs is not None
+            times.append(job.spec.outputs.resume_attempt)
+            jobs.append(job.job_id)
+        await finish(world, jobs[1], 1)
+        rest = replace(LACKING, names=("d",))
+
+        nested = await world.registry.resume(jobs[1], rest, actor="user:ana", resume_id="r-9")
+
+        assert times == [1, 2, 3]
+        assert nested.spec.outputs is not None
+        assert (nested.spec.outputs.resume_attempt, nested.spec.outputs.original_total) == (3, 4)
+        assert nested.spec.resumed_from == jobs[1]
+        assert nested.job_id.startswith("job-1-resume-")
+        assert nested.job_id not in jobs
+
+    run(body)
+
+
+def test_one_resume_id_makes_one_job_also_after_another_resume(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        other = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-2")
+
+        again = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        assert again == first != other
+        assert len(await links(world, "job-1")) == 2
+
+    run(body)
+
+
+def test_a_repeat_is_answered_when_the_original_has_succeeded_since(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        await finish(world, first.job_id, 2)
+        await world.registry.judge("job-1", Found(verified=4), actor="validator:v")
+
+        again = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        assert (again.job_id, again.state) == (first.job_id, State.SUCCEEDED)
+        with pytest.raises(Conflict, match="not resumable"):
+            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-2")
+
+    run(body)
+
+
+def test_one_resume_id_with_other_words_is_a_conflict(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        with pytest.raises(Conflict, match="other words"):
+            await world.registry.resume(
+                "job-1", replace(LACKING, names=("c",)), actor="user:ana", resume_id="r-1"
+            )
+
+    run(body)
+
+
+def test_an_id_that_somebody_took_is_a_conflict(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        await world.enqueue(resumed_id("job-1", "r-1"))
+
+        with pytest.raises(Conflict, match="exists already"):
+            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        assert await links(world, "job-1") == []
+
+    run(body)
+
+
+def test_only_a_partial_success_is_resumed(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.registry.enqueue(Request(spec=SPEC, job_id="job-1"), actor="user:ana")
+        for act in (None, "claim", "complete"):
+            if act == "claim":
+                grant = await world.registry.acquire("job-1", owner="w")
+            elif act == "complete":
+                await world.registry.complete(grant, Success())
+            state = (await world.registry.get("job-1")).state
+            with pytest.raises(Conflict, match=f"Job job-1 is {state}: not resumable") as caught:
+                await world.registry.resume("job-1", LACKING, actor="user:ana")
+            assert caught.value.job_id == "job-1"
+            assert caught.value.version == (await world.registry.get("job-1")).version
+        await world.enqueue("job-2")
+        await world.registry.complete(await world.registry.acquire("job-2", owner="w"), PERMANENT)
+        with pytest.raises(Conflict, match="Job job-2 is failed"):
+            await world.registry.resume("job-2", LACKING, actor="user:ana")
+        with pytest.raises(NotFound):
+            await world.registry.resume("job-3", LACKING, actor="user:ana")
+
+    run(body)
+
+
+def test_what_is_resumed_is_checked_like_any_job(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+
+        with pytest.raises(Invalid, match="at least one output"):
+            await world.local.resume("job-1", Promise(), actor="user:ana")
+        with pytest.raises(Invalid, match="resume_id"):
+            await world.local.resume("job-1", LACKING, actor="user:ana", resume_id="a b")
+        with pytest.raises(Invalid, match="actor"):
+            await world.local.resume("job-1", LACKING, actor="ana")
+
+        assert await links(world, "job-1") == []
+
+    run(body)
+
+
+def test_a_job_that_only_counted_its_outputs_is_resumed_too(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world, spec=Spec(kind="fit", promised_outputs=4))
+
+        job = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        again = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        assert job.spec.outputs == replace(LACKING, resume_attempt=1, original_total=4)
+        assert again == job
+
+    run(body)
+
+
+def test_a_link_that_was_never_told_is_told_by_the_repeat(run: Run) -> None:
+    """As on a store that writes one document at a time, when its writer dies between the two."""
+
+    async def body(world: World) -> None:
+        await partial(world)
+        outputs = replace(LACKING, resume_attempt=1, original_total=4)
+        spec = replace(SPEC, outputs=outputs, promised_outputs=2, resumed_from="job-1")
+        made = Request(spec=spec, job_id=resumed_id("job-1", "r-1"))
+        job = await world.registry.enqueue(made, actor="user:ana")
+
+        assert (
+            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1") == job
+        )
+
+        [link] = await links(world, "job-1")
+        assert link.attributes == {"resumed_as": job.job_id}
+
+    run(body)
+
+
+def test_earlier_times_are_counted_through_a_log_of_many_pages(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        for start in range(0, 2500, 500):
+            await world.registry.record(
+                [
+                    Event(
+                        event_type="note_taken",
+                        event_class=EventClass.EXTERNAL,
+                        occurred_at=world.clock.now(),
+                        job_id="job-1",
+                        given_id=f"note-{n}",
+                    )
+                    for n in range(start, start + 500)
+                ]
+            )
+        second = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-2")
+
+        third = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-3")
+
+        attempts = [job.spec.outputs for job in (first, second, third)]
+        assert [o.resume_attempt for o in attempts if o] == [1, 2, 3]
+
+    play(memory_store, tmp_path, body)
+
+
+def test_a_resumed_job_outlives_the_one_it_resumes(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        job = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        world.clock.advance(3600)
+        await world.registry.prune(older_than=timedelta(minutes=30))
+
+        assert await world.store.get(["job-1"]) == [None]
+        assert (await finish(world, job.job_id, 2)).state is State.SUCCEEDED
+        with pytest.raises(NotFound):
+            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        await world.check()
+
+    run(body)
