@@ -1,0 +1,235 @@
+"""An output store in a bucket: S3, Azure Blob Storage or Google Cloud Storage, by `obstore`.
+
+An object store knows no folders and no halves: an object is there as a whole, or not. What it does not
+tell apart, and we do, is an object that is missing and a bucket that is: whenever something is not there,
+the store is asked for its identity before we say so. S3 answers "denied" for a missing object to those
+who may not list the bucket: workers and validators need that right.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from holdfast.core.errors import Invalid, NotFound, Unavailable
+from holdfast.outputs.connecting import connected, translated
+from holdfast.outputs.identity import (
+    IDENTITY,
+    another_store,
+    check_path,
+    check_prefix,
+    decode_identity,
+    encode_identity,
+    new_identity,
+    no_store,
+)
+from holdfast.ports import Digest
+
+if TYPE_CHECKING:
+    from obstore import GetResult
+    from obstore.store import ObjectStore
+
+CONCURRENCY = 64
+PREFIX_BYTES_MAX = 120
+STREAM_BYTES = 1024 * 1024
+_PIECE_BYTES_MIN, _PIECES_MAX = 8 * 1024 * 1024, 9_000
+
+T = TypeVar("T")
+Many: TypeAlias = list[T | None]
+
+
+class BucketOutputs:
+    """See `holdfast.ports.Outputs`."""
+
+    def __init__(self, store: "ObjectStore", place: str, store_id: str) -> None:
+        self._store = store
+        self._place = place
+        self._store_id = store_id
+
+    @classmethod
+    async def open(cls, scheme: str, bucket: str, prefix: str, *, create: bool) -> "BucketOutputs":
+        """The store below `prefix`; with `create`, it is made if there is none, but not the bucket."""
+        folder = check_prefix(prefix)
+        if len(folder.encode()) > PREFIX_BYTES_MAX:
+            raise Invalid(f"A prefix in a bucket has at most {PREFIX_BYTES_MAX} bytes.")
+        place = f"{scheme}://{bucket}" + (f"/{folder}" if folder else "")
+        store = connected(scheme, bucket, folder)
+        found = await _identity(store, place)
+        if found is None and create:
+            found = await _create(store, place)
+        if found is None:
+            raise no_store(place)
+        return cls(store, place, found)
+
+    @property
+    def store_id(self) -> str:
+        return self._store_id
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    async def put(self, path: str, body: bytes) -> None:
+        from obstore import put_async
+
+        with translated(f"{self._place}/{check_path(path)}", "unknown"):
+            await put_async(self._store, path, body, use_multipart=False)
+
+    async def put_file(self, path: str, source: Path) -> None:
+        from obstore import put_async
+
+        size = await asyncio.to_thread(_size, source)
+        piece = max(_PIECE_BYTES_MIN, -(-size // _PIECES_MAX))
+        with translated(f"{self._place}/{check_path(path)}", "unknown"):
+            await put_async(self._store, path, source, chunk_size=piece, max_concurrency=4)
+
+    async def get(self, path: str) -> bytes | None:
+        return (await self.get_many([path]))[0]
+
+    async def get_many(self, paths: Sequence[str]) -> Many[bytes]:
+        return await self._each(paths, _whole)
+
+    async def digests(self, paths: Sequence[str]) -> Many[Digest]:
+        return await self._each(paths, _digest)
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        result = await self._result(check_path(path))
+        if result is None:
+            await self.verify()
+            raise NotFound(f"There is no {path} in the output store {self._place}.")
+        stream = result.stream(STREAM_BYTES)
+        while True:
+            with translated(f"{self._place}/{path}", "no"):
+                try:
+                    part = bytes(await anext(stream))
+                except StopAsyncIteration:
+                    return
+            if part:
+                yield part
+
+    async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        import obstore
+
+        folder = check_prefix(prefix)
+        await self.verify()
+        pages = aiter(obstore.list(self._store, folder or None))
+        while True:
+            with translated(f"{self._place}/{folder}", "no"):
+                try:
+                    page = await anext(pages)
+                except StopAsyncIteration:
+                    return
+            for one in page:
+                if one["path"] != IDENTITY:
+                    yield one["path"], one["size"]
+
+    async def delete(self, path: str) -> None:
+        from obstore import delete_async
+
+        with translated(f"{self._place}/{check_path(path)}", "unknown"):
+            try:
+                await delete_async(self._store, path)
+            except FileNotFoundError:
+                await self.verify()
+
+    async def verify(self) -> None:
+        found = await _identity(self._store, self._place)
+        if found is None:
+            raise no_store(self._place)
+        if found != self._store_id:
+            raise another_store(self._place, found, self._store_id)
+
+    async def close(self) -> None:
+        """Connections end by themselves."""
+
+    async def _each(
+        self, paths: Sequence[str], read: "Callable[[GetResult], Awaitable[T]]"
+    ) -> Many[T]:
+        checked = [check_path(path) for path in paths]
+        gate = asyncio.Semaphore(CONCURRENCY)
+
+        async def one(path: str) -> T | None:
+            async with gate:
+                result = await self._result(path)
+                if result is None:
+                    return None
+                with translated(f"{self._place}/{path}", "no"):
+                    return await read(result)
+
+        found = await _together([one(path) for path in checked])
+        if any(some is None for some in found):
+            await self.verify()
+        return found
+
+    async def _result(self, path: str) -> "GetResult | None":
+        return await _get(self._store, path, self._place)
+
+
+async def _together(calls: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """What all of them answer. When one fails, the others are ended."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _whole(result: "GetResult") -> bytes:
+    return bytes(await result.bytes_async())
+
+
+async def _digest(result: "GetResult") -> Digest:
+    if result.meta["size"] < STREAM_BYTES:
+        body = await _whole(result)
+        return Digest(len(body), sha256(body).hexdigest())
+    checksum, size = sha256(), 0
+    async for part in result.stream(STREAM_BYTES):
+        size += len(part)
+        await asyncio.to_thread(checksum.update, part)
+    return Digest(size, checksum.hexdigest())
+
+
+async def _identity(store: "ObjectStore", place: str) -> str | None:
+    result = await _get(store, IDENTITY, place)
+    if result is None:
+        return None
+    with translated(f"{place}/{IDENTITY}", "no"):
+        return decode_identity(await _whole(result), place).store_id
+
+
+async def _create(store: "ObjectStore", place: str) -> str | None:
+    """Of many who create, one is first. Whoever that was: what is there then is the identity."""
+    from obstore import put_async
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    body = encode_identity(new_identity())
+    others_may = suppress(AlreadyExistsError, PreconditionError)
+    with translated(f"{place}/{IDENTITY}", "unknown"), others_may:
+        await put_async(store, IDENTITY, body, mode="create", use_multipart=False)
+    return await _identity(store, place)
+
+
+async def _get(store: "ObjectStore", path: str, place: str) -> "GetResult | None":
+    from obstore import get_async
+
+    with translated(f"{place}/{path}", "no"):
+        try:
+            return await get_async(store, path)
+        except FileNotFoundError:
+            return None
+
+
+def _size(source: Path) -> int:
+    try:
+        with source.open("rb") as file:
+            return os.fstat(file.fileno()).st_size
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no file {source} to be kept as an output.") from error
+    except IsADirectoryError as error:
+        raise Invalid(f"{source} is a folder; an output is a file.") from error
+    except OSError as error:
+        raise Unavailable(f"{source} cannot be read: {error.strerror}") from error

@@ -1,0 +1,69 @@
+"""The family of a job: itself and the jobs that resumed it. What any of them made, it made."""
+
+import re
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast.core.catalogue import EventType
+from holdfast.core.errors import NotFound
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.limits import ID_CHARACTERS_MAX
+from holdfast.ports import Registry
+
+_SUFFIX = re.compile(r"-resume-[0-9a-f]{4}\Z")
+_SUFFIX_CHARACTERS = len("-resume-0000")
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    """Whose outputs count for a job: the (job, token) of every completion that was accepted, the places
+    (`machine:folder`) they ran in, and when the first of them was claimed. The job itself comes first."""
+
+    owners: tuple[tuple[str, int], ...] = ()
+    places: tuple[str, ...] = ()
+    since: datetime | None = None
+
+
+def family_name(job_id: str) -> str:
+    """What the ids of all jobs of a family have in common."""
+    return _SUFFIX.sub("", job_id)[: ID_CHARACTERS_MAX - _SUFFIX_CHARACTERS]
+
+
+async def family_of(registry: Registry, job: Job) -> Family:
+    """The family as the logs tell it: the completion that was accepted says under which token."""
+    owners: list[tuple[str, int]] = []
+    places: dict[str, None] = {}
+    since: datetime | None = None
+    waiting = [job.job_id]
+    known = set(waiting)
+    while waiting:
+        job_id = waiting.pop(0)
+        for event in await _events(registry, job_id):
+            if event.event_type == EventType.CLAIMED:
+                since = since or event.occurred_at
+            elif event.event_type == EventType.VALIDATING:
+                owners.append((job_id, event.fencing_token or 0))
+                if isinstance(where := event.attributes.get("where"), str):
+                    places[where] = None
+            elif event.event_type == EventType.RESUMED:
+                resumed_as = str(event.attributes.get("resumed_as"))
+                if resumed_as not in known:
+                    known.add(resumed_as)
+                    waiting.append(resumed_as)
+    return Family(owners=tuple(owners), places=tuple(places), since=since)
+
+
+async def _events(registry: Registry, job_id: str) -> list[Event]:
+    """The log of a job without what its worker said; nothing for one that was forgotten."""
+    events: list[Event] = []
+    cursor = None
+    try:
+        while part := await registry.log(job_id, after=cursor, limit=1000, output=False):
+            if not part.events:
+                break
+            events += part.events
+            cursor = part.cursor
+    except NotFound:
+        return []
+    return events

@@ -1,0 +1,323 @@
+"""How a worker looks for outputs: its own jobs at once and again when due, others' now and then."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+from judging_world import MACHINE, Body, OutputsWorld, playing
+
+from holdfast.core.errors import Denied, Unavailable
+from holdfast.core.job import Job
+from holdfast.core.outputs import GRACE
+from holdfast.core.state import State
+from holdfast.outputs.lazily import LazyOutputs
+from holdfast.ports import Filter, Page
+from holdfast.testing.fakes import CountingIds
+from holdfast.worker import validating
+from holdfast.worker.validating import SWEEP_SECONDS, Validating
+
+Play = Callable[[Body], None]
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    return playing("memory", "directory", tmp_path)
+
+
+class Report:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, State]] = []
+        self.troubles: list[str] = []
+
+    def ended(self, job: Job, seconds: float) -> None:
+        self.said.append((job.job_id, job.state))
+
+    def trouble(self, why: str) -> None:
+        self.troubles.append(why)
+
+
+class Counted(LazyOutputs):
+    """The output store of the world, and how often it was asked for."""
+
+    def __init__(self, world: OutputsWorld) -> None:
+        super().__init__("given")
+        self._outputs = world.outputs
+        self.asked = 0
+        self.broken: str | None = None
+
+    async def get(self, *, create: bool = False) -> object:  # type: ignore[override]
+        self.asked += 1
+        if self.broken is not None:
+            raise Unavailable(self.broken)
+        return self._outputs
+
+
+class Side:
+    """A worker's validations, in a world."""
+
+    def __init__(self, world: OutputsWorld, name: str = "w-1") -> None:
+        self.world = world
+        self.report = Report()
+        self.store = Counted(world)
+        self.validating = Validating(
+            world.registry,
+            self.store,
+            self.report,
+            clock=world.clock,
+            ids=CountingIds(),
+            machine=MACHINE,
+            name=name,
+        )
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass; whoever has waited for it goes on."""
+        await idle()
+        self.world.clock.advance(seconds)
+        await idle()
+
+
+async def idle() -> None:
+    """Let everybody else on this loop go on, as far as they get without a thread."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def until(true: Callable[[], bool] | Callable[[], Coroutine[None, None, bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            answer = true()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def state(world: OutputsWorld, job_id: str = "job-1") -> State:
+    return (await world.registry.get(job_id)).state
+
+
+async def tries(world: OutputsWorld, job_id: str = "job-1") -> int:
+    check = (await world.registry.get(job_id)).check
+    return check.tries if check else 0
+
+
+def test_a_job_of_ours_is_judged_at_once_and_reported_once(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        side.validating.add(await world.done(tasks, tasks[:5]), 1.5)
+        await side.validating.settle()
+
+        assert await state(world) is State.PARTIAL_SUCCESS
+        assert side.report.said == [("job-1", State.PARTIAL_SUCCESS)]
+        assert side.report.troubles == []
+        await side.validating.close()
+
+    play(body)
+
+
+def test_outputs_that_cannot_be_seen_are_looked_for_after_10_and_20_seconds_and_then_by_sweeps(
+    play: Play,
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        job = await world.done(tasks, tasks)
+        world.outputs.down = "the bucket does not answer"
+        side.validating.add(job, 1.5)
+        await side.validating.settle()  # one look in vain is all that anybody waits for
+
+        assert side.report.said == [("job-1", State.VALIDATING)]
+        assert await tries(world) == 1
+        await side.pass_time(9.9)
+        assert await tries(world) == 1
+        await side.pass_time(0.2)
+        await until(lambda: looked(world, 2))
+        await side.pass_time(19.9)
+        assert await tries(world) == 2
+        await side.pass_time(0.2)
+        await until(lambda: looked(world, 3))
+        await side.pass_time(3600)
+        assert await tries(world) == 3
+        check = (await world.registry.get("job-1")).check
+        assert check is not None
+        assert check.reason == "the bucket does not answer"
+        await side.validating.close()
+
+    play(body)
+
+
+async def looked(world: OutputsWorld, times: int) -> bool:
+    return await tries(world) >= times
+
+
+def test_a_store_that_comes_back_gives_the_verdict_at_the_next_try(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        job = await world.done(tasks, tasks)
+        side.store.broken = "the bucket cannot be opened"
+        side.validating.add(job, 1.5)
+        await side.validating.settle()
+        check = (await world.registry.get("job-1")).check
+        assert check is not None
+        assert (check.tries, check.reason) == (1, "the bucket cannot be opened")
+
+        side.store.broken = None
+        await side.pass_time(10.1)
+        await until(lambda: judged(world))
+        assert await state(world) is State.SUCCEEDED
+        await side.validating.close()
+
+    play(body)
+
+
+async def judged(world: OutputsWorld, job_id: str = "job-1") -> bool:
+    return await state(world, job_id) is not State.VALIDATING
+
+
+def test_what_a_dead_worker_has_left_is_judged_by_whoever_sweeps(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        tasks = world.tasks()
+        await world.done(tasks, tasks)
+        side = Side(world)
+        sweeping = asyncio.create_task(side.validating.sweep())
+        await side.pass_time(SWEEP_SECONDS * 1.3)
+        await until(lambda: judged(world))
+
+        assert GRACE.total_seconds() < SWEEP_SECONDS * 0.7, "whoever ran it looks first"
+        assert await state(world) is State.SUCCEEDED
+        assert side.report.said == []
+        sweeping.cancel()
+        await side.validating.close()
+
+    play(body)
+
+
+def test_a_sweep_that_finds_nothing_opens_no_output_store(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side = Side(world)
+        await world.world.enqueue("plain")
+        sweeping = asyncio.create_task(side.validating.sweep())
+        for _ in range(3):
+            await side.pass_time(SWEEP_SECONDS * 1.3)
+
+        assert (side.store.asked, side.report.troubles) == (0, [])
+        sweeping.cancel()
+
+    play(body)
+
+
+def test_a_sweep_that_fails_is_told_and_the_next_one_comes(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        await world.done(tasks, tasks)
+        list_jobs, fail = world.registry.list_jobs, [Unavailable("no"), ValueError("a fault")]
+
+        async def failing(*which: Filter, **more: object) -> Page:
+            if fail:
+                raise fail.pop(0)
+            return await list_jobs(*which, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(world.registry, "list_jobs", failing)
+        sweeping = asyncio.create_task(side.validating.sweep())
+        for _ in range(3):
+            await side.pass_time(SWEEP_SECONDS * 1.3)
+        await until(lambda: judged(world))
+
+        assert side.report.troubles == [
+            "outputs could not be looked for: no",
+            "outputs could not be looked for: a fault",
+        ]
+        sweeping.cancel()
+        await side.validating.close()
+
+    play(body)
+
+
+def test_a_worker_that_may_not_look_at_others_jobs_says_so_once(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side = Side(world)
+
+        async def denied(*which: Filter, **more: object) -> Page:
+            raise Denied("this key may not read")
+
+        monkeypatch.setattr(world.registry, "list_jobs", denied)
+        sweeping = asyncio.create_task(side.validating.sweep())
+        for _ in range(3):
+            await side.pass_time(SWEEP_SECONDS * 1.3)
+
+        assert sweeping.done()
+        [said] = side.report.troubles
+        assert "this key may not read" in said
+
+    play(body)
+
+
+def test_two_workers_that_look_at_one_job_give_one_verdict(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        first, second, tasks = Side(world), Side(world, "w-2"), world.tasks()
+        job = await world.done(tasks, tasks)
+        for side in (first, second):
+            side.validating.add(job, 1.5)
+        await first.validating.settle()
+        await second.validating.settle()
+        await until(lambda: judged(world))
+
+        assert await world.verdicts() == ["job_succeeded"]
+        assert first.report.troubles == second.report.troubles == []
+        await first.validating.close()
+        await second.validating.close()
+
+    play(body)
+
+
+def test_a_registry_that_is_away_leaves_the_job_to_a_later_sweep(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        job = await world.done(tasks, tasks)
+
+        async def away(*asked: object, **more: object) -> Job:
+            raise Unavailable("the registry is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(world.registry, "look", away)
+            side.validating.add(job, 1.5)
+            await side.validating.settle()
+        assert side.report.troubles == ["the registry is away"]
+        assert side.report.said == [("job-1", State.VALIDATING)]
+
+        sweeping = asyncio.create_task(side.validating.sweep())
+        await side.pass_time(SWEEP_SECONDS * 1.3)
+        await until(lambda: judged(world))
+        sweeping.cancel()
+        await side.validating.close()
+
+    play(body)
+
+
+def test_more_jobs_than_can_be_looked_at_are_left_to_a_sweep(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validating, "OWN_MAX", 2)
+
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks(1, 1)
+        jobs = [await world.done(tasks, tasks, f"job-{n}") for n in range(3)]
+        for job in jobs:
+            side.validating.add(job, 1.5)
+        assert side.report.said == [("job-2", State.VALIDATING)]
+        await side.validating.settle()
+
+        assert [await state(world, job.job_id) for job in jobs] == [
+            State.SUCCEEDED,
+            State.SUCCEEDED,
+            State.VALIDATING,
+        ]
+        await side.validating.close()
+
+    play(body)
