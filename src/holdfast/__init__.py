@@ -14,6 +14,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from holdfast.core.job import Job
+    from holdfast.core.manifest import Task, study
+    from holdfast.core.outputs import File
     from holdfast.core.retry import OnExhausted, Retry
     from holdfast.core.state import State
     from holdfast.sdk.app import App
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         ValidationError,
     )
     from holdfast.sdk.handle import Handle, JobFailed
+    from holdfast.sdk.task_handle import TaskHandle
 
 __version__ = "0.1.0"
 
@@ -44,6 +47,7 @@ __all__ = [
     "Denied",
     "Exhausted",
     "Fenced",
+    "File",
     "Handle",
     "HoldfastError",
     "Invalid",
@@ -55,15 +59,20 @@ __all__ = [
     "Retry",
     "Snooze",
     "State",
+    "Task",
+    "TaskHandle",
     "TransientError",
     "Unavailable",
     "ValidationError",
     "command",
+    "study",
 ]
 
 _HOMES = {
     "core.errors": "Conflict Corrupt Denied Exhausted Fenced HoldfastError Invalid NotFound Unavailable",
     "core.job": "Job",
+    "core.manifest": "Task study",
+    "core.outputs": "File",
     "core.retry": "OnExhausted Retry",
     "core.state": "State",
     "sdk.app": "App",
@@ -73,6 +82,7 @@ _HOMES = {
     "sdk.context": "Context",
     "sdk.errors": "Cancelled PermanentError Snooze TransientError ValidationError",
     "sdk.handle": "Handle JobFailed",
+    "sdk.task_handle": "TaskHandle",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

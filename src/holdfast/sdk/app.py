@@ -1,7 +1,8 @@
 """The app: a place for handlers, and the store their jobs live in."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import (
     Any,
     Concatenate,
@@ -10,6 +11,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     get_args,
     overload,
 )
@@ -17,11 +19,10 @@ from typing import (
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.command import COMMAND_KIND
 from holdfast.core.errors import Conflict, Invalid
 from holdfast.core.limits import check_id
 from holdfast.core.retry import OnExhausted, Retry
-from holdfast.core.spec import Spec
+from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.ports import Request
 from holdfast.sdk.async_client import AsyncClient, Opener
 from holdfast.sdk.background import Background
@@ -32,6 +33,8 @@ from holdfast.sdk.durations import Duration
 from holdfast.sdk.jobs import Isolation, JobFunction, JobOptions, compensation
 from holdfast.sdk.locks import lock_name
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.outputs import chosen_outputs
+from holdfast.sdk.promising import Leaving, take_wanted
 from holdfast.sdk.signature import Function, Signature, located
 
 P = ParamSpec("P")
@@ -51,10 +54,13 @@ class App:
         resize.enqueue(path="a.png")
 
     Nothing has to be opened or closed: the store is opened with the first job and closed at exit.
+    `outputs` is where the outputs that jobs promise are kept (see `chosen_outputs` for what it is if it is
+    not given): a folder that every worker sees, or a bucket, such as s3://bucket/results.
     """
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
         self._url = url
+        self._outputs = outputs
         self.reach = Background(self._client)
         """The way to the store, for blocking callers and for coroutines."""
         self.opener: Opener = open_registry
@@ -65,7 +71,7 @@ class App:
         return f"<holdfast app with {', '.join(self.jobs) or 'no jobs'}>"
 
     def _client(self) -> AsyncClient:
-        return AsyncClient(self.url, opener=self.opener)
+        return AsyncClient(self.url, outputs=self._outputs, opener=self.opener)
 
     @property
     def url(self) -> str:
@@ -77,6 +83,27 @@ class App:
         if self.reach.open:
             raise Conflict("The store of this app is in use already; set the URL before first use.")
         self._url = url
+
+    @property
+    def outputs(self) -> str | None:
+        """The output store: as given, else HOLDFAST_OUTPUTS, else of holdfast.toml, else beside the file
+        of the store; None for none."""
+        return chosen_outputs(self.url, self._outputs)
+
+    @outputs.setter
+    def outputs(self, url: str | None) -> None:
+        if self.reach.open:
+            raise Conflict("The store of this app is in use already; set the URL before first use.")
+        self._outputs = url
+
+    @contextmanager
+    def keeping(self, outputs: str) -> Iterator[None]:
+        """Inside, this is its output store, whatever was given: for tests."""
+        before, self._outputs = self._outputs, outputs
+        try:
+            yield
+        finally:
+            self._outputs = before
 
     @property
     def job(self) -> "JobDecorator":
@@ -106,6 +133,8 @@ class DecoratorOptions(TypedDict, total=False):
     which may have `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
     `compensate` undoes what was done, with the same arguments, while the last attempt closes. Jobs with
     one `lock` run one after the other; its name may be made of arguments: `lock="order-{order_id}"`.
+    `outputs` are names that the handler has to write with `ctx.output(name)`: the job has succeeded when
+    every one of them was found, whole.
     """
 
     name: str | None
@@ -125,6 +154,7 @@ class DecoratorOptions(TypedDict, total=False):
     lock: str | None
     region: str | None
     labels: Mapping[str, str] | None
+    outputs: Sequence[str] | None
 
 
 class _Own(TypedDict, total=False):
@@ -204,6 +234,7 @@ def _job(
     arguments = Signature(function, kind)
     if (lock := lock_name(rest.get("lock"), arguments)) is not None:
         del rest["lock"]
+    wanted = take_wanted(cast("Leaving", rest), None, kind)
     given: Options = {name: value for name, value in rest.items() if value is not None}  # type: ignore[assignment]
     template = Request(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own)))
     isolation: Isolation = own.get("isolation", "shared")
@@ -216,6 +247,7 @@ def _job(
         memory_bytes=_memory(own.get("memory"), isolation, kind),
         compensate=None if undo is None else compensation(undo, arguments),
         lock=lock,
+        wanted=wanted,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.submitting import Submitting
+
+if TYPE_CHECKING:
+    from holdfast.sdk.making import Making
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,8 +67,16 @@ class AsyncClient:
         print(await handle.result_async(timeout=60))
     """
 
-    def __init__(self, url: str | None = None, *, opener: Opener = open_registry) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        outputs: str | None = None,
+        opener: Opener = open_registry,
+    ) -> None:
         self.url = chosen_url(url)
+        self._outputs = outputs
+        self._made: Making | None = None
         self._opener = opener
         self._opened: Registry | None = None
 
@@ -84,6 +95,9 @@ class AsyncClient:
 
     async def close(self) -> None:
         registry, self._opened = self._opened, None
+        making, self._made = self._made, None
+        if making is not None:
+            await making.close()
         if registry is not None:
             await registry.close()
 
@@ -134,8 +148,16 @@ class AsyncClient:
 
     async def make(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
         """As `enqueue_many`, answering the plain jobs."""
+        if any(call.wanted is not None for call in calls):
+            return await self._making().make(calls, connection)
         with Submitting([call.request for call in calls]) as requests:
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
+
+    def _making(self) -> "Making":
+        from holdfast.sdk.making import Making
+
+        self._made = self._made or Making(self.registry, self.url, self._outputs)
+        return self._made
 
     async def submit(
         self,

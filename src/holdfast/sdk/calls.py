@@ -8,14 +8,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.command import COMMAND_KIND, Command, encode_command
+from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_id
 from holdfast.core.retry import COMMAND_RETRY, Retry
-from holdfast.core.spec import Json, Spec, check_spec
+from holdfast.core.spec import COMMAND_KIND, Json, Spec, check_spec
 from holdfast.core.trace import check_trace
 from holdfast.ports import Request
 from holdfast.sdk.durations import Duration, duration
+from holdfast.sdk.promising import Leaving, Wanted, take_wanted
 from holdfast.sdk.signature import located
 
 R_co = TypeVar("R_co", covariant=True)
@@ -26,6 +27,7 @@ class Call(Struct, Generic[R_co], frozen=True):
 
     request: Request
     result_type: Any = Any
+    wanted: Wanted | None = None
 
     @property
     def spec(self) -> Spec:
@@ -44,11 +46,16 @@ class Call(Struct, Generic[R_co], frozen=True):
         return self.request.request_id
 
 
-class Options(TypedDict, total=False):
+class Options(Leaving, total=False):
     """What may be said about one job. Durations are a timedelta or seconds.
 
     `title` is for people; `request_id` makes a request idempotent in its queue; `job_id` names the job
     itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
+
+    `outputs` and `tasks` are what it has to leave behind before it counts as succeeded: names that a
+    handler writes with `ctx.output(name)`, or paths that a command writes; and the tasks of a study, which
+    a handler gets from `ctx.tasks()`. If the results of all tasks are there already, nothing runs: the
+    job is `cached-…` and has succeeded.
     """
 
     queue: str
@@ -97,7 +104,8 @@ _IDS = ("request_id", "job_id", "correlation_id", "trace_id", "traceparent")
 
 
 def configured(request: Request, options: Options, what: str) -> Request:
-    """The request with other options; `Invalid`, beginning with `what`, when one is wrong."""
+    """The request with other options; `Invalid`, beginning with `what`, when one is wrong. What the job
+    is to leave behind has been taken from them: `take_wanted`."""
     given = _given(options, what)
     ids = {name: given.pop(name) for name in _IDS if name in given}
     for name, value in ids.items():
@@ -147,19 +155,23 @@ def prepared(
             raise Invalid("A call has its arguments already; give it alone.")
         if not options:
             return what
-        return Call(configured(what.request, options, what.kind), what.result_type)
+        wanted = take_wanted(options, what.wanted, what.kind)
+        return Call(configured(what.request, options, what.kind), what.result_type, wanted)
     try:
         payload = msgspec.Raw(msgspec.json.encode({} if arguments is None else dict(arguments)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise Invalid(f"{what}: its arguments cannot be written as JSON: {error}.") from error
-    return Call(configured(Request(spec=Spec(kind=what, payload=payload)), options, what))
+    wanted = take_wanted(options, None, what)
+    request = configured(Request(spec=Spec(kind=what, payload=payload)), options, what)
+    return Call(request, wanted=wanted)
 
 
 class CommandOptions(Options, total=False):
     """What may be said about one command, beside what may be said about any job.
 
     It is run in `cwd`, or where the worker is. `secrets` are names of variables in the worker's own
-    environment. `pty` gives it a terminal; `memory` is its limit, in bytes.
+    environment. `pty` gives it a terminal; `memory` is its limit, in bytes. Its `outputs` are paths, from
+    where it runs, or a `holdfast.File` that says more of one.
     """
 
     cwd: str | None
@@ -185,5 +197,6 @@ def command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Call[Any]
         memory_bytes=options.pop("memory", None),
     )
     spec = Spec(payload=encode_command(words), retry=COMMAND_RETRY)
+    wanted = take_wanted(options, None, COMMAND_KIND)
     rest: Options = options  # what is left is said of any job
-    return Call(configured(Request(spec=spec), rest, COMMAND_KIND))
+    return Call(configured(Request(spec=spec), rest, COMMAND_KIND), wanted=wanted)

@@ -28,9 +28,9 @@ class Client:
     The store is opened with the first question and closed by `close`, at the latest at exit.
     """
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
         self.url = chosen_url(url)
-        self._background = Background(lambda: AsyncClient(self.url))
+        self._background = Background(lambda: AsyncClient(self.url, outputs=outputs))
 
     def __enter__(self) -> "Client":
         return self

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import MutableMapping
+from collections.abc import AsyncGenerator, Generator, MutableMapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -21,14 +21,21 @@ from holdfast.core.limits import (
     check_id,
     clip,
 )
+from holdfast.core.outputs import Promise
 from holdfast.core.spec import Json, check_value
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Clock, Request
 from holdfast.registry.requests import within
+from holdfast.sdk.bridge import Bridge
 from holdfast.sdk.errors import Cancelled, PermanentError
 
 if TYPE_CHECKING:
+    from holdfast.outputs.lazily import LazyOutputs
     from holdfast.sdk.calls import Call
+    from holdfast.sdk.output_file import OutputFile
+    from holdfast.sdk.promising import Wanted
+    from holdfast.sdk.shelf import Shelf
+    from holdfast.sdk.task_handle import TaskHandle
 
 T = TypeVar("T")
 
@@ -78,6 +85,8 @@ class Context:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         traceparent: str | None = None,
+        promise: Promise | None = None,
+        outputs: "LazyOutputs | None" = None,
     ) -> None:
         self.job_id = job_id
         self.kind = kind
@@ -90,12 +99,20 @@ class Context:
         self.traceparent = traceparent
         self.expects_lock = False
         """Whether the function says that its jobs have a lock. The worker's own."""
+        self.declared: tuple[str, ...] = ()
+        """The outputs that the function writes by name. The worker's own."""
         self.follow_ups: list[Request] = []
+        self.wanted: dict[int, Wanted] = {}
+        """What follow-ups are to leave behind, by their place. The worker's own."""
         self._deadline = deadline
         self._saved = checkpoint
         self._voice = voice
         self._clock = clock
-        self._loop = loop
+        self.bridge = Bridge(loop)
+        self.promise = promise
+        self.outputs = outputs
+        """The output store of this process. The worker's own."""
+        self._shelf: Shelf | None = None
         self._told = False
         self._bell: threading.Event | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -123,14 +140,18 @@ class Context:
             resource = self.lock or self.job_id
         elif not isinstance(resource, str):
             raise Invalid(f"A resource has a name, not {resource!r:.80}.")
-        if not self.lease:
-            raise Fenced(
-                "The lease has run out: the job may be somebody else's.", job_id=self.job_id
-            )
+        self.check_owner()
         check_id(resource, "resource")
         return Fence(
             resource=resource, token=self.fencing_token, job_id=self.job_id, lock=self.lock
         )
+
+    def check_owner(self) -> None:
+        """Raise `Fenced` if the lease has run out."""
+        if not self.lease:
+            raise Fenced(
+                "The lease has run out: the job may be somebody else's.", job_id=self.job_id
+            )
 
     def _without_a_lock(self, resource: str | None) -> str:
         if self.expects_lock:
@@ -200,25 +221,19 @@ class Context:
 
     def checkpoint(self, state: Json) -> None:
         """Keep `state` for the next attempt; when this returns it is stored. For plain functions."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is self._loop:
-            raise RuntimeError("In a coroutine, write: await ctx.checkpoint_async(state)")
-        asyncio.run_coroutine_threadsafe(self.checkpoint_async(state), self._loop).result()
+        instead = "await ctx.checkpoint_async(state)"
+        self.bridge.wait(lambda: self.checkpoint_async(state), instead)
 
     async def checkpoint_async(self, state: Json) -> None:
         """Keep `state` for the next attempt; when this returns it is stored. For coroutines."""
         if state is None:
             raise Invalid("A checkpoint is something to go on from: None is nothing.")
         value = msgspec.json.encode(check_value(state, "A checkpoint", CHECKPOINT_BYTES_MAX))
-        if asyncio.get_running_loop() is self._loop:
-            await self._voice.checkpoint(value)
-            self._saved = value
-        else:  # a loop of the handler's own, in its thread
-            kept = asyncio.run_coroutine_threadsafe(self.checkpoint_async(state), self._loop)
-            await asyncio.wrap_future(kept)
+        await self.bridge.go(lambda: self._checkpoint(value))
+
+    async def _checkpoint(self, value: bytes) -> None:
+        await self._voice.checkpoint(value)
+        self._saved = value
 
     @overload
     def last_checkpoint(self) -> Any: ...  # noqa: ANN401
@@ -242,12 +257,47 @@ class Context:
                 f"The checkpoint of an earlier attempt is no {name}: {error}."
             ) from error
 
+    def output(self, name: str) -> "OutputFile":
+        """An output that the job has promised, to be written: `with ctx.output("model.bin") as file`, or
+        `async with` in coroutines. `file` is a binary file, with `file.name` its path.
+
+        On leaving it is kept: whole, checksummed, under the token of this attempt, so that it counts only
+        if this attempt is the one that completes the job. After an exception nothing is kept. `Invalid`
+        for a name that was not promised, `Fenced` if the lease has run out.
+        """
+        return self.shelf().file(name)
+
+    def tasks(self) -> "Generator[TaskHandle, None, None]":
+        """The tasks of the job's study whose results are not there yet: not in this attempt, nor by any
+        other job. For each, `task.save({"result.csv": …})`. Says how far the job is, and raises
+        `Cancelled` between two tasks once the handler was asked to stop. For plain functions."""
+        return self.shelf().tasks()
+
+    def tasks_async(self) -> "AsyncGenerator[TaskHandle, None]":
+        """As `tasks`, for coroutines: `async for task in ctx.tasks_async()`."""
+        return self.shelf().tasks_async()
+
+    def shelf(self) -> "Shelf":
+        """Where this attempt leaves what the job has promised. The worker's own."""
+        if self._shelf is None:
+            if self.promise is None or self.promise.store is None:
+                raise Invalid(
+                    f"Job {self.job_id} has promised no outputs: say @app.job(outputs=[…]), or"
+                    " configure(tasks=…), and make it anew."
+                )
+            from holdfast.sdk.shelf import Shelf
+
+            self._shelf = Shelf(self, self.promise, self.bridge, self.outputs)
+        return self._shelf
+
     def follow_up(self, call: "Call[Any]") -> None:
         """Make another job if this one succeeds: both are one commit."""
         if len(self.follow_ups) >= FOLLOW_UPS_MAX:
             raise Invalid(f"At most {FOLLOW_UPS_MAX} follow-ups are made with one completion.")
         if call.request.job_id is not None or call.request.request_id is not None:
             raise Invalid("A follow-up has an id of its own: give it no job_id and no request_id.")
+        if call.wanted is not None:
+            self.wanted[len(self.follow_ups)] = call.wanted
         self.follow_ups.append(within(call.request, self.traceparent))
 
     def write(self, stream: str, data: bytes) -> None:

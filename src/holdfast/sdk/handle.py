@@ -24,7 +24,7 @@ class JobFailed(HoldfastError):
     advice = "Read the reason; holdfast why says what to do."
 
     def __init__(self, job: Job) -> None:
-        reason = (job.reason or "no reason was given").rstrip(".")
+        reason = (job.reason or _lacking(job) or "no reason was given").rstrip(".")
         super().__init__(
             f"Job {job.job_id} ({job.spec.kind}) ended {job.state}: {reason}."
             f" What to do: holdfast why {job.job_id}",
@@ -97,13 +97,30 @@ class Handle(Generic[R_co]):
         )
 
 
+def _lacking(job: Job) -> str | None:
+    found = job.found
+    if found is None or not found.missing:
+        return None
+    names = ", ".join(found.names)
+    return f"{found.missing:,} of its {job.spec.promised_outputs:,} outputs are missing: {names}"
+
+
 def result_of(job: Job, result_type: object = Any) -> object:
-    """What an ended job returned, as its declared type; `JobFailed` unless it succeeded."""
+    """What an ended job returned, as its declared type; `JobFailed` unless it succeeded. A job for which
+    nothing was run, all that it promised being there, has returned nothing."""
     if job.state is not State.SUCCEEDED:
         raise JobFailed(job)
+    cached = job.found is not None and job.claim_op_id is None
     try:
-        return readable(job.result, result_type)
+        return readable(None if cached else job.result, result_type)
     except msgspec.ValidationError as error:
+        if cached:
+            raise Invalid(
+                f"Nothing was run for job {job.job_id}, so that {job.spec.kind} returned nothing: all its"
+                " outputs were there. Read these.",
+                job_id=job.job_id,
+                version=job.version,
+            ) from error
         raise Invalid(
             f"The result of job {job.job_id} is not what {job.spec.kind} is declared to return here:"
             f" {located(str(error))}.",

@@ -5,10 +5,12 @@ import contextvars
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor as Threads
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast import tracing
 from holdfast.core.catalogue import ReasonCode, Stage
@@ -17,8 +19,11 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
 from holdfast.core.spec import Json, check_json
+from holdfast.ports import Request
 from holdfast.sdk.context import CheckpointMismatch, Context, current
 from holdfast.sdk.errors import Cancelled, PermanentError, Snooze, ValidationError
+from holdfast.sdk.outputs import NO_OUTPUT_STORE
+from holdfast.sdk.promising import Wanted, place_of
 from holdfast.sdk.signature import check_numbers
 from holdfast.worker.executor import Ending
 
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 TRACEBACK_CHARACTERS_MAX = 16_000
 TRACEBACK_BYTES_MAX = 32_000
 RETURNED = Ending()
+OUTPUTS_AWAY = timedelta(seconds=30)
+"""When a job is tried again whose outputs this worker cannot keep."""
 
 
 async def handle(
@@ -35,6 +42,7 @@ async def handle(
 ) -> Ending:
     """Run the handler to its end, and say how it ended. Whatever it raises is an ending."""
     context.expects_lock = job.has_lock
+    context.declared = job.outputs
     current.set(context)
     tracing.enter(context.traceparent)
     try:
@@ -43,13 +51,31 @@ async def handle(
         return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.PARSE_ERROR)
     except BaseException as error:  # by a type of theirs, as it was made
         return _raised(error, context)
+    if (promise := context.promise) is not None and promise.store is not None:
+        try:
+            await context.shelf().open()
+        except HoldfastError as error:  # before any work is done for nothing
+            return Ending(snooze=OUTPUTS_AWAY, reason=_words(error))
     try:
         result = await _call(
             job.function, job.is_async, job.takes_context, context, arguments, threads
         )
+        for number, wanted in context.wanted.items():
+            promising = await _promising(context, context.follow_ups[number], wanted)
+            context.follow_ups[number] = promising
     except BaseException as error:
         return _raised(error, context)
     return _returned(result, context)
+
+
+async def _promising(context: Context, request: Request, wanted: Wanted) -> Request:
+    """The follow-up with what its job is to leave behind, and where."""
+    store = context.outputs if wanted.stored else None
+    outputs = await store.get(create=True) if store is not None else None
+    if outputs is None and wanted.stored:
+        raise Invalid(NO_OUTPUT_STORE)
+    place = None if outputs is None else place_of(outputs)
+    return replace(request, spec=await wanted.promised(request.spec, place))
 
 
 async def compensate(

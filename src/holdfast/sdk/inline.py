@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.sdk.app import App
 from holdfast.sdk.handling import compensate, handle
 from holdfast.sdk.inline_attempt import Attempt, Place
+from holdfast.sdk.outputs import lazy_outputs
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import Hold
 from holdfast.worker.outcomes import stopped, timed_out, to_compensate
@@ -48,9 +49,11 @@ class Inline:
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._threads = ThreadPoolExecutor(self._number, thread_name_prefix="handler")
+        self.outputs = lazy_outputs(self._app.url, self._app.outputs)
 
     async def close(self) -> None:
         await self._tasks.stop()
+        await self.outputs.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property

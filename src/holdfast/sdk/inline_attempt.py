@@ -105,6 +105,8 @@ class InlineContext(Context):
             voice=attempt,
             clock=inline.host.clock,
             loop=inline.loop,
+            promise=job.spec.outputs,
+            outputs=inline.outputs,
         )
         self._inline = inline
 

@@ -14,6 +14,7 @@ from holdfast.sdk.background import check_blocking
 from holdfast.sdk.calls import Call, Options, configured
 from holdfast.sdk.handle import Handle, Reach
 from holdfast.sdk.locks import LockName, lock_name
+from holdfast.sdk.promising import Wanted, take_wanted
 from holdfast.sdk.signature import Function, Signature
 
 P = ParamSpec("P")
@@ -68,6 +69,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         memory_bytes: int | None = None,
         compensate: "Compensation | None" = None,
         lock: LockName | None = None,
+        wanted: Wanted | None = None,
         connection: object = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -83,12 +85,18 @@ class JobFunction(Generic[P, R_co, F_co]):
         self._request = request
         self._reach = reach
         self._lock = lock
+        self._wanted = wanted
         self._connection = connection
 
     @property
     def has_lock(self) -> bool:
         """Whether its jobs have a lock, when they are made by this function."""
         return self._lock is not None or self._request.spec.lock is not None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that its handler writes by name."""
+        return () if self._wanted is None else self._wanted.names
 
     def __repr__(self) -> str:
         return f"<job {self.kind}{inspect.signature(self.function)}>"
@@ -100,7 +108,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         payload = self.arguments.encode(args, kwargs, defaults)
         lock = request.spec.lock if self._lock is None else self._lock.of(payload)
         spec = replace(request.spec, payload=payload, lock=lock)
-        return Call(replace(request, spec=spec), self.result_type)
+        return Call(replace(request, spec=spec), self.result_type, self._wanted)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]:
         """Make a job, and wait until it is durable."""
@@ -137,6 +145,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         lock = self._lock
         if "lock" in options and (lock := lock_name(options["lock"], self.arguments)) is not None:
             options["lock"] = None
+        wanted = take_wanted(options, self._wanted, self.kind)
         return JobFunction(
             self.function,
             self.arguments,
@@ -146,6 +155,7 @@ class JobFunction(Generic[P, R_co, F_co]):
             memory_bytes=self.memory_bytes,
             compensate=self.compensate,
             lock=lock,
+            wanted=wanted,
             connection=connection,
         )
 

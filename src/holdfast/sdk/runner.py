@@ -1,6 +1,6 @@
 """The runner: the process in which handlers run, apart from the worker that keeps their leases.
 
-Started by a worker as `python -m holdfast.sdk.runner FD APP THREADS [URL]`, with a socket to it.
+Started by a worker as `python -m holdfast.sdk.runner FD APP THREADS [URL [OUTPUTS]]`, with a socket to it.
 Coroutines run on its loop, plain functions in threads. It ends when the worker is gone.
 """
 
@@ -20,6 +20,7 @@ from holdfast.sdk.app import App
 from holdfast.sdk.context import CheckpointRefused, Context
 from holdfast.sdk.handling import broken, compensate, handle
 from holdfast.sdk.loading import load_app
+from holdfast.sdk.outputs import lazy_outputs
 from holdfast.sdk.streams import route
 from holdfast.sdk.voice import FrameVoice, Sender
 from holdfast.system import SystemClock, SystemIds, settle_memory
@@ -52,6 +53,7 @@ class Runner(asyncio.Protocol):
         self._frames = from_worker()
         self._attempts: dict[int, _Attempt] = {}
         self._loop = asyncio.get_running_loop()
+        self._outputs = lazy_outputs(app.url, app.outputs)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # a socket is one
@@ -106,6 +108,8 @@ class Runner(asyncio.Protocol):
             voice=voice,
             clock=self._clock,
             loop=self._loop,
+            promise=run.promise,
+            outputs=self._outputs,
         )
         job = self._app.jobs.get(run.kind)
         if job is None:  # the app was changed after the worker had read it
@@ -157,7 +161,7 @@ def hello(app: App) -> Hello:
         Known(kind, job.isolation, job.memory_bytes, job.compensate is not None)
         for kind, job in app.jobs.items()
     )
-    return Hello(app.url, known)
+    return Hello(app.url, known, outputs=app.outputs)
 
 
 async def run(link: socket.socket, app: App, threads: int) -> None:
@@ -180,8 +184,11 @@ def main(arguments: list[str]) -> None:
             traceback.print_exception(error.__cause__)
         link.sendall(encode([Hello("", (), error.message)]))
         return
-    if rest:
-        app.url = rest[0]
+    url, outputs, *_ = *rest, "", ""
+    if url:
+        app.url = url
+    if outputs:
+        app.outputs = outputs
     link.setblocking(False)
     os.register_at_fork(after_in_child=lambda: _unlink(link.fileno()))
     settle_memory(ours=False)

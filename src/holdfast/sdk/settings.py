@@ -10,7 +10,7 @@ from holdfast.core.errors import Invalid
 from holdfast.sdk.settings_file import File, read_file
 
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "": ("store", "key_file", "ca_file", "traces"),
+    "": ("store", "outputs", "key_file", "ca_file", "traces", "cost_per_hour"),
     "serve": (
         "listen",
         "services",
@@ -134,7 +134,10 @@ def _file_problems(file: File) -> Iterator[str]:
 
 
 def _names_server(name: str, value: object) -> bool:
-    return name == "store" and str(value).lower().startswith(("http:", "https:"))
+    scheme = str(value).lower().partition(":")[0]
+    if name == "outputs":  # all but a folder is reached over the network, with keys of this process
+        return "://" in str(value) and scheme != "file"
+    return name == "store" and scheme in ("http", "https")
 
 
 def _variable_problems(environ: Mapping[str, str]) -> Iterator[str]:

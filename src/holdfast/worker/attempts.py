@@ -52,6 +52,7 @@ def run_of(attempt: Attempt) -> Run:
         job.trace_id,
         None if kept is None else msgspec.json.encode(kept),
         hold.traceparent,
+        spec.outputs,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import signal
 from asyncio import StreamReader
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.core.catalogue import ReasonCode, Stage, WorkerEventType
-from holdfast.core.command import COMMAND_KIND, CRASH_EXITS, Command, decode_command, exited
+from holdfast.core.command import CRASH_EXITS, Command, decode_command, exited
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
+from holdfast.core.outputs import Promise
+from holdfast.core.spec import COMMAND_KIND
 from holdfast.failpoint import failpoint
-from holdfast.worker.environment import environment, own_keys, secrets
+from holdfast.system import machine
+from holdfast.worker.environment import environment, own_keys, promised, secrets
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.outcomes import timed_out, too_big
@@ -37,11 +41,17 @@ class Commands:
     kinds: tuple[str, ...] = (COMMAND_KIND,)
 
     def __init__(
-        self, processes: Processes, *, own: Mapping[str, str], passed: Iterable[str] = ()
+        self,
+        processes: Processes,
+        *,
+        own: Mapping[str, str],
+        passed: Iterable[str] = (),
+        outputs: str | None = None,
     ) -> None:
         self._processes = processes
         self._own = own
         self._passed = tuple(passed)
+        self._outputs = outputs
         self._attempts: dict[Hold, Attempt] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -72,7 +82,7 @@ class Commands:
     async def _run(self, attempt: "Attempt", hold: Hold) -> None:
         ending = STOPPED
         try:
-            ending = await attempt.run(self._own, self._passed)
+            ending = await attempt.run(self._own, self._passed, self._outputs)
         except Exception as error:
             words = f"The worker could not run it: {error!r}."
             ending = Ending(failure=Failure(message=words, code=type(error).__name__))
@@ -101,13 +111,16 @@ class Attempt:
         if self._child is not None:
             self._child.hold(self._hold.deadline - self._clock.monotonic())
 
-    async def run(self, own: Mapping[str, str], passed: Sequence[str]) -> Ending:
+    async def run(
+        self, own: Mapping[str, str], passed: Sequence[str], outputs: str | None
+    ) -> Ending:
         """Run it to its end. What it says counts only while the hold is not lost."""
         try:
             command = decode_command(self._hold.grant.job.spec.payload)
             hidden = [*secrets(own, command).values()]
             hidden += own_keys(own)
             env = environment(own, self._hold.grant, command, passed, self._hold.traceparent)
+            env |= promised(self._hold.grant.job.spec.outputs, outputs)
         except Invalid as error:
             return _invalid(error)
         self._look_at_lease("the lease was over before the command was started")
@@ -246,8 +259,22 @@ class Attempt:
         if ended.memory and command.memory_bytes is not None:
             return Ending(stopped=self._stopped, failure=too_big(command.memory_bytes))
         if code == 0:
-            return Ending(stopped=self._stopped, result=b'{"exit_code":0}')
+            return Ending(
+                stopped=self._stopped,
+                result=b'{"exit_code":0}',
+                where=_where(command, hold.grant.job.spec.outputs),
+            )
         return Ending(stopped=self._stopped, failure=exited(code, _words(code)))
+
+
+def _where(command: Command, promise: Promise | None) -> str | None:
+    """The machine and folder that its files are in, if it has promised any."""
+    if promise is None or not promise.files:
+        return None
+    try:
+        return f"{machine()}:{os.path.abspath(command.cwd or '.')}"
+    except OSError:  # our own folder is gone: nobody can say where it was
+        return None
 
 
 def _words(code: int) -> str:

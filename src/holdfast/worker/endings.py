@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
+from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
 from holdfast.worker.executor import Ending
@@ -20,6 +21,7 @@ from holdfast.worker.output import Output
 from holdfast.worker.tasks import stop
 
 RETRY_SECONDS = 0.5
+VALIDATING = State.VALIDATING  # looked up once
 
 
 class Report(Protocol):
@@ -43,7 +45,8 @@ class Note(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Endings:
-    """Completes, releases or drops every attempt that is over. `closed` hears of each, at its end."""
+    """Completes, releases or drops every attempt that is over. `closed` hears of each, at its end, and
+    `validate` of jobs whose outputs are to be looked for: then it is for them to report the end."""
 
     def __init__(
         self,
@@ -52,12 +55,14 @@ class Endings:
         ids: Ids,
         report: Report,
         closed: Callable[[Hold], None],
+        validate: Callable[[Job, float], None] | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._ids = ids
         self._report = report
         self._closed = closed
+        self._validate = validate
         self._waiting: list[tuple[Hold, Ending]] = []
         self._some = asyncio.Event()
         self._apart: dict[asyncio.Task[None], None] = {}
@@ -164,8 +169,11 @@ class Endings:
 
     def _tell(self, hold: Hold, answer: Job | HoldfastError, now: float) -> None:
         if isinstance(answer, Job):
-            begun_at = hold.begun_at
-            self._report.ended(answer, 0.0 if begun_at is None else now - begun_at)
+            seconds = 0.0 if hold.begun_at is None else now - hold.begun_at
+            if answer.state is VALIDATING and self._validate is not None:
+                self._validate(answer, seconds)
+            else:
+                self._report.ended(answer, seconds)
         else:
             hold.lose(answer.message)
             self._report.lost(hold.grant, hold.lost or answer.message)

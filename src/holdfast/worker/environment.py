@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.core.command import Command
 from holdfast.core.errors import Invalid
+from holdfast.core.outputs import Promise
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Grant
 
@@ -60,6 +61,15 @@ def environment(
     if command.pty:
         env.setdefault("TERM", TERMINAL_TYPE)
     return env
+
+
+def promised(promise: Promise | None, outputs: str | None) -> dict[str, str]:
+    """What a command has to know that is to leave the results of a manifest's tasks: the checksum that
+    names it, and the output store of this worker, where it is."""
+    if promise is None or promise.manifest is None:
+        return {}
+    found = {"HOLDFAST_MANIFEST": promise.manifest, "HOLDFAST_OUTPUTS": outputs}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def secrets(own: Mapping[str, str], command: Command) -> dict[str, str]:

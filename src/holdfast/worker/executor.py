@@ -18,7 +18,8 @@ from holdfast.worker.output import Output
 class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How an attempt ended, as whoever ran it says. `stopped`: it did not end by itself.
 
-    `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file.
+    `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file. `where`
+    is the machine and folder it ran in, if what it has promised is there.
     """
 
     result: bytes = b"null"
@@ -29,6 +30,7 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     stopped: bool = False
     compensated: bool | None = None
     follow_ups: bytes = b""
+    where: str | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -36,7 +38,9 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             return self.failure
         if self.cancelled:
             return Stopped(reason=self.reason)
-        return NOTHING if self.result == b"null" else Success(result=_decode(self.result))
+        if self.result == b"null" and self.where is None:
+            return NOTHING
+        return Success(result=_decode(self.result), where=self.where)
 
     def completion(self, grant: Grant, op_id: str) -> Completion:
         follow_ups = tuple(_requests.decode(self.follow_ups)) if self.follow_ups else ()

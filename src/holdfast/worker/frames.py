@@ -7,6 +7,7 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.outputs import Promise
 from holdfast.worker.executor import Ending
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
@@ -30,6 +31,7 @@ class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
     trace_id: str | None
     checkpoint: bytes | None
     traceparent: str | None
+    promise: Promise | None
 
 
 class Stop(Struct, array_like=True, tag=2, frozen=True):
@@ -75,6 +77,7 @@ class Hello(Struct, array_like=True, tag=11, frozen=True):
     url: str
     known: tuple[Known, ...]
     error: str | None = None
+    outputs: str | None = None
 
 
 class Ended(Struct, array_like=True, tag=12, gc=False, frozen=True):

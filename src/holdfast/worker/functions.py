@@ -54,9 +54,12 @@ class Functions:
         slots: int,
         env: Mapping[str, str],
         url: str | None = None,
+        outputs: str | None = None,
     ) -> None:
         self._app = app
-        self._runners = Runners(self, processes, app, slots=slots, env=env, url=url)
+        self._runners = Runners(
+            self, processes, app, slots=slots, env=env, stores=(url or "", outputs or "")
+        )
         self._known: dict[str, Known] = {}
         self._where: dict[Hold, tuple[Link, Attempt]] = {}
         self._suspects: dict[str, None] = {}

@@ -57,11 +57,12 @@ class Link(asyncio.Protocol):
         processes: Processes,
         app: str,
         *,
-        url: str | None,
+        stores: tuple[str, str],
         threads: int,
         env: Mapping[str, str],
     ) -> None:
-        """Start the process, and join it. `hello` is what it says first."""
+        """Start the process, and join it. `hello` is what it says first. `stores` are the URLs of the
+        jobs and of their outputs, where the app's own do not count."""
         ours, theirs = socket.socketpair()
         with theirs:
             for end in (ours, theirs):
@@ -70,7 +71,7 @@ class Link(asyncio.Protocol):
             out, err = (self._pipe("stdout"), self._pipe("stderr")) if self.exclusive else (2, 2)
             try:
                 self.child: Child = await processes.spawn(
-                    [*argv, url] if url else argv,
+                    [*argv, *stores],
                     env=env,
                     fds={1: out, 2: err, 3: theirs.fileno()},
                     seconds=FOREVER_SECONDS,

@@ -49,14 +49,14 @@ class Runners:
         *,
         slots: int,
         env: Mapping[str, str],
-        url: str | None,
+        stores: tuple[str, str],
     ) -> None:
         self._home = home
         self._processes = processes
         self._app = app
         self._slots = slots
         self._env = env
-        self._url = url
+        self._stores = stores
         self._shared: Link | None = None
         self._waiting: deque[Attempt] = deque()
         self._lanes: dict[int | None, deque[Attempt]] = {}
@@ -184,7 +184,7 @@ class Runners:
         self.links[link] = None
         try:
             await link.start(
-                self._processes, self._app, url=self._url, threads=threads, env=self._env
+                self._processes, self._app, stores=self._stores, threads=threads, env=self._env
             )
         except BaseException:
             del self.links[link]

@@ -21,6 +21,7 @@ from holdfast.worker.output import Output
 from holdfast.worker.pace import Pace
 from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
+from holdfast.worker.validating import Validating
 
 IDLE_SECONDS = 0.6
 EXPIRE_SECONDS = 1.0
@@ -41,6 +42,7 @@ class Worker:
         ids: Ids,
         executors: Sequence[Executor],
         spool: Spool,
+        validating: Validating | None = None,
     ) -> None:
         self.clock = clock
         self._registry = registry
@@ -52,9 +54,13 @@ class Worker:
         self._claims = Claims(registry, settings, report, clock=clock, kinds=self._by_kind)
         self._spool = spool
         self._keeper = Keeper(registry, clock, self._renewed)
-        self._endings = Endings(registry, clock, ids, report, self._closed)
+        self._validating = validating
+        self._endings = Endings(
+            registry, clock, ids, report, self._closed, validating.add if validating else None
+        )
         self._pace = Pace(clock, settings.slots)
         self._leaving = asyncio.Event()
+        self._left_at = 0.0
         self._freed = asyncio.Event()
         self._waiting: deque[Hold] = deque()
         self._running: dict[Hold, None] = {}
@@ -75,19 +81,24 @@ class Worker:
         """Take no more jobs; give the running ones a little time, then give them back."""
         if self._leaving.is_set():
             self._give_back("the worker was told twice to leave", now=True)
+        else:
+            self._left_at = self.clock.monotonic()
         self._leaving.set()
         self._freed.set()
 
     async def run(self) -> None:
         """Work until told to leave (or until nothing is left, when draining)."""
         async with _Opened(self):
-            surplus = asyncio.create_task(self._return_surplus())
-            expiring = asyncio.create_task(self._expire())
+            beside = [self._return_surplus(), self._expire()]
+            if self._validating is not None:
+                beside.append(self._validating.sweep())
+            loops = [asyncio.create_task(loop) for loop in beside]
             try:
                 await self._claim()
                 await self._finish()
+                await self._settle()
             finally:
-                await stop(surplus, expiring)
+                await stop(*loops)
 
     async def run_one(self, grant: Grant, deadline: float) -> bool:
         """Run this one grant to its end; answers whether it was still ours then."""
@@ -95,6 +106,7 @@ class Worker:
             hold = Hold(grant, deadline)
             self._take([hold])
             await self._finish()
+            await self._settle()
             return not hold.lost
 
     async def open(self) -> list[asyncio.Task[None]]:
@@ -120,6 +132,8 @@ class Worker:
     async def close(self) -> None:
         for executor in self._executors:
             await executor.close()
+        if self._validating is not None:
+            await self._validating.close()
 
     # Claiming.
 
@@ -294,6 +308,24 @@ class Worker:
             await self._freed.wait()
             if self._leaving.is_set() and self._waiting:
                 self._let_go("the worker is leaving")
+
+    async def _settle(self) -> None:
+        """Let the outputs of our own jobs be looked for. A worker that leaves does not wait long: others
+        find what is left."""
+        if self._validating is None:
+            return
+        settled = asyncio.ensure_future(self._validating.settle())
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            for first in asyncio.as_completed((settled, leaving)):
+                await first
+                break
+            gone = self.clock.monotonic() - self._left_at
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._settings.leave_seconds - gone)):
+                    await settled
+        finally:
+            await stop(settled, leaving)
 
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for hold in list(self._keeper.holds.values()):

@@ -1,0 +1,74 @@
+"""The output store of this process: which one it is, and how it is opened."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.outputs.lazily import LazyOutputs
+from holdfast.sdk.open import sqlite_path
+from holdfast.sdk.settings import chosen
+from holdfast.system import machine
+
+if TYPE_CHECKING:
+    from holdfast.ports import Registry
+    from holdfast.ports.outputs import Inspector, Outputs
+
+NO_OUTPUT_STORE = (
+    "There is no output store to keep outputs in: set HOLDFAST_OUTPUTS, or say App(outputs=…), such as"
+    " s3://bucket/results or a folder that every worker sees."
+)
+
+
+def chosen_outputs(store_url: str, given: str | None = None) -> str | None:
+    """The output store that was given, else that of HOLDFAST_OUTPUTS, else that in holdfast.toml, else,
+    for a store in a file, the folder beside it (`jobs.outputs` beside `jobs.db`), else none."""
+    if given:
+        return given
+    found = chosen("outputs")
+    return str(found.value) if found else default_outputs(store_url)
+
+
+def default_outputs(store_url: str) -> str | None:
+    """Where outputs are kept when nobody says: beside a store that is a file, else nowhere."""
+    return default_folder(store_url).as_uri() if store_url.startswith("sqlite:") else None
+
+
+def default_folder(store_url: str) -> Path:
+    """The folder beside the file of this store."""
+    return sqlite_path(store_url).absolute().with_suffix(".outputs")
+
+
+def lazy_outputs(store_url: str, given: str | None = None) -> LazyOutputs:
+    """The output store that `chosen_outputs` names, opened when it is needed."""
+    url = chosen_outputs(store_url, given)
+    default = url is not None and url == default_outputs(store_url)
+    return LazyOutputs(url, folder=default_folder(store_url) if default else None)
+
+
+async def open_chosen(
+    store_url: str, given: str | None = None, *, create: bool
+) -> "Outputs | None":
+    """The output store that `chosen_outputs` names, open; None when it names none. Close it when done.
+
+    Without `create`, None as well while nobody has made the folder beside the file of the store."""
+    return await lazy_outputs(store_url, given).get(create=create)
+
+
+async def open_inspector(
+    registry: "Registry", store_url: str, *, outputs: "Outputs | None", server: bool | None = None
+) -> "Inspector":
+    """Who is asked about outputs: this process, or, for a registry at a server (`server` says otherwise)
+    without an output store of our own, that server."""
+    at_server: Inspector | None = None
+    if store_url.lower().startswith(("http:", "https:")):
+        from holdfast.wire.remote import RemoteRegistry
+        from holdfast.wire.remote_outputs import RemoteInspector
+
+        assert isinstance(registry, RemoteRegistry)  # as its URL says
+        at_server = RemoteInspector(registry.link)
+    if at_server is not None and (outputs is None if server is None else server):
+        return at_server
+    from holdfast.outputs.inspector import LocalInspector
+
+    name = f"{machine()}-{os.getpid()}"
+    return LocalInspector(registry, outputs, machine=machine(), name=name, submitter=at_server)
