@@ -12,6 +12,7 @@ from wire_bad_client import Peer
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import Found
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
@@ -89,6 +90,9 @@ async def live(registry: LocalRegistry, clock: ManualClock) -> None:
     await registry.release(await begin(registry, "released"))
     await registry.cancel(await enqueue(registry, "cancelled"), actor="user:ana")
     await registry.complete(await begin(registry, "checked", promised_outputs=1), Success())
+    judged = await begin(registry, "judged", promised_outputs=2)
+    await registry.complete(judged, Success())
+    await registry.judge(judged.job_id, Found(verified=1, missing=1), actor="validator:v")
     taken = await begin(registry, "taken")
     with suppress(Conflict):
         await registry.acquire(taken.job_id, owner="other")

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rest_client import Rest, said
 from wire_bad_client import Answer, Peer, peer
 
+from holdfast.server.checking import no_outputs
 from holdfast.server.context import Settings
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
 from holdfast.testing.fakes import ManualClock
+from wire_world import outputs_in
 
 MOMENT = "1970-01-01T00:00:01Z"
 
@@ -59,6 +62,23 @@ class Play:
     def act(self, verb: str, token: str, **more: object) -> Answer:
         return self.rest.post(f"/v1/grants/{verb}", {"task_token": token, **more})
 
+    def promising(self, *names: str) -> str:
+        """A job that has ended, and promised these outputs."""
+        job_id = self.enqueue(outputs={"names": names})
+        self.act("complete", self.take(job_id, "w")["task_token"], success={})
+        return job_id
+
+    def partial(self, here: str, lacking: str) -> str:
+        """A partial success."""
+        job_id = self.promising(here, lacking)
+        asked = {
+            "found": {"verified": 1, "missing": 1},
+            "evidence": [{"name": lacking, "missing": "nobody wrote it"}],
+        }
+        judged = said(self.rest.post(f"/v1/jobs/{job_id}/judge", asked))
+        assert judged["state"] == "partial_success"
+        return job_id
+
     def pass_by(self, seconds: float) -> None:
         self.clock.advance(seconds)
         said(self.rest.post("/v1/expire", {}))
@@ -72,9 +92,10 @@ def output(sequence: int) -> dict[str, Any]:
 
 
 @contextmanager
-def playing() -> Iterator[Play]:
+def playing(outputs: Path | None = None) -> Iterator[Play]:
     clock = ManualClock()
     store = MemoryStore(clock, SystemIds())
-    with peer(Settings(poll_seconds=0.0), store=store) as server:
+    opening = no_outputs if outputs is None else outputs_in(outputs)
+    with peer(Settings(poll_seconds=0.0), store=store, opening=opening) as server:
         yield Play(server, store, clock)
         assert server.do(server.registry.verify()).equal

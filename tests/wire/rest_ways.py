@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 from rest_client import Rest, Told, said
-from wire_access_world import QUEUE, REGION, SAID, Stage, Subject, canary
+from wire_access_calls import TASK
+from wire_access_world import NAMES, QUEUE, REGION, SAID, Stage, Subject, canary
 from wire_bad_client import Peer
 
 from holdfast.server.context import Settings
@@ -103,6 +104,10 @@ def among_events(subject: Subject, told: Any) -> bool:  # noqa: ANN401
     return any(job(subject, one) for one in told["events"])
 
 
+def resumed(subject: Subject, told: Any) -> bool:  # noqa: ANN401
+    return bool(told["job"]["spec"]["resumed_from"] == subject.job_id)
+
+
 def granted(subject: Subject, told: Any) -> bool:  # noqa: ANN401
     return any(job(subject, one["job"]) for one in told["grants"])
 
@@ -174,6 +179,20 @@ OWNING = (
     _post("Cancel", "/v1/jobs/{job_id}/cancel", nothing, found=job),
 )  # fmt: skip
 
+JUDGING = (
+    _post("Look", "/v1/jobs/{job_id}/look", nothing, "validating", job),
+    _post("Judge", "/v1/jobs/{job_id}/judge", lambda _: {"found": {"verified": len(NAMES)}},
+          "validating", job),
+    _post("Judge overriding", "/v1/jobs/{job_id}/judge",
+          lambda _: {"override": "succeeded", "reason": "it is there"}, "validating", job),
+    Way("ListOutputs", "GET", "/v1/jobs/{job_id}/outputs", "partial", query="?missing=true"),
+    _post("Validate", "/v1/jobs/{job_id}/validate", nothing, "validating", job),
+    _post("Resume", "/v1/jobs/{job_id}/resume", nothing, "partial", resumed),
+    _post("Resume as told", "/v1/jobs/{job_id}/resume",
+          lambda _: {"promise": {"names": ["table"], "store": "elsewhere"}}, "partial", resumed),
+    _post("KeepManifest", "/v1/manifests", lambda _: {"tasks": [TASK]}),
+)  # fmt: skip
+
 LOOKING = (
     _get("GetJobs", "/v1/jobs/{job_id}", job),
     _post("GetJobs", "/v1/jobs/find", lambda one: {"job_ids": [one.job_id]}, found=each),
@@ -207,4 +226,4 @@ KEEPING = (
     _post("RevokeKey", "/v1/keys/{key_id}/revoke", nothing, "key"),
 )
 
-WAYS = OWNING + LOOKING + KEEPING
+WAYS = OWNING + JUDGING + LOOKING + KEEPING

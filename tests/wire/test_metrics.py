@@ -71,6 +71,8 @@ def test_the_numbers_are_what_happened(lived: Peer) -> None:
     assert of("deadline_hits_total") == {"late": 1, "late-parked": 1}
     badly = ("bad", "dead", "late", "late-parked", "again", "lapsed", "taken")
     assert of("failures_total") == dict.fromkeys(badly, 1)
+    verdicts = found.by("holdfast_validations_total", "kind", "verdict")
+    assert verdicts == {("judged", "partial_success"): 1}
     assert found.all("holdfast_events_total", type="job_stale_write_rejected") == 1
     assert found.all("holdfast_refusals_total", error="fenced") == 1
     assert found.all("holdfast_workers") == 1

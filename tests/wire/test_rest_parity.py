@@ -26,6 +26,7 @@ from holdfast.system import SystemIds
 from holdfast.testing.fakes import ManualClock
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryService
 from holdfast.wire.generated.job.v1.job_connect import JobEventsService, JobService
+from wire_world import outputs_in
 
 JOB_V1 = {
     "EnqueueJob": "POST /v1/jobs",
@@ -48,9 +49,10 @@ FACADE = {
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     clock = ManualClock()
-    with peer(KEYS, store=MemoryStore(clock, SystemIds())) as server:
+    opening = outputs_in(tmp_path_factory.mktemp("outputs"))
+    with peer(KEYS, store=MemoryStore(clock, SystemIds()), opening=opening) as server:
         stage = Stage(server.registry, clock, server.served)
         server.do(stage.make_keys())
         made = server.registry.create_key(name=STRANGER, scopes=(Scope.WORK,), actor="user:root")

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import pytest
 from rest_client import problem, said
 from rest_scenes import MOMENT, Play, output, playing
+from wire_access_calls import TASK
 
 from holdfast.server.rest import facade, routes
 from holdfast.system import SystemIds
@@ -19,8 +20,8 @@ CHANGES = {route.path for route in (*routes.ROUTES, *facade.ROUTES) if route.cha
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Play]:
-    with playing() as play:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    with playing(tmp_path_factory.mktemp("outputs")) as play:
         yield play
 
 
@@ -50,6 +51,11 @@ def front(path: str, **body: object) -> Ready:
         return f"/registry/{path}", {**asked, **body}
 
     return ready
+
+
+def promising(action: str, body: Body) -> Ready:
+    """An action on a job that waits for its verdict."""
+    return lambda here: (f"/v1/jobs/{here.promising('curve', 'table')}/{action}", body)
 
 
 def registered(here: Play) -> tuple[str, Body]:
@@ -117,6 +123,17 @@ WAYS: dict[str, Ready] = {
     "/v1/jobs/{job_id}/replay": dead,
     "/v1/jobs/{job_id}/handoff": registered,
     "/v1/jobs/{job_id}/acquire": about("acquire", {"owner": "w"}),
+    "/v1/jobs to reuse": lambda _: ("/v1/jobs", {"spec": SPEC, "reuse": True}),
+    "/v1/jobs/batch to reuse": lambda _: (
+        "/v1/jobs/batch", {"requests": [{"spec": SPEC}] * 2, "reuse": True},
+    ),
+    "/v1/jobs/{job_id}/look": promising("look", {"done": 1, "total": 2}),
+    "/v1/jobs/{job_id}/judge": promising("judge", {"found": {"verified": 1, "missing": 1}}),
+    "/v1/jobs/{job_id}/validate": promising("validate", {"force": True}),
+    "/v1/jobs/{job_id}/resume": lambda here: (
+        f"/v1/jobs/{here.partial('curve', 'table')}/resume", {},
+    ),
+    "/v1/manifests": lambda _: ("/v1/manifests", {"tasks": [TASK]}),
     "/v1/grants": claim,
     "/v1/grants/heartbeat": held("heartbeat", progress={"done": 1}),
     "/v1/grants/publish": held("publish", events=[output(1)]),

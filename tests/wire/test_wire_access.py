@@ -40,6 +40,14 @@ RegistryService.Aggregate                   -    +0     -     -     -    -      
 RegistryService.Complete                    -    +0     -     -     -    -      0        0
 RegistryService.Release                     -    +0     -     -     -    -      0        0
 RegistryService.Cancel                      +0   -      -     -     +    0      0        0
+RegistryService.Look                        -    +      -     -     -    -      0        0
+RegistryService.Judge                       -    +      -     -     -    -      0        0
+RegistryService.Judge overriding            -    -      -     -     +    -      0        0
+RegistryService.ListOutputs                 +0   +      +     +     +    0      0        0
+RegistryService.Validate                    +0   +      -     -     +    0      0        0
+RegistryService.Resume                      +0   -      -     -     +    0      0        0
+RegistryService.Resume as told              +0   -      -     -     +    0      0        0
+RegistryService.KeepManifest                +    -      -     -     -    -      +        +
 RegistryService.GetJobs                     +0   +      +     +     +    0      0        0
 RegistryService.ListJobs                    +0   +      +     +     +    -      0        0
 RegistryService.CountJobs                   -    -      +     +     +    -      -        -
@@ -141,6 +149,10 @@ SHOWN = {
     "RegistryService.Complete": "payload checkpoint result",
     "RegistryService.Release": "payload checkpoint",
     "RegistryService.Cancel": "payload checkpoint",
+    "RegistryService.Judge overriding": "payload checkpoint result",
+    "RegistryService.Validate": "payload checkpoint result",
+    "RegistryService.Resume": "payload",
+    "RegistryService.Resume as told": "payload",
     "RegistryService.GetJobs": "payload checkpoint result",
     "RegistryService.ListJobs": "payload checkpoint result",
     "RegistryService.History": "result",

@@ -14,6 +14,7 @@ from holdfast.core.catalogue import EventClass, ReasonCode, Stage
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
+from holdfast.core.outputs import Check, File, Found, Output, Promise
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -44,6 +45,19 @@ retries = st.builds(
     backoff=spans,
     on_exhausted=st.sampled_from(OnExhausted),
 )
+promises = st.builds(
+    Promise,
+    files=st.lists(
+        st.builds(File, texts, count=maybe_whole, size=maybe_whole, sha256=maybe), max_size=3
+    ).map(tuple),
+    names=st.lists(texts, max_size=3).map(tuple),
+    manifest=maybe,
+    entries=whole,
+    store=maybe,
+    place=maybe,
+    resume_attempt=whole,
+    original_total=whole,
+)
 specs = st.builds(
     Spec,
     kind=texts,
@@ -58,6 +72,35 @@ specs = st.builds(
     retry=retries,
     labels=pairs,
     promised_outputs=whole,
+    outputs=st.none() | promises,
+)
+found = st.builds(
+    Found,
+    verified=whole,
+    missing=whole,
+    reused=whole,
+    names=st.lists(texts, max_size=3).map(tuple),
+    report=maybe,
+)
+checks = st.builds(
+    Check,
+    where=maybe,
+    by=maybe,
+    until=st.none() | moments,
+    done=whole,
+    total=whole,
+    tries=whole,
+    reason=maybe,
+    next_at=st.none() | moments,
+)
+outputs = st.builds(
+    Output,
+    name=texts,
+    path=maybe,
+    size=maybe_whole,
+    sha256=maybe,
+    missing=maybe,
+    reused=st.booleans(),
 )
 failures = st.builds(
     Failure,
@@ -95,7 +138,8 @@ jobs = st.builds(
         last_lease_expires_at=st.none() | moments,
     ),
     result=some_json,
-    missing_outputs=maybe_whole,
+    found=st.none() | found,
+    check=st.none() | checks,
     handle=st.none() | st.dictionaries(texts, texts, min_size=1, max_size=2),
     progress=st.none() | st.builds(Progress, whole, maybe_whole, maybe),
     checkpoint=some_json,
@@ -131,6 +175,7 @@ keys = st.builds(
 CASES: list[tuple[Mapping[Any, Any], st.SearchStrategy[Any]]] = [
     (values.JOB, jobs),
     (values.EVENT, events),
+    (values.OUTPUT, outputs),
     (values.REQUEST, st.builds(Request, spec=specs, request_id=maybe, register=st.booleans())),
     (
         values.GRANT,
@@ -185,6 +230,15 @@ def test_what_goes_over_the_wire_comes_back_as_it_was(
         assert mapping.decode(plain) == value
 
     there_and_back()
+
+
+def test_nobody_says_over_the_wire_that_the_outputs_of_a_new_job_are_there() -> None:
+    asked = Request(spec=Spec(), found=Found(verified=1))
+
+    told = values.REQUEST.decode(values.REQUEST.encode(asked))
+
+    assert told == Request(spec=Spec())
+    assert "found" not in {field.name for field in pb.Request.desc().fields}
 
 
 @given(span_=spans, moment_=moments)

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,12 @@ from wire_load_world import sqlite_url
 from wire_scenes import Scene, play, refusal
 
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import HandoffStep, Judge, Success, decide
+from holdfast.core.lifecycle import HandoffStep, Success
+from holdfast.core.outputs import Found
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Filter, One, Request, Work
+from holdfast.ports import Filter, Request
 from holdfast.sdk.open import open_local
 from holdfast.testing.world import PERMANENT, TRANSIENT
 from holdfast.wire.generated.job.v1 import job_pb as pb
@@ -153,8 +153,8 @@ async def owned(here: Scene, job_id: str, state: State) -> None:
     elif state is not State.ASSIGNED:
         await registry.complete(grant, Success())
     if state is State.PARTIAL_SUCCESS:
-        verdict = Judge(op_id="op-judge", actor="validator:v", verified=1, missing=1)
-        await here.store.transact([Work(One(job_id), partial(decide, verdict))])
+        found = Found(verified=1, missing=1)
+        await registry.judge(job_id, found, actor="validator:v")
 
 
 @pytest.mark.parametrize("state", State)

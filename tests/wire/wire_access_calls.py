@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from connectrpc.errors import ConnectError
 from msgspec import Struct
 from protobuf import Message, Oneof
 from protobuf.wkt import Duration, Timestamp
 from wire_access_world import (
+    NAMES,
     NOT_FOUND,
     QUEUE,
     REGION,
@@ -27,6 +29,7 @@ from holdfast.wire.errors import error_of, row_of
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.generated.job.v1 import job_pb as old
 
+TASK = {"bundle": f"sha256:{64 * 'a'}", "entrypoint": "models.seir/baseline", "seed": 7}
 SPEC = pb.Spec(kind="report", queue=QUEUE, region=REGION)
 
 Call = Callable[[Caller, Subject], Awaitable[list[Message]]]
@@ -238,6 +241,39 @@ OWNING = {
     "Cancel": registry("cancel", lambda one: pb.CancelRequest(job_id=one.job_id)),
 }
 
+
+def judgement(subject: Subject) -> pb.JudgeRequest:
+    return pb.JudgeRequest(job_id=subject.job_id, found=pb.Found(verified=len(NAMES)))
+
+
+def overriding(subject: Subject) -> pb.JudgeRequest:
+    return pb.JudgeRequest(job_id=subject.job_id, override="succeeded", reason="it is there")
+
+
+JUDGING = {
+    "Look": registry("look", lambda one: pb.LookRequest(job_id=one.job_id), "validating"),
+    "Judge": registry("judge", judgement, "validating"),
+    "Judge overriding": registry("judge", overriding, "validating"),
+    "ListOutputs": registry(
+        "list_outputs", lambda one: pb.ListOutputsRequest(job_id=one.job_id), "partial"
+    ),
+    "Validate": registry(
+        "validate", lambda one: pb.ValidateRequest(job_id=one.job_id), "validating"
+    ),
+    "Resume": registry("resume", lambda one: pb.ResumeRequest(job_id=one.job_id), "partial"),
+    "Resume as told": registry(
+        "resume",
+        lambda one: pb.ResumeRequest(
+            job_id=one.job_id, promise=pb.Promise(names=["table"], store="elsewhere")
+        ),
+        "partial",
+    ),
+    "KeepManifest": registry(
+        "keep_manifest",
+        lambda _: pb.KeepManifestRequest(lines=[msgspec.json.encode(TASK).decode()]),
+    ),
+}
+
 LOOKING = {
     "GetJobs": registry(
         "get_jobs", lambda one: pb.GetJobsRequest(job_ids=[one.job_id]), found=answered
@@ -289,6 +325,6 @@ KEEPING = {
 }
 
 WAYS = JOB_V1 | {
-    f"RegistryService.{name}": way for name, way in (OWNING | LOOKING | KEEPING).items()
+    f"RegistryService.{name}": way for name, way in (OWNING | JUDGING | LOOKING | KEEPING).items()
 }
 """How every method is called; what follows a space tells two ways of calling one method apart."""

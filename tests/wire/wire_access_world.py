@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,8 +20,10 @@ from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.context import Settings
@@ -30,13 +34,17 @@ from holdfast.testing.world import TRANSIENT
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceClient
 from holdfast.wire.generated.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
-from wire_world import Served, serving
+from wire_world import Served, outputs_in, serving
 
 QUEUE, REGION = "work", "eu"
 STRANGER = "zoe"
 SAID = 9
 """The last sequence that a worker of ours has said something under."""
 
+JUDGED = ("validating", "partial")
+"""States of jobs that have promised outputs."""
+
+NAMES = ("curve", "table")
 CANARIES = ("payload", "result", "output", "checkpoint")
 
 Fields: TypeAlias = dict[str, Any]
@@ -162,7 +170,9 @@ class Stage:
         if state == "dead":
             await self.registry.complete(grant, TRANSIENT)
         else:
-            await self._work(grant, ends=state == "ended")
+            await self._work(grant, ends=state in ("ended", *JUDGED))
+        if state == "partial":
+            await self._judge(job.job_id)
         return Subject(job.job_id, job.spec.lock or "", token, cursor)
 
     async def _enqueue(self, name: str, state: str, kind: str) -> Job:
@@ -173,9 +183,19 @@ class Stage:
             lock=SystemIds().new(),
             payload=msgspec.Raw(PAYLOADS[kind].encode()),
             retry=Retry(max_failures=1),
+            outputs=await self._promise() if state in JUDGED else None,
         )
         asked = Request(spec=spec, submitted_by=f"key:{name}", register=state == "registered")
         return await self.registry.enqueue(asked, actor=f"user:{name}")
+
+    async def _promise(self) -> Promise:
+        outputs = await self.served.app.context.checking.outputs()
+        return Promise(names=NAMES, store=None if outputs is None else outputs.store_id)
+
+    async def _judge(self, job_id: str) -> None:
+        lack = Output(name=NAMES[1], missing="nobody wrote it")
+        found = Found(verified=1, missing=1)
+        await self.registry.judge(job_id, found, actor="validator:v", evidence=[lack])
 
     async def _work(self, grant: Grant, *, ends: bool) -> None:
         await self.registry.heartbeat(grant, checkpoint={"at": canary("checkpoint")})
@@ -187,7 +207,10 @@ class Stage:
         """Nobody holds it, or its lock, any longer."""
         if subject.job_id:
             job = await self.registry.get(subject.job_id)
-            if not job.ended:
+            if job.state is State.VALIDATING:
+                found = Found(verified=len(NAMES))
+                await self.registry.judge(subject.job_id, found, actor="validator:v")
+            elif not job.ended:
                 await self.registry.cancel(subject.job_id, actor="user:root", hard=True)
 
 
@@ -227,8 +250,10 @@ async def stage() -> AsyncIterator[Stage]:
     """A server that asks for keys, over a store in memory whose time stands still."""
     clock, ids = ManualClock(), SystemIds()
     registry = LocalRegistry(MemoryStore(clock, ids), ids)
-    async with serving(registry, Settings(keys=True, poll_seconds=0.0)) as served:
-        made = Stage(registry, clock, served)
-        await made.make_keys()
-        yield made
+    settings = Settings(keys=True, poll_seconds=0.0)
+    with TemporaryDirectory() as folder:
+        async with serving(registry, settings, outputs_in(Path(folder))) as served:
+            made = Stage(registry, clock, served)
+            await made.make_keys()
+            yield made
     await registry.close()

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from holdfast.ports import Store
 from holdfast.registry.local import LocalRegistry
+from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.context import Settings
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemClock, SystemIds
@@ -248,7 +249,12 @@ def unharmed(server: Peer, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @contextmanager
-def peer(settings: Settings | None = None, *, store: Store | None = None) -> Iterator[Peer]:
+def peer(
+    settings: Settings | None = None,
+    *,
+    store: Store | None = None,
+    opening: Opening = no_outputs,
+) -> Iterator[Peer]:
     """A server over a store, in memory unless one is given, in a thread of its own."""
     ids = SystemIds()
     opened: Future[Peer] = Future()
@@ -256,7 +262,7 @@ def peer(settings: Settings | None = None, *, store: Store | None = None) -> Ite
 
     async def serve() -> None:
         registry = LocalRegistry(store or MemoryStore(SystemClock(), ids), ids)
-        async with serving(registry, settings) as served:
+        async with serving(registry, settings, opening) as served:
             opened.set_result(Peer(served, registry, asyncio.get_running_loop()))
             await leave.wait()
         await registry.close()

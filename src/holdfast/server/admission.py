@@ -11,6 +11,7 @@ from holdfast.core.errors import Denied, NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.server.tracing import about
 
 HIDDEN = msgspec.Raw(b"null")
@@ -71,9 +72,15 @@ def sees(who: Principal, job: Job) -> bool:
     return (
         who is ANYONE
         or who.may(Scope.OBSERVE, queue, region)
-        or (not job.ended and who.may(Scope.WORK, queue, region))
+        or (_unfinished(job) and who.may(Scope.WORK, queue, region))
         or owns(who, job)
     )
+
+
+def _unfinished(job: Job) -> bool:
+    """Also a partial success, which may still become whole, and what was made to make one so."""
+    partial = job.state is State.PARTIAL_SUCCESS or job.spec.resumed_from is not None
+    return not job.ended or partial
 
 
 def reads(who: Principal, job: Job) -> bool:
@@ -117,4 +124,9 @@ def told(events: Iterable[Event], *, data: bool) -> list[Event]:
 def _muted(event: Event) -> Event:
     if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
         return replace(event, attributes={}, data=None)
-    return replace(event, attributes={}) if event.attributes else event
+    said = {name: event.attributes[name] for name in _OUTSIDE if name in event.attributes}
+    return event if said == event.attributes else replace(event, attributes=said)
+
+
+_OUTSIDE = ("where", "replayed_as", "resumed_as")
+"""What the registry writes about a job that is not what is in it: who looks for its outputs needs it."""

@@ -8,6 +8,7 @@ from connectrpc.compression.gzip import GzipCompression
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Gate, Translation, gone
+from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.codecs import codecs
 from holdfast.server.context import Context, Settings
 from holdfast.server.door import (
@@ -43,8 +44,15 @@ PUBLISH = "/job.v1.JobEventsService/PublishJobEvents"
 class App:
     """Finds the service for a path. `context` is what its services share."""
 
-    def __init__(self, registry: LocalRegistry, clock: Clock, ids: Ids, settings: Settings) -> None:
-        self.context = Context(registry, clock, ids, settings)
+    def __init__(
+        self,
+        registry: LocalRegistry,
+        clock: Clock,
+        ids: Ids,
+        settings: Settings,
+        opening: Opening = no_outputs,
+    ) -> None:
+        self.context = Context(registry, clock, ids, settings, opening)
         self._services = _services(self.context, settings.services)
         self._operators = Operators(self.context)
 

@@ -45,7 +45,7 @@ NO_KEY = (
     "Say who you are: send the header `Authorization: Bearer hf_...` with a key that is neither revoked"
     " nor expired. `holdfast keys create` makes one."
 )
-LONG = dict.fromkeys(("verify", "prune", "examine"), CHORE_SECONDS_MAX)
+LONG = dict.fromkeys(("verify", "prune", "examine", "resume"), CHORE_SECONDS_MAX)
 """What takes longer than other calls, and how long it may."""
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Leaving
+from holdfast.server.checking import Checking, Opening, no_outputs
 from holdfast.server.depth import Depth
 from holdfast.server.grants import Grants
 from holdfast.server.keyring import Keyring
@@ -37,7 +38,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Context:
     """One registry, and everything that its callers share."""
 
-    def __init__(self, registry: LocalRegistry, clock: Clock, ids: Ids, settings: Settings) -> None:
+    def __init__(
+        self,
+        registry: LocalRegistry,
+        clock: Clock,
+        ids: Ids,
+        settings: Settings,
+        opening: Opening = no_outputs,
+    ) -> None:
         self.registry = registry
         registry.count()
         self.clock = clock
@@ -50,6 +58,7 @@ class Context:
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
         self.depth = Depth(registry, clock, settings.queue_items_max)
+        self.checking = Checking(registry, clock, ids, opening)
         self._awaited: dict[asyncio.Timeout, None] = {}
 
     def stop(self) -> None:
@@ -57,6 +66,7 @@ class Context:
         self.stopping.set()
         self.lanes.stop()
         self.readers.stop()
+        self.checking.stop()
         for limit in self._awaited:
             limit.reschedule(asyncio.get_running_loop().time())
 
@@ -78,3 +88,4 @@ class Context:
 
     async def close(self) -> None:
         await self.grants.close()
+        await self.checking.close()

@@ -114,6 +114,12 @@ def _of_kinds(kinds: dict[str, Kind]) -> Iterator[str]:
         ["kind", "type"],
         [((of, type_), n) for of, kind in known for type_, n in kind.events.items()],
     )
+    yield counter(
+        "validations",
+        "Verdicts on promised outputs.",
+        ["kind", "verdict"],
+        [((of, state), n) for of, kind in known for state, n in kind.verdicts.items()],
+    )
     for name, words, of in (
         ("job_wait_seconds", "From when a job was ready to its claim.", "wait"),
         ("job_seconds", "From the claim of an attempt to its end.", "run"),

@@ -64,13 +64,18 @@ class Owning:
         principal = who.get()
         if not 1 <= len(ask.requests) <= BATCH_ITEMS_MAX:
             raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
-        asked = [self._asked(one) for one in ask.requests]
+        asked = [await self._asked(one) for one in ask.requests]
         await self._admit(asked)
-        jobs = await self._registry.enqueue_many(asked, actor=actor(ask.actor))
+        jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
         for job in jobs:
             if not admission.sees(principal, job):
                 raise Conflict("A request_id or job_id is taken already, by somebody else.")
         return OfJobs(tuple(admission.shown(principal, job) for job in jobs))
+
+    async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:
+        if not reuse:
+            return await self._registry.enqueue_many(asked, actor=actor)
+        return await self._context.checking.submit(asked, actor=actor)
 
     async def _admit(self, asked: Sequence[Request]) -> None:
         """Refuse what would make a queue too long. A repeat makes no job, so it is let in."""
@@ -83,14 +88,14 @@ class Owning:
                 ):
                     raise
 
-    def _asked(self, asked: Request) -> Request:
+    async def _asked(self, asked: Request) -> Request:
         principal = who.get()
         admission.enter(principal, Scope.SUBMIT, asked.spec.queue, asked.spec.region)
         if principal.key_id is not None:
             asked = replace(asked, submitted_by=admission.submitter(principal))
             if asked.spec.replayed_from or asked.spec.resumed_from:
-                raise Denied("A job says itself what it repeats: use Replay.")
-        return tied(asked)
+                raise Denied("A job says itself what it repeats: use Replay or Resume.")
+        return tied(await self._context.checking.placed(asked))
 
     async def handoff(self, ask: asks.Handoff) -> OfJob:
         await self._command(ask.job_id)
@@ -144,7 +149,7 @@ class Owning:
         principal = who.get()
         admission.demand(principal, Scope.WORK)
         check_id(ask.owner, "owner")
-        create = None if ask.create is None else self._asked(ask.create)
+        create = None if ask.create is None else await self._asked(ask.create)
         [job] = await self._registry.get_many([ask.job_id]) if ask.job_id else [None]
         if job is None and create is not None:
             spec = create.spec

@@ -190,12 +190,15 @@ class Server(uvicorn.Server):
                 proxy=self._place.proxy,
             )
             expiring = asyncio.create_task(self._expire())
+            checking = asyncio.create_task(self._app.context.checking.sweep_for_ever())
             watching = asyncio.create_task(self._told(lambda: opened(place)))
             try:
                 await self.serve(sockets=[sockets])
             finally:
-                for task in (expiring, watching):
+                tasks = (expiring, checking, watching)
+                for task in tasks:
                     task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
                 await self._app.context.close()
 
     async def _told(self, opened: Callable[[], None]) -> None:

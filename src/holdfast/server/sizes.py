@@ -20,7 +20,7 @@ def event_bytes(event: Event) -> int:
 
 def job_bytes(job: Job) -> int:
     size = JOB_BYTES + memoryview(job.spec.payload).nbytes
-    for value in (job.result, job.checkpoint):
+    for value in (job.result, job.checkpoint, job.spec.outputs, job.found):
         if value is not None:
             size += len(msgspec.json.encode(value))
     return size

@@ -54,6 +54,14 @@ class Because(Struct, frozen=True):
     text: str
 
 
+class Kept(Struct, frozen=True):
+    """What a manifest is known by, how many outputs it lists, and the id of the store they belong in."""
+
+    sha256: str
+    entries: int
+    store: str
+
+
 class Happened(Struct, frozen=True):
     """What the registry itself has written about a job."""
 

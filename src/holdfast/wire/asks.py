@@ -18,8 +18,10 @@ from holdfast.core.limits import (
     KEY_NAME_CHARACTERS_MAX,
     LABEL_CHARACTERS_MAX,
     MESSAGE_CHARACTERS_MAX,
+    NUMBER_MAX,
     PAGE_ITEMS_MAX,
 )
+from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.core.task_token import TASK_TOKEN_CHARACTERS_MAX
@@ -47,6 +49,14 @@ Actor: TypeAlias = Annotated[
         pattern=r"^$|^(user|worker|system):[A-Za-z0-9._:@-]+$",
         max_length=100,
         description="Who acts, such as `user:ana`, where no key says it.",
+    ),
+]
+Checker: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^$|^(validator|user):[A-Za-z0-9._:@-]+$",
+        max_length=100,
+        description="Which validator looks, such as `validator:w-7`; with a key, one of that key.",
     ),
 ]
 OpId: TypeAlias = Annotated[
@@ -80,6 +90,7 @@ Cursor: TypeAlias = Annotated[
     Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]+$", max_length=200)] | None,
     Meta(description="Where to read on: the `cursor` or `next` of the answer before."),
 ]
+Whole: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Items: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX)] | None
 Seconds: TypeAlias = Annotated[
     float, Meta(ge=0, le=3600, description="How long to wait; a server waits 25 s at the most.")
@@ -91,6 +102,7 @@ class Enqueue(Struct, frozen=True, kw_only=True):
 
     requests: tuple[Request, ...]
     actor: Actor = ""
+    reuse: bool = False
 
 
 class Handoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,6 +211,63 @@ class Cancel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     op_id: OpId = None
     reason: Reason | None = None
     hard: bool = False
+
+
+class Look(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Say that one looks for the outputs of a job, how far one is, or (`trouble`) why none can be seen."""
+
+    job_id: Id
+    actor: Checker = ""
+    version: Whole | None = None
+    done: Whole = 0
+    total: Whole = 0
+    trouble: Reason | None = None
+
+
+class Judge(Struct, frozen=True, kw_only=True):
+    """Give the verdict on the outputs of a job, or an operator's word in its place."""
+
+    job_id: Id
+    actor: Checker = ""
+    op_id: OpId = None
+    found: Found = Found()
+    evidence: tuple[Output, ...] = ()
+    version: Whole | None = None
+    override: State | None = None
+    reason: Reason | None = None
+
+
+class ListOutputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Read what was promised, and whether it is there, page by page."""
+
+    job_id: Id
+    missing: bool = False
+    after: Cursor = None
+    limit: Items = None
+
+
+class Validate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Look for the outputs of a job now."""
+
+    job_id: Id
+    actor: Actor = ""
+    force: Annotated[bool, Meta(description="Also when it is not due for that.")] = False
+
+
+class Resume(Struct, frozen=True, kw_only=True):
+    """Make a job of what a partial success lacks; without `promise`, as the server sees it."""
+
+    job_id: Id
+    actor: Actor = ""
+    op_id: OpId = None
+    promise: Promise | None = None
+    dry_run: bool = False
+
+
+class KeepManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keep a list of outputs whose paths follow from their inputs, one JSON document a line."""
+
+    lines: tuple[str, ...]
 
 
 class GetJobs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

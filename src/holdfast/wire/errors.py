@@ -34,7 +34,10 @@ class Row(Struct, frozen=True):
 
 
 WORDS_CHARACTERS_MAX = 1_000
-AWAY = "The store behind this server does not answer. Send the same request again in a moment."
+AWAY = (
+    "The store behind this server, or its output store, does not answer. Send the same request again in a"
+    " moment."
+)
 BROKEN = "What is stored contradicts itself. An operator must look at the server's log."
 FAULT = "The server has a fault, and has written it to its log. Send the same request again later."
 

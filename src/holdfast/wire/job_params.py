@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import msgspec
 
-from holdfast.core.command import COMMAND_KIND, Command, decode_command, encode_command
+from holdfast.core.command import Command, decode_command, encode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, LABELS_MAX
 from holdfast.core.retry import COMMAND_RETRY
-from holdfast.core.spec import Spec
+from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.core.state import State
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.mapping import timestamp

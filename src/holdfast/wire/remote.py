@@ -25,7 +25,8 @@ from holdfast.ports import (
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.link import CHORE_MS, Link
 from holdfast.wire.mapping import duration, moment, optional
-from holdfast.wire.remote_owning import RemoteOwning, chunks, there
+from holdfast.wire.remote_judging import RemoteJudging
+from holdfast.wire.remote_owning import chunks, there
 from holdfast.wire.values import EVENT, FILTER, FINDING, JOB, KEY, RESOURCE, VERIFICATION
 
 IDS_AT_ONCE = 200
@@ -35,7 +36,7 @@ WAIT_SECONDS = 20.0
 AWAIT_MS = 30_000
 
 
-class RemoteRegistry(RemoteOwning):
+class RemoteRegistry(RemoteJudging):
     """The verbs over the wire."""
 
     def __init__(self, link: Link, clock: Clock, ids: Ids) -> None:

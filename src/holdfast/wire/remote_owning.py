@@ -39,6 +39,11 @@ class RemoteOwning:
         self._ids = ids
         self._claim: pb.ClaimRequest | None = None
 
+    @property
+    def link(self) -> Link:
+        """The way to the server."""
+        return self._link
+
     def _op(self, op_id: str | None) -> str:
         return self._ids.new() if op_id is None else op_id
 
@@ -57,6 +62,8 @@ class RemoteOwning:
     ) -> list[Job]:
         if connection is not None:
             raise Invalid("Only a postgresql:// store can make jobs inside a transaction of yours.")
+        if any(one.found is not None for one in requests):
+            raise Invalid("A server looks by itself what is there already: ask its inspector.")
         named = [
             one
             if one.job_id is not None or one.request_id is not None
@@ -93,7 +100,7 @@ class RemoteOwning:
             actor=actor,
             op_id=self._op(op_id),
             handle={name: str(text) for name, text in (handle or {}).items()},
-            error=_clipped(error),
+            error=clipped(error),
         )
         return await self._job("handoff", asked)
 
@@ -241,7 +248,7 @@ class RemoteOwning:
         asked = pb.ReleaseRequest(
             task_token=_token(grant),
             op_id=self._op(op_id),
-            reason=_clipped(reason),
+            reason=clipped(reason),
             delay=None if delay is None else duration(delay),
             undelivered=undelivered,
         )
@@ -257,7 +264,7 @@ class RemoteOwning:
         hard: bool = False,
     ) -> Job:
         asked = pb.CancelRequest(
-            job_id=job_id, actor=actor, op_id=self._op(op_id), reason=_clipped(reason), hard=hard
+            job_id=job_id, actor=actor, op_id=self._op(op_id), reason=clipped(reason), hard=hard
         )
         return await self._job("cancel", asked)
 
@@ -296,7 +303,8 @@ def chunks(messages: Sequence[M]) -> list[list[M]]:
     return chunks
 
 
-def _clipped(text: str | None) -> str | None:
+def clipped(text: str | None) -> str | None:
+    """The text, cut to what a server takes."""
     return None if text is None else clip(text)
 
 
@@ -314,13 +322,13 @@ _Stopped = Oneof[Literal["stopped"], pb.Stopped]
 
 def _outcome(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
     match outcome:
-        case Success(result=result):
+        case Success(result=result, where=where):
             text = None if result is None else _text(result, "result")
-            return _Succeeded("success", pb.Success(result=text))
+            return _Succeeded("success", pb.Success(result=text, where=where))
         case Failure():
             return _Failed("failure", FAILURE.encode(check_struct(outcome)))
         case Stopped(reason=reason):
-            return _Stopped("stopped", pb.Stopped(reason=_clipped(reason)))
+            return _Stopped("stopped", pb.Stopped(reason=clipped(reason)))
 
 
 def _answer(one: pb.Answer) -> Job | HoldfastError:

@@ -15,14 +15,18 @@ from holdfast.core.job import (
     Progress,
     Resource,
 )
+from holdfast.core.outputs import Check, File, Found, Output, Promise
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import Filter, Finding, Grant, Mismatch, Request, Verification
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import Mapping
 
-SPEC = Mapping(Spec, pb.Spec, Mapping(Retry, pb.Retry))
-REQUEST = Mapping(Request, pb.Request, SPEC)
+PROMISE = Mapping(Promise, pb.Promise, Mapping(File, pb.OutputFile))
+OUTPUT = Mapping(Output, pb.Output)
+FOUND = Mapping(Found, pb.Found)
+SPEC = Mapping(Spec, pb.Spec, Mapping(Retry, pb.Retry), PROMISE)
+REQUEST = Mapping(Request, pb.Request, SPEC, kept={"found": None})
 FAILURE = Mapping(Failure, pb.Failure)
 PROGRESS = Mapping(Progress, pb.Progress)
 JOB = Mapping(
@@ -31,6 +35,8 @@ JOB = Mapping(
     SPEC,
     FAILURE,
     PROGRESS,
+    FOUND,
+    Mapping(Check, pb.Check),
     Mapping(Lease, pb.Lease),
     Mapping(CancelRequest, pb.CancelNote),
     Mapping(DeadLetter, pb.DeadLetter),

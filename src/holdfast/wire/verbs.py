@@ -8,7 +8,7 @@ from protobuf import Message
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome, Stopped, Success
-from holdfast.ports import Page, Pruned, Slice
+from holdfast.ports import OutputPage, Page, Pruned, Resumption, Slice
 from holdfast.wire import answers, asks
 from holdfast.wire.errors import detail
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -17,10 +17,13 @@ from holdfast.wire.values import (
     EVENT,
     FAILURE,
     FINDING,
+    FOUND,
     GRANT,
     JOB,
     KEY,
+    OUTPUT,
     PROGRESS,
+    PROMISE,
     REQUEST,
     RESOURCE,
     VERIFICATION,
@@ -68,7 +71,8 @@ def _outcome(one: pb.Completion) -> Outcome | None:
     match one.outcome.value if one.outcome else None:
         case pb.Success() as success:
             text = optional(success, "result")
-            return Success(result=None if text is None else json_given(text, "result"))
+            result = None if text is None else json_given(text, "result")
+            return Success(result=result, where=optional(success, "where"))
         case pb.Failure() as failure:
             return FAILURE.decode(failure)
         case pb.Stopped() as stopped:
@@ -127,6 +131,24 @@ VERBS = (
     Verb("complete", _Completions(), _Each(pb.CompleteResponse)),
     Verb("release", Mapping(asks.Release, pb.ReleaseRequest), _JOB),
     Verb("cancel", Mapping(asks.Cancel, pb.CancelRequest), _JOB),
+    Verb("look", Mapping(asks.Look, pb.LookRequest), _JOB),
+    Verb("judge", Mapping(asks.Judge, pb.JudgeRequest, FOUND, OUTPUT), _JOB),
+    Verb(
+        "list_outputs",
+        Mapping(asks.ListOutputs, pb.ListOutputsRequest),
+        Mapping(OutputPage, pb.ListOutputsResponse, OUTPUT),
+    ),
+    Verb("validate", Mapping(asks.Validate, pb.ValidateRequest), _JOB),
+    Verb(
+        "resume",
+        Mapping(asks.Resume, pb.ResumeRequest, PROMISE),
+        Mapping(Resumption, pb.ResumeResponse, JOB),
+    ),
+    Verb(
+        "keep_manifest",
+        Mapping(asks.KeepManifest, pb.KeepManifestRequest),
+        Mapping(answers.Kept, pb.KeepManifestResponse),
+    ),
     Verb("get_jobs", Mapping(asks.GetJobs, pb.GetJobsRequest), _Each(pb.GetJobsResponse)),
     Verb(
         "list_jobs",

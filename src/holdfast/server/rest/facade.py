@@ -20,10 +20,10 @@ from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
 from holdfast.server.grants import grant_of
-from holdfast.server.rest.forms import SpecForm, Whole
+from holdfast.server.rest.forms import SpecForm
 from holdfast.server.rest.routes import Route
 from holdfast.server.verbs import Verbs
-from holdfast.wire.asks import Acquire, Id, LeaseTime, Name, OneJob, OpId, Reason
+from holdfast.wire.asks import Acquire, Id, LeaseTime, Name, OneJob, OpId, Reason, Whole
 
 LEASE = timedelta(minutes=5)
 KIND = "external"

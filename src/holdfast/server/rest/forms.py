@@ -7,7 +7,6 @@ from typing import Annotated, TypeAlias
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 
 from holdfast.core.catalogue import EventClass, ReasonCode, Stage, WorkerEventType
-from holdfast.core.command import COMMAND_KIND
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Outcome, Stopped, Success
@@ -22,8 +21,9 @@ from holdfast.core.limits import (
     PRIORITY_MAX,
 )
 from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
-from holdfast.core.spec import RETRY_DEFAULT, Json, Spec
+from holdfast.core.spec import COMMAND_KIND, RETRY_DEFAULT, Json, Spec
 from holdfast.ports import Request
+from holdfast.server.rest.output_forms import PromiseForm
 from holdfast.wire import asks
 from holdfast.wire.asks import (
     Actor,
@@ -37,13 +37,20 @@ from holdfast.wire.asks import (
     Reason,
     Text,
     Token,
+    Whole,
 )
 
-Whole: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Sequence: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Parent: TypeAlias = Annotated[
     str, Meta(pattern=r"^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]$")
+]
+Reuse: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="Where all that is promised is in the server's output store already, make a job"
+        " that has succeeded, and run nothing."
+    ),
 ]
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)]
 
@@ -93,7 +100,8 @@ class SpecForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: Annotated[
         dict[Text, Text], Meta(max_length=LABELS_MAX, description="Words to find it by.")
     ] = {}
-    promised_outputs: Whole = 0
+    promised_outputs: Annotated[Whole, Meta(description="How many; or say which, in outputs.")] = 0
+    outputs: PromiseForm | None = None
     replayed_from: Id | None = None
     resumed_from: Id | None = None
 
@@ -102,7 +110,8 @@ class SpecForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             retry = Retry(**structs.asdict(self.retry))
         else:
             retry = COMMAND_RETRY if self.kind == COMMAND_KIND else RETRY_DEFAULT
-        return Spec(**{**structs.asdict(self), "retry": retry})
+        outputs = None if self.outputs is None else self.outputs.promise()
+        return Spec(**{**structs.asdict(self), "retry": retry, "outputs": outputs})
 
 
 class RequestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,10 +131,21 @@ class RequestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = None
 
     def request(self) -> Request:
-        return Request(**{**structs.asdict(self), "spec": self.spec.spec()})
+        fields = structs.asdict(self)
+        fields.pop("reuse", None)
+        return Request(**{**fields, "spec": self.spec.spec()})
 
     def ask(self) -> asks.Enqueue:
         return asks.Enqueue(requests=(self.request(),))
+
+
+class JobForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to make, or not to run."""
+
+    reuse: Reuse = False
+
+    def ask(self) -> asks.Enqueue:
+        return asks.Enqueue(requests=(self.request(),), reuse=self.reuse)
 
 
 class ManyJobsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,10 +153,11 @@ class ManyJobsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     requests: Annotated[tuple[RequestForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
     actor: Actor = ""
+    reuse: Reuse = False
 
     def ask(self) -> asks.Enqueue:
         requests = tuple(one.request() for one in self.requests)
-        return asks.Enqueue(requests=requests, actor=self.actor)
+        return asks.Enqueue(requests=requests, actor=self.actor, reuse=self.reuse)
 
 
 class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,9 +234,10 @@ class PublishForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SuccessForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It worked."""
+    """It worked. `where` is the machine and folder it ran in, as `machine:folder`."""
 
     result: Json = None
+    where: Reason | None = None
 
 
 class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -250,7 +272,7 @@ class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def ended(self) -> asks.Ended:
         outcomes: list[Outcome] = []
         if self.success is not UNSET:
-            outcomes.append(Success(result=self.success.result))
+            outcomes.append(Success(**structs.asdict(self.success)))
         if self.failure is not UNSET:
             outcomes.append(Failure(**structs.asdict(self.failure)))
         if self.stopped is not UNSET:

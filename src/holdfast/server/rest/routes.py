@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job, Resource
-from holdfast.ports import Grant, Page, Pruned, Slice, Verification
-from holdfast.server.rest import forms
+from holdfast.ports import Grant, OutputPage, Page, Pruned, Resumption, Slice, Verification
+from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import answers, asks
 
@@ -122,7 +122,7 @@ def _post(path: str, verb: str, form: type[Struct], says: Any, summary: str, **m
 
 
 ROUTES = (
-    _post("/v1/jobs", "enqueue", forms.RequestForm, Job, "Make a job.",
+    _post("/v1/jobs", "enqueue", forms.JobForm, Job, "Make a job.",
           unwrap=_made, named="request_id", status=201, called="enqueue_job"),
     _post("/v1/jobs/batch", "enqueue", forms.ManyJobsForm, answers.OfJobs, "Make jobs together.",
           named="requests", status=201, called="enqueue_jobs"),
@@ -141,6 +141,18 @@ ROUTES = (
     _act("/v1/jobs/{job_id}/handoff", "handoff", asks.Handoff, "Hand a job to its executor."),
     _post("/v1/jobs/{job_id}/acquire", "acquire", forms.AcquireForm, Grant, "Take this very job.",
           unwrap=_grant, named="op_id"),
+    _get("/v1/jobs/{job_id}/outputs", "list_outputs", asks.ListOutputs, OutputPage,
+         "What a job promised, and whether it is there."),
+    _act("/v1/jobs/{job_id}/validate", "validate", asks.Validate,
+         "Look for the outputs of a job now.", named=None),
+    _post("/v1/jobs/{job_id}/resume", "resume", output_forms.ResumeForm, Resumption,
+          "Make a job of what a partial success lacks.", named="op_id"),
+    _act("/v1/jobs/{job_id}/look", "look", asks.Look,
+         "Say that one looks for the outputs of a job.", named=None),
+    _act("/v1/jobs/{job_id}/judge", "judge", output_forms.JudgeForm,
+         "Give the verdict on the outputs of a job."),
+    _post("/v1/manifests", "keep_manifest", output_forms.ManifestForm, answers.Kept,
+          "Keep a manifest in the output store.", status=201),
     _get("/v1/counts", "count_jobs", asks.CountJobs, answers.Counted, "Count jobs by state."),
     _post("/v1/grants", "claim", asks.Claim, answers.Granted, "Take jobs that are ready.",
           named="op_id"),

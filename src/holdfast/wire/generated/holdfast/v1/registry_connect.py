@@ -19,7 +19,7 @@ from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DE
 from protobuf import DescService
 
 from . import registry_pb
-from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, AwaitChangeRequest, AwaitChangeResponse, CancelRequest, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CountJobsRequest, CountJobsResponse, CreateKeyRequest, CreateKeyResponse, EnqueueRequest, EnqueueResponse, ExamineRequest, ExamineResponse, ExpireRequest, ExpireResponse, GetJobsRequest, GetJobsResponse, GetResourceRequest, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, ReadFeedRequest, ReadLogRequest, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, Resource, RevokeKeyRequest, RevokeKeyResponse, Slice, TailRequest, TailResponse, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse
+from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, AwaitChangeRequest, AwaitChangeResponse, CancelRequest, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CountJobsRequest, CountJobsResponse, CreateKeyRequest, CreateKeyResponse, EnqueueRequest, EnqueueResponse, ExamineRequest, ExamineResponse, ExpireRequest, ExpireResponse, GetJobsRequest, GetJobsResponse, GetResourceRequest, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, JudgeRequest, KeepManifestRequest, KeepManifestResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, ListOutputsRequest, ListOutputsResponse, LookRequest, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, ReadFeedRequest, ReadLogRequest, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, Resource, ResumeRequest, ResumeResponse, RevokeKeyRequest, RevokeKeyResponse, Slice, TailRequest, TailResponse, ValidateRequest, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -68,6 +68,28 @@ class RegistryService(Protocol):
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def cancel(self, request: CancelRequest, ctx: RequestContext[CancelRequest, JobResponse], /) -> JobResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def look(self, request: LookRequest, ctx: RequestContext[LookRequest, JobResponse], /) -> JobResponse:
+        """
+        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
+        others are done by the server, which sees its own output store and nothing else.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def judge(self, request: JudgeRequest, ctx: RequestContext[JudgeRequest, JobResponse], /) -> JobResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_outputs(self, request: ListOutputsRequest, ctx: RequestContext[ListOutputsRequest, ListOutputsResponse], /) -> ListOutputsResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def validate(self, request: ValidateRequest, ctx: RequestContext[ValidateRequest, JobResponse], /) -> JobResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def resume(self, request: ResumeRequest, ctx: RequestContext[ResumeRequest, ResumeResponse], /) -> ResumeResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def keep_manifest(self, request: KeepManifestRequest, ctx: RequestContext[KeepManifestRequest, KeepManifestResponse], /) -> KeepManifestResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def get_jobs(self, request: GetJobsRequest, ctx: RequestContext[GetJobsRequest, GetJobsResponse], /) -> GetJobsResponse:
@@ -286,6 +308,72 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.cancel,
+                ),
+                "/holdfast.v1.RegistryService/Look": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Look",
+                        service_name="holdfast.v1.RegistryService",
+                        input=LookRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.look,
+                ),
+                "/holdfast.v1.RegistryService/Judge": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Judge",
+                        service_name="holdfast.v1.RegistryService",
+                        input=JudgeRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.judge,
+                ),
+                "/holdfast.v1.RegistryService/ListOutputs": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListOutputs",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ListOutputsRequest,
+                        output=ListOutputsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_outputs,
+                ),
+                "/holdfast.v1.RegistryService/Validate": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Validate",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ValidateRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.validate,
+                ),
+                "/holdfast.v1.RegistryService/Resume": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Resume",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ResumeRequest,
+                        output=ResumeResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.resume,
+                ),
+                "/holdfast.v1.RegistryService/KeepManifest": Endpoint.unary(
+                    method=MethodInfo(
+                        name="KeepManifest",
+                        service_name="holdfast.v1.RegistryService",
+                        input=KeepManifestRequest,
+                        output=KeepManifestResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.keep_manifest,
                 ),
                 "/holdfast.v1.RegistryService/GetJobs": Endpoint.unary(
                     method=MethodInfo(
@@ -741,6 +829,130 @@ class RegistryServiceClient(ConnectClient):
                 service_name="holdfast.v1.RegistryService",
                 input=CancelRequest,
                 output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def look(
+        self,
+        request: LookRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        """
+        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
+        others are done by the server, which sees its own output store and nothing else.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Look",
+                service_name="holdfast.v1.RegistryService",
+                input=LookRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def judge(
+        self,
+        request: JudgeRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Judge",
+                service_name="holdfast.v1.RegistryService",
+                input=JudgeRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def list_outputs(
+        self,
+        request: ListOutputsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListOutputsResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListOutputs",
+                service_name="holdfast.v1.RegistryService",
+                input=ListOutputsRequest,
+                output=ListOutputsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def validate(
+        self,
+        request: ValidateRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Validate",
+                service_name="holdfast.v1.RegistryService",
+                input=ValidateRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def resume(
+        self,
+        request: ResumeRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ResumeResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Resume",
+                service_name="holdfast.v1.RegistryService",
+                input=ResumeRequest,
+                output=ResumeResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def keep_manifest(
+        self,
+        request: KeepManifestRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> KeepManifestResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="KeepManifest",
+                service_name="holdfast.v1.RegistryService",
+                input=KeepManifestRequest,
+                output=KeepManifestResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1206,6 +1418,28 @@ class RegistryServiceSync(Protocol):
     def cancel(self, request: CancelRequest, ctx: RequestContext[CancelRequest, JobResponse], /) -> JobResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
+    def look(self, request: LookRequest, ctx: RequestContext[LookRequest, JobResponse], /) -> JobResponse:
+        """
+        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
+        others are done by the server, which sees its own output store and nothing else.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def judge(self, request: JudgeRequest, ctx: RequestContext[JudgeRequest, JobResponse], /) -> JobResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_outputs(self, request: ListOutputsRequest, ctx: RequestContext[ListOutputsRequest, ListOutputsResponse], /) -> ListOutputsResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def validate(self, request: ValidateRequest, ctx: RequestContext[ValidateRequest, JobResponse], /) -> JobResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def resume(self, request: ResumeRequest, ctx: RequestContext[ResumeRequest, ResumeResponse], /) -> ResumeResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def keep_manifest(self, request: KeepManifestRequest, ctx: RequestContext[KeepManifestRequest, KeepManifestResponse], /) -> KeepManifestResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
     def get_jobs(self, request: GetJobsRequest, ctx: RequestContext[GetJobsRequest, GetJobsResponse], /) -> GetJobsResponse:
         """
         Looking.
@@ -1420,6 +1654,72 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.cancel,
+                ),
+                "/holdfast.v1.RegistryService/Look": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Look",
+                        service_name="holdfast.v1.RegistryService",
+                        input=LookRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.look,
+                ),
+                "/holdfast.v1.RegistryService/Judge": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Judge",
+                        service_name="holdfast.v1.RegistryService",
+                        input=JudgeRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.judge,
+                ),
+                "/holdfast.v1.RegistryService/ListOutputs": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListOutputs",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ListOutputsRequest,
+                        output=ListOutputsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_outputs,
+                ),
+                "/holdfast.v1.RegistryService/Validate": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Validate",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ValidateRequest,
+                        output=JobResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.validate,
+                ),
+                "/holdfast.v1.RegistryService/Resume": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Resume",
+                        service_name="holdfast.v1.RegistryService",
+                        input=ResumeRequest,
+                        output=ResumeResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.resume,
+                ),
+                "/holdfast.v1.RegistryService/KeepManifest": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="KeepManifest",
+                        service_name="holdfast.v1.RegistryService",
+                        input=KeepManifestRequest,
+                        output=KeepManifestResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.keep_manifest,
                 ),
                 "/holdfast.v1.RegistryService/GetJobs": EndpointSync.unary(
                     method=MethodInfo(
@@ -1875,6 +2175,130 @@ class RegistryServiceClientSync(ConnectClientSync):
                 service_name="holdfast.v1.RegistryService",
                 input=CancelRequest,
                 output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def look(
+        self,
+        request: LookRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        """
+        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
+        others are done by the server, which sees its own output store and nothing else.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Look",
+                service_name="holdfast.v1.RegistryService",
+                input=LookRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def judge(
+        self,
+        request: JudgeRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Judge",
+                service_name="holdfast.v1.RegistryService",
+                input=JudgeRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def list_outputs(
+        self,
+        request: ListOutputsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListOutputsResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListOutputs",
+                service_name="holdfast.v1.RegistryService",
+                input=ListOutputsRequest,
+                output=ListOutputsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def validate(
+        self,
+        request: ValidateRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> JobResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Validate",
+                service_name="holdfast.v1.RegistryService",
+                input=ValidateRequest,
+                output=JobResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def resume(
+        self,
+        request: ResumeRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ResumeResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Resume",
+                service_name="holdfast.v1.RegistryService",
+                input=ResumeRequest,
+                output=ResumeResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def keep_manifest(
+        self,
+        request: KeepManifestRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> KeepManifestResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="KeepManifest",
+                service_name="holdfast.v1.RegistryService",
+                input=KeepManifestRequest,
+                output=KeepManifestResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

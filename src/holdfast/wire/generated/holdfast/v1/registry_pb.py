@@ -143,7 +143,321 @@ class Retry(Message[_RetryFields]):
         backoff_max: Duration | None
         on_exhausted: str
 
-_SpecFields: TypeAlias = Literal["kind", "queue", "payload", "name", "priority", "region", "lock", "executor", "lease", "timeout", "delay", "run_at", "ttl", "retry", "labels", "promised_outputs", "replayed_from", "resumed_from"]
+_OutputFileFields: TypeAlias = Literal["path", "count", "size", "sha256"]
+
+class OutputFile(Message[_OutputFileFields]):
+    """
+    ```proto
+    message holdfast.v1.OutputFile
+    ```
+
+    Attributes:
+        path:
+            or a pattern
+
+            ```proto
+            string path = 1;
+            ```
+        count:
+            ```proto
+            optional int64 count = 2;
+            ```
+        size:
+            ```proto
+            optional int64 size = 3;
+            ```
+        sha256:
+            ```proto
+            optional string sha256 = 4;
+            ```
+    """
+
+    __slots__ = ("path", "count", "size", "sha256")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            path: str = "",
+            count: int | None = None,
+            size: int | None = None,
+            sha256: str | None = None,
+        ) -> None:
+            pass
+
+        path: str
+        count: int
+        size: int
+        sha256: str
+
+_PromiseFields: TypeAlias = Literal["files", "names", "manifest", "entries", "store", "place", "resume_attempt", "original_total"]
+
+class Promise(Message[_PromiseFields]):
+    """
+    What a job promises to leave behind. The number alone is Spec.promised_outputs.
+
+    ```proto
+    message holdfast.v1.Promise
+    ```
+
+    Attributes:
+        files:
+            of commands
+
+            ```proto
+            repeated holdfast.v1.OutputFile files = 1;
+            ```
+        names:
+            written through the handler's context
+
+            ```proto
+            repeated string names = 2;
+            ```
+        manifest:
+            its sha256; it is kept in the output store
+
+            ```proto
+            optional string manifest = 3;
+            ```
+        entries:
+            ```proto
+            optional int64 entries = 4;
+            ```
+        store:
+            the id of the output store
+
+            ```proto
+            optional string store = 5;
+            ```
+        place:
+            where that is, for people
+
+            ```proto
+            optional string place = 6;
+            ```
+        resume_attempt:
+            ```proto
+            optional int64 resume_attempt = 7;
+            ```
+        original_total:
+            ```proto
+            optional int64 original_total = 8;
+            ```
+    """
+
+    __slots__ = ("files", "names", "manifest", "entries", "store", "place", "resume_attempt", "original_total")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            files: list[OutputFile] | None = None,
+            names: list[str] | None = None,
+            manifest: str | None = None,
+            entries: int | None = None,
+            store: str | None = None,
+            place: str | None = None,
+            resume_attempt: int | None = None,
+            original_total: int | None = None,
+        ) -> None:
+            pass
+
+        files: list[OutputFile]
+        names: list[str]
+        manifest: str
+        entries: int
+        store: str
+        place: str
+        resume_attempt: int
+        original_total: int
+
+_OutputFields: TypeAlias = Literal["name", "path", "size", "sha256", "missing", "reused"]
+
+class Output(Message[_OutputFields]):
+    """
+    ```proto
+    message holdfast.v1.Output
+    ```
+
+    Attributes:
+        name:
+            ```proto
+            string name = 1;
+            ```
+        path:
+            ```proto
+            optional string path = 2;
+            ```
+        size:
+            ```proto
+            optional int64 size = 3;
+            ```
+        sha256:
+            ```proto
+            optional string sha256 = 4;
+            ```
+        missing:
+            why it does not count; absent when it is there
+
+            ```proto
+            optional string missing = 5;
+            ```
+        reused:
+            ```proto
+            optional bool reused = 6;
+            ```
+    """
+
+    __slots__ = ("name", "path", "size", "sha256", "missing", "reused")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str = "",
+            path: str | None = None,
+            size: int | None = None,
+            sha256: str | None = None,
+            missing: str | None = None,
+            reused: bool | None = None,
+        ) -> None:
+            pass
+
+        name: str
+        path: str
+        size: int
+        sha256: str
+        missing: str
+        reused: bool
+
+_FoundFields: TypeAlias = Literal["verified", "missing", "reused", "names", "report"]
+
+class Found(Message[_FoundFields]):
+    """
+    ```proto
+    message holdfast.v1.Found
+    ```
+
+    Attributes:
+        verified:
+            ```proto
+            optional int64 verified = 1;
+            ```
+        missing:
+            ```proto
+            optional int64 missing = 2;
+            ```
+        reused:
+            ```proto
+            optional int64 reused = 3;
+            ```
+        names:
+            the first few of the missing ones
+
+            ```proto
+            repeated string names = 4;
+            ```
+        report:
+            ```proto
+            optional string report = 5;
+            ```
+    """
+
+    __slots__ = ("verified", "missing", "reused", "names", "report")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            verified: int | None = None,
+            missing: int | None = None,
+            reused: int | None = None,
+            names: list[str] | None = None,
+            report: str | None = None,
+        ) -> None:
+            pass
+
+        verified: int
+        missing: int
+        reused: int
+        names: list[str]
+        report: str
+
+_CheckFields: TypeAlias = Literal["where", "by", "until", "done", "total", "tries", "reason", "next_at"]
+
+class Check(Message[_CheckFields]):
+    """
+    ```proto
+    message holdfast.v1.Check
+    ```
+
+    Attributes:
+        where:
+            ```proto
+            optional string where = 1;
+            ```
+        by:
+            ```proto
+            optional string by = 2;
+            ```
+        until:
+            ```proto
+            optional google.protobuf.Timestamp until = 3;
+            ```
+        done:
+            ```proto
+            optional int64 done = 4;
+            ```
+        total:
+            ```proto
+            optional int64 total = 5;
+            ```
+        tries:
+            ```proto
+            optional int64 tries = 6;
+            ```
+        reason:
+            ```proto
+            optional string reason = 7;
+            ```
+        next_at:
+            ```proto
+            optional google.protobuf.Timestamp next_at = 8;
+            ```
+    """
+
+    __slots__ = ("where", "by", "until", "done", "total", "tries", "reason", "next_at")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            where: str | None = None,
+            by: str | None = None,
+            until: Timestamp | None = None,
+            done: int | None = None,
+            total: int | None = None,
+            tries: int | None = None,
+            reason: str | None = None,
+            next_at: Timestamp | None = None,
+        ) -> None:
+            pass
+
+        where: str
+        by: str
+        until: Timestamp | None
+        done: int
+        total: int
+        tries: int
+        reason: str
+        next_at: Timestamp | None
+
+_SpecFields: TypeAlias = Literal["kind", "queue", "payload", "name", "priority", "region", "lock", "executor", "lease", "timeout", "delay", "run_at", "ttl", "retry", "labels", "promised_outputs", "replayed_from", "resumed_from", "outputs"]
 
 class Spec(Message[_SpecFields]):
     """
@@ -226,9 +540,13 @@ class Spec(Message[_SpecFields]):
             ```proto
             optional string resumed_from = 18;
             ```
+        outputs:
+            ```proto
+            optional holdfast.v1.Promise outputs = 19;
+            ```
     """
 
-    __slots__ = ("kind", "queue", "payload", "name", "priority", "region", "lock", "executor", "lease", "timeout", "delay", "run_at", "ttl", "retry", "labels", "promised_outputs", "replayed_from", "resumed_from")
+    __slots__ = ("kind", "queue", "payload", "name", "priority", "region", "lock", "executor", "lease", "timeout", "delay", "run_at", "ttl", "retry", "labels", "promised_outputs", "replayed_from", "resumed_from", "outputs")
 
     if TYPE_CHECKING:
 
@@ -253,6 +571,7 @@ class Spec(Message[_SpecFields]):
             promised_outputs: int | None = None,
             replayed_from: str | None = None,
             resumed_from: str | None = None,
+            outputs: Promise | None = None,
         ) -> None:
             pass
 
@@ -274,6 +593,7 @@ class Spec(Message[_SpecFields]):
         promised_outputs: int
         replayed_from: str
         resumed_from: str
+        outputs: Promise | None
 
 _RequestFields: TypeAlias = Literal["spec", "request_id", "job_id", "register", "submitted_by", "correlation_id", "trace_id", "traceparent"]
 
@@ -661,7 +981,7 @@ class Resource(Message[_ResourceFields]):
         token: int
         holder: str
 
-_JobFields: TypeAlias = Literal["job_id", "spec", "state", "created_at", "updated_at", "ready_at", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "lease", "claim_op_id", "cancel", "deadline_at", "started_at", "ended_at", "reason", "error", "dead_letter", "result", "missing_outputs", "handle", "submitted_by", "correlation_id", "trace_id", "heartbeats", "published", "progress", "checkpoint", "traceparent"]
+_JobFields: TypeAlias = Literal["job_id", "spec", "state", "created_at", "updated_at", "ready_at", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "lease", "claim_op_id", "cancel", "deadline_at", "started_at", "ended_at", "reason", "error", "dead_letter", "result", "found", "handle", "submitted_by", "correlation_id", "trace_id", "heartbeats", "published", "progress", "checkpoint", "traceparent", "check"]
 
 class Job(Message[_JobFields]):
     """
@@ -760,9 +1080,9 @@ class Job(Message[_JobFields]):
             ```proto
             optional string result = 22;
             ```
-        missing_outputs:
+        found:
             ```proto
-            optional int64 missing_outputs = 23;
+            optional holdfast.v1.Found found = 23;
             ```
         handle:
             ```proto
@@ -802,9 +1122,13 @@ class Job(Message[_JobFields]):
             ```proto
             optional string traceparent = 32;
             ```
+        check:
+            ```proto
+            optional holdfast.v1.Check check = 33;
+            ```
     """
 
-    __slots__ = ("job_id", "spec", "state", "created_at", "updated_at", "ready_at", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "lease", "claim_op_id", "cancel", "deadline_at", "started_at", "ended_at", "reason", "error", "dead_letter", "result", "missing_outputs", "handle", "submitted_by", "correlation_id", "trace_id", "heartbeats", "published", "progress", "checkpoint", "traceparent")
+    __slots__ = ("job_id", "spec", "state", "created_at", "updated_at", "ready_at", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "lease", "claim_op_id", "cancel", "deadline_at", "started_at", "ended_at", "reason", "error", "dead_letter", "result", "found", "handle", "submitted_by", "correlation_id", "trace_id", "heartbeats", "published", "progress", "checkpoint", "traceparent", "check")
 
     if TYPE_CHECKING:
 
@@ -833,7 +1157,7 @@ class Job(Message[_JobFields]):
             error: Failure | None = None,
             dead_letter: DeadLetter | None = None,
             result: str | None = None,
-            missing_outputs: int | None = None,
+            found: Found | None = None,
             handle: dict[str, str] | None = None,
             submitted_by: str | None = None,
             correlation_id: str | None = None,
@@ -843,6 +1167,7 @@ class Job(Message[_JobFields]):
             progress: Progress | None = None,
             checkpoint: str | None = None,
             traceparent: str | None = None,
+            check: Check | None = None,
         ) -> None:
             pass
 
@@ -868,7 +1193,7 @@ class Job(Message[_JobFields]):
         error: Failure | None
         dead_letter: DeadLetter | None
         result: str
-        missing_outputs: int
+        found: Found | None
         handle: dict[str, str]
         submitted_by: str
         correlation_id: str
@@ -878,6 +1203,7 @@ class Job(Message[_JobFields]):
         progress: Progress | None
         checkpoint: str
         traceparent: str
+        check: Check | None
 
 _EventFields: TypeAlias = Literal["event_type", "event_class", "occurred_at", "job_id", "offset", "transition_no", "from_state", "to_state", "attempt", "fencing_token", "op_id", "actor", "reason", "attributes", "sequence", "end_sequence", "cause", "task_id", "correlation_id", "execution_id", "trace_id", "span_id", "received_at", "expires_at", "given_id", "stream", "data", "schema_version", "log_id"]
 
@@ -1159,7 +1485,7 @@ class JobResponse(Message[_JobResponseFields]):
 
         job: Job | None
 
-_EnqueueRequestFields: TypeAlias = Literal["requests", "actor"]
+_EnqueueRequestFields: TypeAlias = Literal["requests", "actor", "reuse"]
 
 class EnqueueRequest(Message[_EnqueueRequestFields]):
     """
@@ -1178,9 +1504,15 @@ class EnqueueRequest(Message[_EnqueueRequestFields]):
             ```proto
             string actor = 2;
             ```
+        reuse:
+            one whose promised outputs are all in the server's output store is made succeeded
+
+            ```proto
+            bool reuse = 3;
+            ```
     """
 
-    __slots__ = ("requests", "actor")
+    __slots__ = ("requests", "actor", "reuse")
 
     if TYPE_CHECKING:
 
@@ -1189,11 +1521,13 @@ class EnqueueRequest(Message[_EnqueueRequestFields]):
             *,
             requests: list[Request] | None = None,
             actor: str = "",
+            reuse: bool = False,
         ) -> None:
             pass
 
         requests: list[Request]
         actor: str
+        reuse: bool
 
 _EnqueueResponseFields: TypeAlias = Literal["jobs"]
 
@@ -1651,7 +1985,7 @@ class AggregateRequest(Message[_AggregateRequestFields]):
         task_token: str
         op_id: str
 
-_SuccessFields: TypeAlias = Literal["result"]
+_SuccessFields: TypeAlias = Literal["result", "where"]
 
 class Success(Message[_SuccessFields]):
     """
@@ -1666,9 +2000,15 @@ class Success(Message[_SuccessFields]):
             ```proto
             optional string result = 1;
             ```
+        where:
+            the machine and folder it ran in, as machine:folder
+
+            ```proto
+            optional string where = 2;
+            ```
     """
 
-    __slots__ = ("result",)
+    __slots__ = ("result", "where")
 
     if TYPE_CHECKING:
 
@@ -1676,10 +2016,12 @@ class Success(Message[_SuccessFields]):
             self,
             *,
             result: str | None = None,
+            where: str | None = None,
         ) -> None:
             pass
 
         result: str
+        where: str
 
 _StoppedFields: TypeAlias = Literal["reason"]
 
@@ -1950,6 +2292,448 @@ class CancelRequest(Message[_CancelRequestFields]):
         op_id: str
         reason: str
         hard: bool
+
+_LookRequestFields: TypeAlias = Literal["job_id", "actor", "version", "done", "total", "trouble"]
+
+class LookRequest(Message[_LookRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.LookRequest
+    ```
+
+    Attributes:
+        job_id:
+            ```proto
+            string job_id = 1;
+            ```
+        actor:
+            which validator; with a key, one of that key
+
+            ```proto
+            string actor = 2;
+            ```
+        version:
+            only while the job is still what it was
+
+            ```proto
+            optional int64 version = 3;
+            ```
+        done:
+            ```proto
+            int64 done = 4;
+            ```
+        total:
+            ```proto
+            int64 total = 5;
+            ```
+        trouble:
+            why the outputs could not be seen
+
+            ```proto
+            optional string trouble = 6;
+            ```
+    """
+
+    __slots__ = ("job_id", "actor", "version", "done", "total", "trouble")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            job_id: str = "",
+            actor: str = "",
+            version: int | None = None,
+            done: int = 0,
+            total: int = 0,
+            trouble: str | None = None,
+        ) -> None:
+            pass
+
+        job_id: str
+        actor: str
+        version: int
+        done: int
+        total: int
+        trouble: str
+
+_JudgeRequestFields: TypeAlias = Literal["job_id", "actor", "op_id", "found", "evidence", "version", "override", "reason"]
+
+class JudgeRequest(Message[_JudgeRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.JudgeRequest
+    ```
+
+    Attributes:
+        job_id:
+            ```proto
+            string job_id = 1;
+            ```
+        actor:
+            ```proto
+            string actor = 2;
+            ```
+        op_id:
+            ```proto
+            optional string op_id = 3;
+            ```
+        found:
+            ```proto
+            optional holdfast.v1.Found found = 4;
+            ```
+        evidence:
+            ```proto
+            repeated holdfast.v1.Output evidence = 5;
+            ```
+        version:
+            ```proto
+            optional int64 version = 6;
+            ```
+        override:
+            succeeded or failed: an operator's word, with its reason
+
+            ```proto
+            optional string override = 7;
+            ```
+        reason:
+            ```proto
+            optional string reason = 8;
+            ```
+    """
+
+    __slots__ = ("job_id", "actor", "op_id", "found", "evidence", "version", "override", "reason")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            job_id: str = "",
+            actor: str = "",
+            op_id: str | None = None,
+            found: Found | None = None,
+            evidence: list[Output] | None = None,
+            version: int | None = None,
+            override: str | None = None,
+            reason: str | None = None,
+        ) -> None:
+            pass
+
+        job_id: str
+        actor: str
+        op_id: str
+        found: Found | None
+        evidence: list[Output]
+        version: int
+        override: str
+        reason: str
+
+_ListOutputsRequestFields: TypeAlias = Literal["job_id", "missing", "after", "limit"]
+
+class ListOutputsRequest(Message[_ListOutputsRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.ListOutputsRequest
+    ```
+
+    Attributes:
+        job_id:
+            ```proto
+            string job_id = 1;
+            ```
+        missing:
+            only those that lack
+
+            ```proto
+            bool missing = 2;
+            ```
+        after:
+            ```proto
+            optional string after = 3;
+            ```
+        limit:
+            absent: 1,000
+
+            ```proto
+            optional int64 limit = 4;
+            ```
+    """
+
+    __slots__ = ("job_id", "missing", "after", "limit")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            job_id: str = "",
+            missing: bool = False,
+            after: str | None = None,
+            limit: int | None = None,
+        ) -> None:
+            pass
+
+        job_id: str
+        missing: bool
+        after: str
+        limit: int
+
+_ListOutputsResponseFields: TypeAlias = Literal["outputs", "next", "checked"]
+
+class ListOutputsResponse(Message[_ListOutputsResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.ListOutputsResponse
+    ```
+
+    Attributes:
+        outputs:
+            ```proto
+            repeated holdfast.v1.Output outputs = 1;
+            ```
+        next:
+            absent after the last page
+
+            ```proto
+            optional string next = 2;
+            ```
+        checked:
+            false: nobody has looked yet
+
+            ```proto
+            optional bool checked = 3;
+            ```
+    """
+
+    __slots__ = ("outputs", "next", "checked")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            outputs: list[Output] | None = None,
+            next: str | None = None,
+            checked: bool | None = None,
+        ) -> None:
+            pass
+
+        outputs: list[Output]
+        next: str
+        checked: bool
+
+_ValidateRequestFields: TypeAlias = Literal["job_id", "actor", "force"]
+
+class ValidateRequest(Message[_ValidateRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.ValidateRequest
+    ```
+
+    Attributes:
+        job_id:
+            ```proto
+            string job_id = 1;
+            ```
+        actor:
+            ```proto
+            string actor = 2;
+            ```
+        force:
+            also when the job is not due for it
+
+            ```proto
+            bool force = 3;
+            ```
+    """
+
+    __slots__ = ("job_id", "actor", "force")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            job_id: str = "",
+            actor: str = "",
+            force: bool = False,
+        ) -> None:
+            pass
+
+        job_id: str
+        actor: str
+        force: bool
+
+_ResumeRequestFields: TypeAlias = Literal["job_id", "actor", "op_id", "promise", "dry_run"]
+
+class ResumeRequest(Message[_ResumeRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.ResumeRequest
+    ```
+
+    Attributes:
+        job_id:
+            ```proto
+            string job_id = 1;
+            ```
+        actor:
+            ```proto
+            string actor = 2;
+            ```
+        op_id:
+            ```proto
+            optional string op_id = 3;
+            ```
+        promise:
+            absent: what is missing, as the server sees it
+
+            ```proto
+            optional holdfast.v1.Promise promise = 4;
+            ```
+        dry_run:
+            ```proto
+            bool dry_run = 5;
+            ```
+    """
+
+    __slots__ = ("job_id", "actor", "op_id", "promise", "dry_run")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            job_id: str = "",
+            actor: str = "",
+            op_id: str | None = None,
+            promise: Promise | None = None,
+            dry_run: bool = False,
+        ) -> None:
+            pass
+
+        job_id: str
+        actor: str
+        op_id: str
+        promise: Promise | None
+        dry_run: bool
+
+_ResumeResponseFields: TypeAlias = Literal["missing", "names", "job"]
+
+class ResumeResponse(Message[_ResumeResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.ResumeResponse
+    ```
+
+    Attributes:
+        missing:
+            ```proto
+            int64 missing = 1;
+            ```
+        names:
+            the first few of them
+
+            ```proto
+            repeated string names = 2;
+            ```
+        job:
+            absent after a dry run
+
+            ```proto
+            optional holdfast.v1.Job job = 3;
+            ```
+    """
+
+    __slots__ = ("missing", "names", "job")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            missing: int = 0,
+            names: list[str] | None = None,
+            job: Job | None = None,
+        ) -> None:
+            pass
+
+        missing: int
+        names: list[str]
+        job: Job | None
+
+_KeepManifestRequestFields: TypeAlias = Literal["lines"]
+
+class KeepManifestRequest(Message[_KeepManifestRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.KeepManifestRequest
+    ```
+
+    Attributes:
+        lines:
+            one task each, as JSON
+
+            ```proto
+            repeated string lines = 1;
+            ```
+    """
+
+    __slots__ = ("lines",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            lines: list[str] | None = None,
+        ) -> None:
+            pass
+
+        lines: list[str]
+
+_KeepManifestResponseFields: TypeAlias = Literal["sha256", "entries", "store"]
+
+class KeepManifestResponse(Message[_KeepManifestResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.KeepManifestResponse
+    ```
+
+    Attributes:
+        sha256:
+            ```proto
+            string sha256 = 1;
+            ```
+        entries:
+            ```proto
+            int64 entries = 2;
+            ```
+        store:
+            the id of the output store it is in
+
+            ```proto
+            string store = 3;
+            ```
+    """
+
+    __slots__ = ("sha256", "entries", "store")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            sha256: str = "",
+            entries: int = 0,
+            store: str = "",
+        ) -> None:
+            pass
+
+        sha256: str
+        entries: int
+        store: str
 
 _GetJobsRequestFields: TypeAlias = Literal["job_ids"]
 
@@ -3339,7 +4123,7 @@ class RevokeKeyResponse(Message[_RevokeKeyResponseFields]):
 
 
 _DESC = file_desc(
-    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8d\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x94\x03\n\x07Request\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xfa\x02\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01B\x0c\n\n_suspected"\xa6\x02\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_code"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x89\x01\n\nCancelNote\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"Z\n\x08Resource\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\xfd\x0c\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x12/\n\x06cancel\x18\x0f \x01(\x0b2\x17.holdfast.v1.CancelNoteR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x12,\n\x0fmissing_outputs\x18\x17 \x01(\x03H\tR\x0emissingOutputs\x88\x01\x01\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\nR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\x0bR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0cR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\rR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\x0eR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0fR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x10R\x0btraceparent\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x12\n\x10_missing_outputsB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparent"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"X\n\x0eEnqueueRequest\x120\n\x08requests\x18\x01 \x03(\x0b2\x14.holdfast.v1.RequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\x8f\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSecondsB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\xe0\x02\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12,\n\x06create\x18\x08 \x01(\x0b2\x14.holdfast.v1.RequestR\x06createB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"1\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01B\t\n\x07_result"1\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"\xdc\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x123\n\nfollow_ups\x18\x07 \x03(\x0b2\x14.holdfast.v1.RequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"A\n\x10CompleteResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"j\n\x06Answer\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason")\n\x0eGetJobsRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"@\n\x0fGetJobsResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"\x80\x02\n\x06Filter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x127\n\x06labels\x18\x05 \x03(\x0b2\x1f.holdfast.v1.Filter.LabelsEntryR\x06labels\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_owner"\x9e\x01\n\x0fListJobsRequest\x12)\n\x05which\x18\x01 \x01(\x0b2\x13.holdfast.v1.FilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"7\n\x10CountJobsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x92\x01\n\x11CountJobsResponse\x12B\n\x06counts\x18\x01 \x03(\x0b2*.holdfast.v1.CountJobsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"\'\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"=\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"\x98\x01\n\x0eReadLogRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutputB\x08\n\x06_afterB\x08\n\x06_limit"[\n\x0fReadFeedRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"K\n\x05Slice\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after"&\n\x12GetResourceRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb7\x01\n\x12AwaitChangeRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id")\n\x13AwaitChangeResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\x8f\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x10\n\x0eExamineRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"C\n\x0fExamineResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\x85\x11\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\x07GetJobs\x12\x1b.holdfast.v1.GetJobsRequest\x1a\x1c.holdfast.v1.GetJobsResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12L\n\tCountJobs\x12\x1d.holdfast.v1.CountJobsRequest\x1a\x1e.holdfast.v1.CountJobsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12<\n\x07ReadLog\x12\x1b.holdfast.v1.ReadLogRequest\x1a\x12.holdfast.v1.Slice"\x00\x12>\n\x08ReadFeed\x12\x1c.holdfast.v1.ReadFeedRequest\x1a\x12.holdfast.v1.Slice"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12:\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x12.holdfast.v1.Slice"\x000\x01\x12G\n\x0bGetResource\x12\x1f.holdfast.v1.GetResourceRequest\x1a\x15.holdfast.v1.Resource"\x00\x12R\n\x0bAwaitChange\x12\x1f.holdfast.v1.AwaitChangeRequest\x1a .holdfast.v1.AwaitChangeResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12F\n\x07Examine\x12\x1b.holdfast.v1.ExamineRequest\x1a\x1c.holdfast.v1.ExamineResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
+    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8f\x01\n\nOutputFile\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n\x05count\x18\x02 \x01(\x03H\x00R\x05count\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01B\x08\n\x06_countB\x07\n\x05_sizeB\t\n\x07_sha256"\xef\x02\n\x07Promise\x12-\n\x05files\x18\x01 \x03(\x0b2\x17.holdfast.v1.OutputFileR\x05files\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12\x1f\n\x08manifest\x18\x03 \x01(\tH\x00R\x08manifest\x88\x01\x01\x12\x1d\n\x07entries\x18\x04 \x01(\x03H\x01R\x07entries\x88\x01\x01\x12\x19\n\x05store\x18\x05 \x01(\tH\x02R\x05store\x88\x01\x01\x12\x19\n\x05place\x18\x06 \x01(\tH\x03R\x05place\x88\x01\x01\x12*\n\x0eresume_attempt\x18\x07 \x01(\x03H\x04R\rresumeAttempt\x88\x01\x01\x12*\n\x0eoriginal_total\x18\x08 \x01(\x03H\x05R\roriginalTotal\x88\x01\x01B\x0b\n\t_manifestB\n\n\x08_entriesB\x08\n\x06_storeB\x08\n\x06_placeB\x11\n\x0f_resume_attemptB\x11\n\x0f_original_total"\xdb\x01\n\x06Output\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n\x04path\x18\x02 \x01(\tH\x00R\x04path\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01\x12\x1d\n\x07missing\x18\x05 \x01(\tH\x03R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x06 \x01(\x08H\x04R\x06reused\x88\x01\x01B\x07\n\x05_pathB\x07\n\x05_sizeB\t\n\x07_sha256B\n\n\x08_missingB\t\n\x07_reused"\xc6\x01\n\x05Found\x12\x1f\n\x08verified\x18\x01 \x01(\x03H\x00R\x08verified\x88\x01\x01\x12\x1d\n\x07missing\x18\x02 \x01(\x03H\x01R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x03 \x01(\x03H\x02R\x06reused\x88\x01\x01\x12\x14\n\x05names\x18\x04 \x03(\tR\x05names\x12\x1b\n\x06report\x18\x05 \x01(\tH\x03R\x06report\x88\x01\x01B\x0b\n\t_verifiedB\n\n\x08_missingB\t\n\x07_reusedB\t\n\x07_report"\xc3\x02\n\x05Check\x12\x19\n\x05where\x18\x01 \x01(\tH\x00R\x05where\x88\x01\x01\x12\x13\n\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01\x120\n\x05until\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n\x04done\x18\x04 \x01(\x03H\x02R\x04done\x88\x01\x01\x12\x19\n\x05total\x18\x05 \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x19\n\x05tries\x18\x06 \x01(\x03H\x04R\x05tries\x88\x01\x01\x12\x1b\n\x06reason\x18\x07 \x01(\tH\x05R\x06reason\x88\x01\x01\x123\n\x07next_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06nextAtB\x08\n\x06_whereB\x05\n\x03_byB\x07\n\x05_doneB\x08\n\x06_totalB\x08\n\x06_triesB\t\n\x07_reason"\xbd\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x12.\n\x07outputs\x18\x13 \x01(\x0b2\x14.holdfast.v1.PromiseR\x07outputs\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x94\x03\n\x07Request\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xfa\x02\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01B\x0c\n\n_suspected"\xa6\x02\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_code"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x89\x01\n\nCancelNote\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"Z\n\x08Resource\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\x8f\r\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x12/\n\x06cancel\x18\x0f \x01(\x0b2\x17.holdfast.v1.CancelNoteR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x12(\n\x05found\x18\x17 \x01(\x0b2\x12.holdfast.v1.FoundR\x05found\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\tR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\nR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0bR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\x0cR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\rR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0eR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x0fR\x0btraceparent\x88\x01\x01\x12(\n\x05check\x18! \x01(\x0b2\x12.holdfast.v1.CheckR\x05check\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparent"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"n\n\x0eEnqueueRequest\x120\n\x08requests\x18\x01 \x03(\x0b2\x14.holdfast.v1.RequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05reuse\x18\x03 \x01(\x08R\x05reuse"7\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\x8f\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSecondsB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\xe0\x02\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12,\n\x06create\x18\x08 \x01(\x0b2\x14.holdfast.v1.RequestR\x06createB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"V\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01B\t\n\x07_resultB\x08\n\x06_where"1\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"\xdc\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x123\n\nfollow_ups\x18\x07 \x03(\x0b2\x14.holdfast.v1.RequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"A\n\x10CompleteResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"j\n\x06Answer\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason"\xba\x01\n\x0bLookRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x1d\n\x07version\x18\x03 \x01(\x03H\x00R\x07version\x88\x01\x01\x12\x12\n\x04done\x18\x04 \x01(\x03R\x04done\x12\x14\n\x05total\x18\x05 \x01(\x03R\x05total\x12\x1d\n\x07trouble\x18\x06 \x01(\tH\x01R\x07trouble\x88\x01\x01B\n\n\x08_versionB\n\n\x08_trouble"\xbb\x02\n\x0cJudgeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12(\n\x05found\x18\x04 \x01(\x0b2\x12.holdfast.v1.FoundR\x05found\x12/\n\x08evidence\x18\x05 \x03(\x0b2\x13.holdfast.v1.OutputR\x08evidence\x12\x1d\n\x07version\x18\x06 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x1f\n\x08override\x18\x07 \x01(\tH\x02R\x08override\x88\x01\x01\x12\x1b\n\x06reason\x18\x08 \x01(\tH\x03R\x06reason\x88\x01\x01B\x08\n\x06_op_idB\n\n\x08_versionB\x0b\n\t_overrideB\t\n\x07_reason"\x8f\x01\n\x12ListOutputsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07missing\x18\x02 \x01(\x08R\x07missing\x12\x19\n\x05after\x18\x03 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x04 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"\x91\x01\n\x13ListOutputsResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b2\x13.holdfast.v1.OutputR\x07outputs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01\x12\x1d\n\x07checked\x18\x03 \x01(\x08H\x01R\x07checked\x88\x01\x01B\x07\n\x05_nextB\n\n\x08_checked"T\n\x0fValidateRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05force\x18\x03 \x01(\x08R\x05force"\xa9\x01\n\rResumeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12.\n\x07promise\x18\x04 \x01(\x0b2\x14.holdfast.v1.PromiseR\x07promise\x12\x17\n\x07dry_run\x18\x05 \x01(\x08R\x06dryRunB\x08\n\x06_op_id"d\n\x0eResumeResponse\x12\x18\n\x07missing\x18\x01 \x01(\x03R\x07missing\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12"\n\x03job\x18\x03 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"+\n\x13KeepManifestRequest\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines"^\n\x14KeepManifestResponse\x12\x16\n\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n\x07entries\x18\x02 \x01(\x03R\x07entries\x12\x14\n\x05store\x18\x03 \x01(\tR\x05store")\n\x0eGetJobsRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"@\n\x0fGetJobsResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"\x80\x02\n\x06Filter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x127\n\x06labels\x18\x05 \x03(\x0b2\x1f.holdfast.v1.Filter.LabelsEntryR\x06labels\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_owner"\x9e\x01\n\x0fListJobsRequest\x12)\n\x05which\x18\x01 \x01(\x0b2\x13.holdfast.v1.FilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"7\n\x10CountJobsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x92\x01\n\x11CountJobsResponse\x12B\n\x06counts\x18\x01 \x03(\x0b2*.holdfast.v1.CountJobsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"\'\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"=\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"\x98\x01\n\x0eReadLogRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutputB\x08\n\x06_afterB\x08\n\x06_limit"[\n\x0fReadFeedRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"K\n\x05Slice\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after"&\n\x12GetResourceRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb7\x01\n\x12AwaitChangeRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id")\n\x13AwaitChangeResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\x8f\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x10\n\x0eExamineRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"C\n\x0fExamineResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\xb9\x14\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12<\n\x04Look\x12\x18.holdfast.v1.LookRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12>\n\x05Judge\x12\x19.holdfast.v1.JudgeRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12R\n\x0bListOutputs\x12\x1f.holdfast.v1.ListOutputsRequest\x1a .holdfast.v1.ListOutputsResponse"\x00\x12D\n\x08Validate\x12\x1c.holdfast.v1.ValidateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12C\n\x06Resume\x12\x1a.holdfast.v1.ResumeRequest\x1a\x1b.holdfast.v1.ResumeResponse"\x00\x12U\n\x0cKeepManifest\x12 .holdfast.v1.KeepManifestRequest\x1a!.holdfast.v1.KeepManifestResponse"\x00\x12F\n\x07GetJobs\x12\x1b.holdfast.v1.GetJobsRequest\x1a\x1c.holdfast.v1.GetJobsResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12L\n\tCountJobs\x12\x1d.holdfast.v1.CountJobsRequest\x1a\x1e.holdfast.v1.CountJobsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12<\n\x07ReadLog\x12\x1b.holdfast.v1.ReadLogRequest\x1a\x12.holdfast.v1.Slice"\x00\x12>\n\x08ReadFeed\x12\x1c.holdfast.v1.ReadFeedRequest\x1a\x12.holdfast.v1.Slice"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12:\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x12.holdfast.v1.Slice"\x000\x01\x12G\n\x0bGetResource\x12\x1f.holdfast.v1.GetResourceRequest\x1a\x15.holdfast.v1.Resource"\x00\x12R\n\x0bAwaitChange\x12\x1f.holdfast.v1.AwaitChangeRequest\x1a .holdfast.v1.AwaitChangeResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12F\n\x07Examine\x12\x1b.holdfast.v1.ExamineRequest\x1a\x1c.holdfast.v1.ExamineResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
     [
         duration_pb.desc(),
         timestamp_pb.desc(),
@@ -3347,6 +4131,11 @@ _DESC = file_desc(
     {
         "ErrorDetail": ErrorDetail,
         "Retry": Retry,
+        "OutputFile": OutputFile,
+        "Promise": Promise,
+        "Output": Output,
+        "Found": Found,
+        "Check": Check,
         "Spec": Spec,
         "Request": Request,
         "Lease": Lease,
@@ -3378,6 +4167,15 @@ _DESC = file_desc(
         "Answer": Answer,
         "ReleaseRequest": ReleaseRequest,
         "CancelRequest": CancelRequest,
+        "LookRequest": LookRequest,
+        "JudgeRequest": JudgeRequest,
+        "ListOutputsRequest": ListOutputsRequest,
+        "ListOutputsResponse": ListOutputsResponse,
+        "ValidateRequest": ValidateRequest,
+        "ResumeRequest": ResumeRequest,
+        "ResumeResponse": ResumeResponse,
+        "KeepManifestRequest": KeepManifestRequest,
+        "KeepManifestResponse": KeepManifestResponse,
         "GetJobsRequest": GetJobsRequest,
         "GetJobsResponse": GetJobsResponse,
         "Filter": Filter,
