@@ -223,6 +223,47 @@ def test_the_pipeline_runs_its_commands_in_order_with_one_sort_at_a_time(tmp_pat
     assert first[1] <= second[0]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_sweep_makes_again_exactly_what_was_missing_and_then_nothing(tmp_path: Path) -> None:
+    example = Example("sweep", tmp_path)
+
+    said = example.main().splitlines()
+
+    jobs = {job.job_id: job for job in example.jobs()}
+    [resumed] = [job for job in jobs.values() if job.spec.resumed_from]
+    first, again = jobs[resumed.spec.resumed_from or ""], jobs[said[-2].split()[-1]]
+    assert len(jobs) == 3
+    assert {job.state for job in jobs.values()} == {holdfast.State.SUCCEEDED}
+    assert said[-1] == "Nothing was run for it: all 8 outputs are there already."
+    assert again.job_id.startswith("cached-")
+
+    lacking = [line.split()[0] for line in said if "missing  -" in line]
+    with holdfast.Client(example.url) as client:
+        logs = {job_id: "".join(piece.text for piece in client.logs(job_id)) for job_id in jobs}
+        [partial] = [e for e in client.events(first.job_id) if e.to_state == "partial_success"]
+    made = {job_id: re.findall("made (.+)", log) for job_id, log in logs.items()}
+    assert len(lacking) == 4
+    assert made[resumed.job_id] == lacking
+    assert len(made[first.job_id]) == 4
+    assert not {*made[first.job_id]} & {*lacking}
+    assert made[again.job_id] == []
+    assert partial.attributes["found"]["missing"] == 4  # type: ignore[index]
+    assert "4 of 8 outputs verified, 4 missing." in said
+    assert "8 of 8 outputs verified." in said
+    assert example.main().splitlines() == said[-2:]
+
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = page.partition("$ python sweep.py\n")[2].partition("\n```")[0].splitlines()
+    assert len(shown) > 10
+    assert {shape(line) for line in shown} - {shape(line) for line in said} == {"[...]"}
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run: times, ids, checksums, and how wide that makes it."""
+    return re.sub(r"\s+", " ", re.sub(r"\bvm-\d+|[0-9a-f]{4,}|\d+ ms|\d\d:\d\d:\d\d", "#", line))
+
+
 def test_the_readme_of_the_examples_names_every_one() -> None:
     page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 

@@ -152,7 +152,8 @@ def test_status_as_json_has_every_field(world: CliWorld) -> None:
 
     text = world.run("status", "--json", job_id).stdout
     document = json.loads(text)
-    assert document.keys() == {*grant.job.__struct_fields__, "owner", "due_at"}
+    derived = {"owner", "due_at", "cost_seconds", "cost_dollars"}
+    assert document.keys() == {*grant.job.__struct_fields__, *derived}
     assert (document["state"], document["owner"]) == ("assigned", "w1")
     assert document["spec"]["payload"]["argv"] == ["echo", "hello"]
     assert document["spec"]["name"] == "\u009b2J\u202e"

@@ -25,7 +25,10 @@ from holdfast.worker.environment import own_keys
 __all__ = ["empty_folder"]
 
 COMMANDS = {"serve": serve, "worker": worker}
-FLAG_ONLY = {"serve": {"store", "config"}, "worker": {"store", "config", "name", "drain"}}
+FLAG_ONLY = {
+    "serve": {"store", "outputs", "config"},
+    "worker": {"store", "outputs", "config", "name", "drain"},
+}
 """Flags that are not settings: what is one for all, and what makes sense for one process only."""
 
 GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -123,7 +123,10 @@ def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 54_321)
 
 
-@pytest.mark.parametrize("line", ['store = "HTTPS://evil"', 'key_file = "k"', 'ca_file = "c"'])
+@pytest.mark.parametrize(
+    "line",
+    ['store = "HTTPS://evil"', 'outputs = "s3://evil"', 'key_file = "k"', 'ca_file = "c"'],
+)
 def test_a_file_that_is_only_found_here_does_not_decide_who_gets_a_key(
     folder: Path, tmp_path: Path, line: str
 ) -> None:

@@ -7,16 +7,20 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.configured import Misconfigured, options, taken
+from holdfast.cli.costs import rate_of
 from holdfast.cli.documents import print_json
 from holdfast.cli.options import config_option, given_store, store_option
 from holdfast.cli.safe import plain
 from holdfast.cli.terminal import note, rows
 from holdfast.cli.traces import WHERE
+from holdfast.core.cost import RATE
+from holdfast.core.errors import Invalid
 from holdfast.sdk.open import DEFAULT_STORE, shown_url
+from holdfast.sdk.outputs import default_outputs
 from holdfast.sdk.settings import SETTINGS, Settings, read_settings
 from holdfast.sdk.settings_file import places
 
-_DEFAULTS = {"store": DEFAULT_STORE, "traces": "off"}
+_DEFAULTS = {"store": DEFAULT_STORE, "traces": "off", "cost_per_hour": f"{RATE:.2f}"}
 
 
 class Shown(Struct, frozen=True):
@@ -44,7 +48,7 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
       /etc/holdfast/holdfast.toml
     """
     settings = read_settings()
-    problems = [*settings.problems, *_wrong_traces(settings)]
+    problems = [*settings.problems, *_wrong_traces(settings), *_wrong_rate(settings)]
     shown = list(_general(settings))
     for table in filter(None, SETTINGS):
         below = _context(ctx, table)
@@ -64,13 +68,19 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
 
 def _general(settings: Settings) -> Iterator[Shown]:
     """What belongs to no command. No password is shown, and of a key only whether it is there."""
+    store = DEFAULT_STORE
     for name in SETTINGS[""]:
         given = settings.given.get(name)
         value = given.value if given else _DEFAULTS.get(name)
         origin = given.origin if given else "default"
-        if name == "store" and (flag := given_store()):
-            value, origin = flag, "flag --store"
-        yield Shown(name, shown_url(str(value)) if name == "store" else value, origin)
+        if name == "store":
+            if flag := given_store():
+                value, origin = flag, "flag --store"
+            store = str(value)
+        elif name == "outputs" and given is None:
+            value = default_outputs(store)
+        shown = shown_url(str(value)) if name in ("store", "outputs") and value else value
+        yield Shown(name, shown, origin)
     if os.environ.get("HOLDFAST_KEY"):
         yield Shown("key", "set", "env HOLDFAST_KEY")
     else:
@@ -81,6 +91,14 @@ def _wrong_traces(settings: Settings) -> Iterator[str]:
     given = settings.given.get("traces")
     if given and given.value not in WHERE:
         yield f"{given.place}: traces are {' or '.join(WHERE)}, not {given.value!r}."
+
+
+def _wrong_rate(settings: Settings) -> Iterator[str]:
+    if given := settings.given.get("cost_per_hour"):
+        try:
+            rate_of(given)
+        except Invalid as error:
+            yield error.message
 
 
 def _context(ctx: click.Context, name: str) -> click.Context:

@@ -84,7 +84,10 @@ def _words(event: Event) -> str:
 
 
 def _more(event: Event) -> str | None:
-    """What a worker or somebody outside added; of our own events everything is said already."""
-    if not event.attributes or event.event_class not in (EventClass.WORKER, EventClass.EXTERNAL):
+    """What a worker or somebody outside added, and what a verdict rests on; else all is said already."""
+    if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
+        given = msgspec.json.encode(event.attributes).decode()
+        return shorten(given, 120) if event.attributes else None
+    if not isinstance(found := event.attributes.get("found"), dict):
         return None
-    return shorten(msgspec.json.encode(event.attributes).decode(), 120)
+    return f"{found.get('verified', 0):,} verified, {found.get('missing', 0):,} missing"

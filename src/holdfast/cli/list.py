@@ -7,6 +7,7 @@ from typing import TypeAlias
 import click
 
 from holdfast.cli.documents import encode
+from holdfast.cli.findings import tally
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.portrait import title
 from holdfast.cli.session import run
@@ -112,13 +113,20 @@ def _print_page(page: Page, now: datetime, *, header: bool) -> None:
 def _piped(job: Job) -> tuple[str | None, ...]:
     what = shorten(title(job), _COMMAND_WIDTH)
     tries, queue, at = str(job.attempt), job.spec.queue, clock(job.created_at)
-    return (job.job_id, job.state, tries, queue, job.owner, at, what, job.reason)
+    return (job.job_id, job.state, tries, queue, job.owner, at, what, _reason(job))
 
 
 def _seen(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
     tries, queue = str(job.attempt), job.spec.queue
-    return (job.job_id, job.state, tries, old, what, queue, job.owner, job.reason)
+    return (job.job_id, job.state, tries, old, what, queue, job.owner, _reason(job))
+
+
+def _reason(job: Job) -> str | None:
+    """Why it is so; for one whose outputs count, what was found or why none could be seen."""
+    if job.check is not None and job.check.reason is not None:
+        return job.check.reason
+    return job.reason or (tally(job) if job.found else None)
 
 
 def _nothing(which: Filter, after: str | None) -> str:

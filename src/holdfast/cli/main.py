@@ -29,11 +29,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "list": ("list:list_jobs", "List jobs."),
         "logs": ("logs:logs", "Print what a job wrote; -f follows it to its end."),
         "events": ("events:events", "Print the event log of a job, or of all."),
+        "outputs": ("outputs:outputs", "List what a job promised, and what is there of it."),
         "verify": ("verify:verify", "Derive every job from its log again, and compare."),
     },
     "Step in": {
         "cancel": ("cancel:cancel", "Ask a job to stop, or end it now with --hard."),
         "retry": ("retry:retry", "Run a job that did not succeed again, as a new job."),
+        "resume": ("resume:resume", "Make what a partial success lacks, and nothing else."),
+        "validate": ("validate:validate", "Look for the outputs of a job now, and judge it."),
         "dead-letters": ("dead_letters:dead_letters", "List, show and replay dead letters."),
     },
     "Look after the store": {
@@ -60,8 +63,8 @@ the file holdfast.db in the current folder.
 \b
 Exit codes:
     0  done
-    1  the answer is no: verify found differences, doctor a fault, or the
-       job that was followed did not succeed and has no exit code of its own
+    1  the answer is no: verify found differences, doctor a fault, or the job
+       that was followed or validated did not succeed and has no exit code
     N  submit --wait, logs -f, status --watch and run exit with the exit
        code of the command they follow
     2  wrong usage, or a request that can never be accepted
@@ -70,7 +73,7 @@ Exit codes:
     5  a limit is reached
     6  not allowed
    70  what is stored contradicts itself
-   75  the store is unavailable; try again
+   75  the store is unavailable, or outputs cannot be seen; try again
   125  run itself failed, not the command it ran
   130  interrupted (Ctrl-C): a job that was only watched goes on, one
        under run was asked to stop

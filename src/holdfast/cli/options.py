@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _STORE = "holdfast.store"
+_OUTPUTS = "holdfast.outputs"
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -44,6 +45,29 @@ def given_store() -> str | None:
 def _remember_store(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta[_STORE] = value
+
+
+def outputs_option(command: F) -> F:
+    """`--outputs URL`; read it with `given_outputs`."""
+    return click.option(
+        "--outputs",
+        metavar="URL",
+        expose_value=False,
+        callback=_remember_outputs,
+        help="Where outputs are kept.  [env: HOLDFAST_OUTPUTS; default: a folder beside a sqlite store]",
+    )(command)
+
+
+def given_outputs() -> str | None:
+    """The URL by --outputs, if it was given: for `sdk.outputs.open_chosen`."""
+    context = click.get_current_context(silent=True)
+    given: str | None = context.meta.get(_OUTPUTS) if context else None
+    return given
+
+
+def _remember_outputs(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[_OUTPUTS] = value
 
 
 def config_option(command: F) -> F:

@@ -5,8 +5,9 @@ import sys
 from contextlib import suppress
 from datetime import datetime
 
-from holdfast.cli.safe import Cleaner
-from holdfast.cli.terminal import on_terminal
+from holdfast.cli.findings import verdict_words
+from holdfast.cli.safe import Cleaner, plain
+from holdfast.cli.terminal import note, on_terminal
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.pieces import pieces
@@ -99,6 +100,14 @@ async def follow_output(registry: Registry, job_id: str, output: Output) -> Job:
     finally:
         _finish(output)
     return await registry.get(job_id)
+
+
+async def follow_to_verdict(registry: Registry, job_id: str) -> Job:
+    """As `follow_output`; a job that lacks outputs which it promised says which, on stderr."""
+    job = await follow_output(registry, job_id, Output())
+    if job.found is not None and job.found.missing:
+        note(plain(verdict_words(job)))
+    return job
 
 
 async def _print_pages(registry: Registry, job_id: str, output: Output) -> str:

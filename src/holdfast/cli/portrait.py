@@ -4,7 +4,9 @@ import shlex
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
+from holdfast.cli.findings import cached, lacking, looking, tally
 from holdfast.cli.terminal import clock
 from holdfast.core.catalogue import EventType
 from holdfast.core.command import decode_command
@@ -12,6 +14,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.explain import span
 from holdfast.core.job import Job
 from holdfast.core.spec import PRIORITY_DEFAULT
+from holdfast.core.state import State
 from holdfast.ports import Registry
 
 Facts = list[tuple[str, str | None]]
@@ -56,7 +59,9 @@ def _command(job: Job) -> Facts:
     ]
 
 
-def portrait(job: Job, now: datetime, *, why: str, replays: list[str]) -> Facts:
+def portrait(
+    job: Job, now: datetime, *, why: str, links: "Links", cost: str | None = None
+) -> Facts:
     """Everything worth knowing about one job, in the order people ask for it."""
     spec = job.spec
     priority = "" if spec.priority == PRIORITY_DEFAULT else f", priority {spec.priority}"
@@ -71,11 +76,15 @@ def portrait(job: Job, now: datetime, *, why: str, replays: list[str]) -> Facts:
         ("Budget", _budget(job)),
         ("Progress", _progress(job)),
         *_times(job, now),
+        ("Cost", cost),
         *_ending(job),
+        *_outputs(job, now),
         ("Labels", ", ".join(f"{key}={value}" for key, value in sorted(spec.labels.items()))),
         ("Correlation", job.correlation_id),
         ("Replay of", spec.replayed_from),
-        ("Replayed as", ", ".join(replays)),
+        ("Replayed as", ", ".join(links.replayed)),
+        ("Resumes", spec.resumed_from),
+        ("Resumed as", ", ".join(links.resumed)),
         ("Why", why),
     ]
 
@@ -144,14 +153,24 @@ def _ending(job: Job) -> Facts:
             "Reason",
             job.reason if job.reason and (not error or job.reason != error.message) else None,
         ),
-        ("Missing", f"{job.missing_outputs} outputs" if job.missing_outputs else None),
         ("Result", _result(job)),
+    ]
+
+
+def _outputs(job: Job, now: datetime) -> Facts:
+    return [
+        ("Outputs", tally(job)),
+        ("Missing", lacking(job)),
+        ("Check", None if job.state is State.VALIDATING else looking(job, now)),  # Why says it
+        ("Cached", "nothing was run: its outputs were there already" if cached(job) else None),
     ]
 
 
 def _result(job: Job) -> str | None:
     """The result as JSON, unless the exit code has said it already."""
     if job.result is None or (isinstance(job.result, dict) and job.result.keys() == {"exit_code"}):
+        return None
+    if cached(job):
         return None
     return msgspec.json.encode(job.result).decode()
 
@@ -164,18 +183,30 @@ def exit_code(job: Job) -> int | None:
     return code if isinstance(code, int) else None
 
 
-async def replays_of(registry: Registry, job: Job) -> list[str]:
-    """The jobs that this one was run again as: facts in its log."""
-    found: list[str] = []
+class Links(Struct):
+    """The jobs that this one was run again as, and those that make what it lacks."""
+
+    replayed: list[str] = []
+    resumed: list[str] = []
+
+
+async def links_of(registry: Registry, job: Job) -> Links:
+    """Where a job went on: facts in its log."""
+    links = Links()
     cursor: str | None = None
     while job.ended:
         page = await registry.log(job.job_id, after=cursor, limit=_PAGE, output=False)
-        found += [
-            str(event.attributes.get("replayed_as"))
-            for event in page.events
-            if event.event_type == EventType.REPLAYED
-        ]
+        for event in page.events:
+            if event.event_type == EventType.REPLAYED:
+                links.replayed.append(str(event.attributes.get("replayed_as")))
+            elif event.event_type == EventType.RESUMED:
+                links.resumed.append(str(event.attributes.get("resumed_as")))
         cursor = page.cursor
         if not page.events:
             break
-    return found
+    return links
+
+
+async def replays_of(registry: Registry, job: Job) -> list[str]:
+    """The jobs that this one was run again as."""
+    return (await links_of(registry, job)).replayed

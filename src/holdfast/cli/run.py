@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 from datetime import timedelta
 
 import click
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration
 from holdfast.cli.exits import Exit, outcome_exit
-from holdfast.cli.options import Pair, store_option
+from holdfast.cli.options import Pair, chosen_store, store_option
 from holdfast.cli.output import Output, follow_output
 from holdfast.cli.safe import plain
 from holdfast.cli.session import absolute, explain_error
@@ -28,12 +27,14 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Registry, Request
 from holdfast.sdk.open import own_environment
+from holdfast.sdk.outputs import lazy_outputs
 from holdfast.sdk.submitting import Submitting
-from holdfast.system import SystemClock, SystemIds
+from holdfast.system import SystemClock, SystemIds, machine
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
+from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
 
 
@@ -97,20 +98,25 @@ def run(
 
 async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     clock, ids, own = SystemClock(), SystemIds(), own_environment()
-    owner = f"run-{socket.gethostname()}-{os.getpid()}"
+    owner = f"run-{machine()}-{os.getpid()}"
     made = job_id or ids.new()
     asked_at = clock.monotonic()
     with Submitting([Request(spec=spec, job_id=made)], caller_trace()) as [request]:
         grant = await registry.acquire(made, owner=owner, create=request, lease=LEASE_DEFAULT)
     processes = Processes(clock)
+    report, outputs = _Quiet(), lazy_outputs(chosen_store())
+    validating = Validating(
+        registry, outputs, report, clock=clock, ids=ids, machine=machine(), name=owner
+    )
     worker = Worker(
         registry,
         Settings(owner=owner),
-        _Quiet(),
+        report,
         clock=clock,
         ids=ids,
-        executors=[Commands(processes, own=own, passed=("*",))],
+        executors=[Commands(processes, own=own, passed=("*",), outputs=outputs.url)],
         spool=MemorySpool(),
+        validating=validating,
     )
     asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))

@@ -141,6 +141,8 @@ class Cleaner:
 
 def plain(text: str) -> str:
     """One line of safe text without colours: for names, reasons and other cells of a table."""
+    if text.isascii() and text.isprintable():  # most are; a table of a million rows is all such
+        return text.strip()
     cleaner = Cleaner(colours=False)
     clean = cleaner.feed(text.encode("utf-8", "replace")) + cleaner.finish()
     return _PLAIN_SPECIAL.sub(" ", clean).strip()

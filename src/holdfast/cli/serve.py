@@ -6,7 +6,13 @@ from pathlib import Path
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.options import chosen_store, config_option, store_option
+from holdfast.cli.options import (
+    chosen_store,
+    config_option,
+    given_outputs,
+    outputs_option,
+    store_option,
+)
 from holdfast.server.app import SERVICES
 
 WAIT_MAX = timedelta(seconds=60)
@@ -83,6 +89,7 @@ class Listen(click.ParamType[tuple[str, int]]):
 )  # fmt: skip
 @click.option("--verbose/--no-verbose", help="Say every call that is refused, too.")
 @store_option
+@outputs_option
 @config_option
 def serve(
     listen: tuple[str, int],
@@ -100,7 +107,8 @@ def serve(
     """Serve the store to workers and clients elsewhere, in any language.
 
     Any number of servers may share one PostgreSQL store. With --store http://HOST:PORT every other
-    command, the Python client and workers use a server in place of a store.
+    command, the Python client and workers use a server in place of a store. With an output store it
+    looks for what jobs promised, there and nowhere else.
 
     \b
     Without --keys everybody who can connect may do everything: it listens
@@ -136,6 +144,6 @@ def serve(
     log = ServerLog(style, verbose=verbose)
     try:
         with traced("holdfast-server"):
-            uvloop.run(run(chosen_store(), place, settings, log, grpc_place))
+            uvloop.run(run(chosen_store(), place, settings, log, grpc_place, given_outputs()))
     finally:
         log.close()

@@ -1,5 +1,6 @@
 """The server that `holdfast serve` runs, from its opening to its end."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -7,16 +8,26 @@ from importlib.util import find_spec
 
 from holdfast.cli.safe import plain
 from holdfast.cli.serve_log import ServerLog
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Invalid, Unavailable
+from holdfast.ports import Outputs
 from holdfast.sdk.open import open_local, shown_url
+from holdfast.sdk.outputs import open_chosen
 from holdfast.server.app import App
+from holdfast.server.checking import Opening
 from holdfast.server.context import Settings
 from holdfast.server.serving import Place, Server
 from holdfast.system import SystemClock, SystemIds, settle_memory
 
+OUTPUTS_SECONDS = 10.0
+
 
 async def run(
-    url: str, place: Place, settings: Settings, log: ServerLog, grpc_place: Place | None = None
+    url: str,
+    place: Place,
+    settings: Settings,
+    log: ServerLog,
+    grpc_place: Place | None = None,
+    outputs_url: str | None = None,
 ) -> None:
     """Serve the store until told to stop; by gRPC as well, if there is a place for that."""
     if url.startswith(("http:", "https:")):
@@ -31,17 +42,42 @@ async def run(
                 " --may admin,admin:keys"
             )
         clock, ids = SystemClock(), SystemIds()
-        app = App(registry, clock, ids, settings)
+        app = App(registry, clock, ids, settings, _opening(url, outputs_url))
         server = Server(app, place, clock, ids)
+        outputs = await _look_at_outputs(app, log)
         settle_memory(ours=True)
         async with AsyncExitStack() as beside:
             also = None
             if grpc_beside is not None and grpc_place is not None:
                 also = await beside.enter_async_context(grpc_beside(app, grpc_place))
-            await server.run_until_stopped(lambda here: _opened(log, here, also, url, settings))
+            await server.run_until_stopped(
+                lambda here: _opened(log, here, also, url, settings, outputs)
+            )
         log.say("Stopped: what was answered is stored.", "server_stopped")
     finally:
         await registry.close()
+
+
+def _opening(url: str, outputs_url: str | None) -> Opening:
+    """How the output store is opened; it is made only to keep something in it."""
+
+    async def opening(create: bool) -> Outputs | None:
+        return await open_chosen(url, outputs_url, create=create)
+
+    return opening
+
+
+async def _look_at_outputs(app: App, log: ServerLog) -> str | None:
+    """Where the output store is. When it is away, that is said: the server does without it meanwhile."""
+    try:
+        async with asyncio.timeout(OUTPUTS_SECONDS):
+            outputs = await app.context.checking.outputs()
+    except (Unavailable, TimeoutError) as error:
+        why = str(error) or "It does not answer."
+        words = f"The output store cannot be seen, and is tried again. {why}"
+        log.say(plain(words), "server_outputs_away", reason=plain(why))
+        return None
+    return None if outputs is None else outputs.place
 
 
 def _grpc() -> Callable[[App, Place], AbstractAsyncContextManager[str]]:
@@ -54,7 +90,12 @@ def _grpc() -> Callable[[App, Place], AbstractAsyncContextManager[str]]:
 
 
 def _opened(
-    log: ServerLog, place: Place, grpc_address: str | None, url: str, settings: Settings
+    log: ServerLog,
+    place: Place,
+    grpc_address: str | None,
+    url: str,
+    settings: Settings,
+    outputs: str | None,
 ) -> None:
     who = "for holders of keys" if settings.keys else "for everybody on this machine"
     store, services = plain(shown_url(url)), ", ".join(settings.services)
@@ -69,3 +110,5 @@ def _opened(
         log.say(
             f"Clients of gRPC find it at {grpc_address}.", "server_grpc_started", url=grpc_address
         )
+    if outputs is not None:
+        log.say(f"It looks for outputs in {plain(outputs)}.", "server_outputs", url=plain(outputs))

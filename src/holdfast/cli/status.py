@@ -2,15 +2,18 @@
 
 import click
 
+from holdfast.cli.costs import cost_fields, cost_words, job_cost
 from holdfast.cli.documents import print_json
 from holdfast.cli.exits import outcome_exit
 from holdfast.cli.options import job_argument, store_option
-from holdfast.cli.portrait import Facts, portrait, replays_of
+from holdfast.cli.portrait import Facts, links_of, portrait
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
+from holdfast.core.catalogue import EventType
 from holdfast.core.documents import job_document
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.core.state import State
 from holdfast.ports import Registry
 
 REFRESH_SECONDS = 2.0
@@ -32,7 +35,7 @@ def status(job_id: str, *, watch: bool, as_json: bool) -> None:
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
     job = await registry.get(job_id)
     if as_json:
-        print_json(job_document(job))
+        print_json(await _document(registry, job))
     else:
         facts(await _portrait(registry, job))
 
@@ -42,8 +45,13 @@ async def _portrait(registry: Registry, job: Job) -> Facts:
         job,
         await registry.now(),
         why=await registry.why(job.job_id),
-        replays=await replays_of(registry, job),
+        links=await links_of(registry, job),
+        cost=cost_words(job, await job_cost(registry, job)),
     )
+
+
+async def _document(registry: Registry, job: Job) -> dict[str, object]:
+    return {**job_document(job), **cost_fields(await job_cost(registry, job))}
 
 
 async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
@@ -52,12 +60,12 @@ async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
         return await _watch_live(registry, job_id)
     shown = 0
     async for event in registry.watch(job_id):
-        if event.to_state is None:
+        if event.to_state is None and event.event_type != EventType.OUTPUTS_UNSEEN:
             continue
         if not as_json:
             _print_step(event)
         elif (job := await registry.get(job_id)).version != shown:
-            print_json(job_document(job), indent=False)
+            print_json(await _document(registry, job), indent=False)
             shown = job.version
     return await registry.get(job_id)
 
@@ -65,7 +73,8 @@ async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
 def _print_step(event: Event) -> None:
     words = event.reason or (f"by {event.actor}" if event.actor else "")
     at = clock(event.occurred_at) or ""
-    columns([(at, 20), (event.to_state or "", 15), (f"attempt {event.attempt}", 11), (words, 0)])
+    state = event.to_state or State.VALIDATING
+    columns([(at, 20), (state, 15), (f"attempt {event.attempt}", 11), (words, 0)])
 
 
 async def _watch_live(registry: Registry, job_id: str) -> Job:

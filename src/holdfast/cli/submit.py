@@ -1,25 +1,31 @@
 """`holdfast submit`: queue a command."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import IO
 
 import click
 from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration, Instant
 from holdfast.cli.exits import outcome_exit
-from holdfast.cli.options import Pair, chosen_store, store_option
-from holdfast.cli.output import Output, follow_output
+from holdfast.cli.findings import cached
+from holdfast.cli.options import Pair, chosen_store, given_outputs, outputs_option, store_option
+from holdfast.cli.output import follow_to_verdict
+from holdfast.cli.promises import PlainOutput, submit_promising
 from holdfast.cli.session import absolute, run
 from holdfast.cli.sizes import Size
-from holdfast.cli.terminal import clock, hint, on_terminal
+from holdfast.cli.terminal import clock, hint, note, on_terminal
 from holdfast.cli.traces import caller_trace, traced
 from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
+from holdfast.core.outputs import File
 from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
 from holdfast.ports import Registry, Request
 from holdfast.sdk.caller import actor
+from holdfast.sdk.outputs import chosen_outputs
 from holdfast.sdk.submitting import Submitting
 
 
@@ -62,10 +68,26 @@ from holdfast.sdk.submitting import Submitting
 @click.option(
     "--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by."
 )
+@click.option(
+    "--output",
+    "files",
+    type=PlainOutput(),
+    multiple=True,
+    metavar="PATH[:N]",
+    help="Output it has to leave: a path from its folder, or a pattern and how many match.",
+)
+@click.option(
+    "--manifest",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Tasks whose results it has to leave in the output store, as JSON lines; - for stdin.",
+)
+@click.option("--reuse", is_flag=True, help="Run nothing when every --output is there already.")
 @click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
 @click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
 @click.option("--correlation-id", metavar="ID", help="Ties the job to what caused it.")
 @click.option("--wait", is_flag=True, help="Follow its output; exit as it does.")
+@outputs_option
 @store_option
 def submit(
     *,
@@ -89,6 +111,9 @@ def submit(
     region: str | None,
     lease: timedelta,
     labels: tuple[tuple[str, str], ...],
+    files: tuple[File, ...],
+    manifest: IO[bytes] | None,
+    reuse: bool,
     request_id: str | None,
     job_id: str | None,
     correlation_id: str | None,
@@ -99,15 +124,22 @@ def submit(
     The command is run as it is, without a shell; for a pipe write: -- sh -c 'a | b'.
     Durations are written like 30s, 5m, 1.5h or 2d, sizes like 512MB or 2GiB.
 
+    A job that promises outputs has succeeded when they are there. What is promised of a plain one is
+    PATH[:COUNT][,size=BYTES][,sha256=HEX]; a path that itself ends like that is given a count of its
+    own, as in odd:3:1. Results of a manifest that are there already are not made again, and when all
+    are, nothing is run.
+
     \b
       holdfast submit -- python train.py --seed 7
       id=$(holdfast submit --timeout 10m --max-failures 3 -- ./nightly.sh)
       holdfast submit --wait -- make test
+      holdfast submit --output model.pt --output 'run-7/*.parquet:4' -- ./train.sh
     """
     if not argv:
         raise click.UsageError("There is no command to run; try: holdfast submit -- echo hello")
     if chosen_store().startswith("memory:"):
         raise click.UsageError("A memory store ends with this command; nobody could run the job.")
+    _check_outputs(files, manifest, reuse=reuse)
     command = Command(
         argv=argv,
         env=dict(env),
@@ -134,10 +166,32 @@ def submit(
     request = Request(
         spec=spec, request_id=request_id, job_id=job_id, correlation_id=correlation_id
     )
+
+    async def ask(registry: Registry) -> Job:
+        with Submitting([request], caller_trace()) as [one]:
+            if files or manifest is not None:
+                return await submit_promising(registry, one, files, manifest, reuse=reuse)
+            return await registry.enqueue(one, actor=actor())
+
     with traced("holdfast"):
-        job = run(lambda registry: _submit(registry, request, wait=wait), create=True)
+        job = run(lambda registry: _submit(registry, ask, wait=wait), create=True)
     if wait:
         raise SystemExit(outcome_exit(job))
+
+
+def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse: bool) -> None:
+    if reuse and not files:
+        raise click.UsageError("--reuse is for what --output names; a manifest is reused anyway.")
+    store, kept = chosen_store(), given_outputs()
+    served = store.lower().startswith(("http:", "https:"))
+    if reuse and served:
+        raise click.UsageError("A server sees no files of this machine: --reuse needs the store.")
+    if kept is not None and manifest is None:
+        raise click.UsageError(
+            f"--outputs names the output store of a --manifest. To promise {kept!r}: --output"
+        )
+    if manifest is not None and not served and chosen_outputs(store, kept) is None:
+        raise click.UsageError("A manifest is kept in an output store: name it with --outputs.")
 
 
 def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> Retry:
@@ -149,9 +203,14 @@ def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> 
     return retry if exhausted is None else replace(retry, on_exhausted=OnExhausted(exhausted))
 
 
-async def _submit(registry: Registry, request: Request, *, wait: bool) -> Job:
-    with Submitting([request], caller_trace()) as [traced_request]:
-        job = await registry.enqueue(traced_request, actor=actor())
+async def _submit(
+    registry: Registry, ask: Callable[[Registry], Awaitable[Job]], *, wait: bool
+) -> Job:
+    job = await ask(registry)
+    if cached(job):
+        promised = job.spec.promised_outputs
+        there = f"All {promised:,} outputs are" if promised > 1 else "Its output is"
+        note(f"{there} there already: nothing was run.")
     if not wait:
         click.echo(job.job_id)
         hint(await _next_step(registry, job))
@@ -161,10 +220,12 @@ async def _submit(registry: Registry, request: Request, *, wait: bool) -> Job:
             f"Job {job.job_id} waits for a worker; if none runs:"
             f" holdfast worker -q {job.spec.queue}\nCtrl-C stops waiting, not the job."
         )
-    return await follow_output(registry, job.job_id, Output())
+    return await follow_to_verdict(registry, job.job_id)
 
 
 async def _next_step(registry: Registry, job: Job) -> str:
+    if cached(job):
+        return f"See them: holdfast outputs {job.job_id}"
     if job.ended:
         return (
             f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,7 +11,14 @@ from pathlib import Path
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.options import chosen_store, config_option, given_store, store_option
+from holdfast.cli.options import (
+    chosen_store,
+    config_option,
+    given_outputs,
+    given_store,
+    outputs_option,
+    store_option,
+)
 from holdfast.cli.terminal import on_terminal
 from holdfast.cli.traces import traced
 from holdfast.cli.worker_lines import Lines
@@ -22,7 +28,8 @@ from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.sdk.open import open_registry, own_environment, shown_url, store_name
-from holdfast.system import SystemClock, SystemIds, boot_id, settle_memory
+from holdfast.sdk.outputs import chosen_outputs, lazy_outputs
+from holdfast.system import SystemClock, SystemIds, boot_id, machine, settle_memory
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.executor import Executor
@@ -31,6 +38,7 @@ from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover_always
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
+from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
 
 SLOTS_FOR_APP = 32
@@ -77,6 +85,7 @@ SLOTS_FOR_APP = 32
     help="Serve metrics for Prometheus; without HOST to this machine only.",
 )  # fmt: skip
 @store_option
+@outputs_option
 @config_option
 def worker(
     *,
@@ -98,10 +107,11 @@ def worker(
 
     With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has.
     Without, it runs commands: each gets PATH, HOME, the locale and little else of this environment;
-    its own variables and secrets come by name. Whatever a job starts is killed with it.
+    its own variables and secrets come by name. Whatever a job starts is killed with it. The outputs that
+    jobs have promised are looked for when they end.
     """
     settings = Settings(
-        owner=name or f"{socket.gethostname()}-{os.getpid()}",
+        owner=name or f"{machine()}-{os.getpid()}",
         queues=queues,
         slots=slots or (SLOTS_FOR_APP if app else os.cpu_count() or 1),
         region=region,
@@ -152,13 +162,17 @@ async def work(
     counted = Metrics(log)
     try:
         executors: list[Executor] = []
-        url = chosen_store()
         if app is not None:
             functions = _functions(processes, app, settings.slots)
             executors.append(functions)
-            url = (await functions.load()).url
+            hello = await functions.load()
+            url, outputs = hello.url, hello.outputs
+        else:
+            url = chosen_store()
+            outputs = chosen_outputs(url, given_outputs())
         if commands:
-            executors.append(Commands(processes, own=own_environment(), passed=passed))
+            own = own_environment()
+            executors.append(Commands(processes, own=own, passed=passed, outputs=outputs))
         if url.startswith("memory:"):
             raise Invalid(
                 "A memory:// store lives inside one process, so a worker would never see a job. Give the"
@@ -168,14 +182,25 @@ async def work(
         try:
             where = f"{store_name(url)} {boot_id()}"  # nobody speaks for another machine's workers
             spool.label(where)
+            report = counted if metrics else log
             worker = Worker(
                 registry,
                 settings,
-                counted if metrics else log,
+                report,
                 clock=clock,
                 ids=ids,
                 executors=executors,
                 spool=spool,
+                validating=Validating(
+                    registry,
+                    lazy_outputs(url, outputs),
+                    report,
+                    clock=clock,
+                    ids=ids,
+                    machine=machine(),
+                    name=settings.owner,
+                    queues=settings.queues if commands else (),
+                ),
             )
             leaving = _wire(worker, settings, log)
             source = _source(registry, settings, worker, spool, leaving)
@@ -204,6 +229,7 @@ def _functions(processes: Processes, app: str, slots: int) -> Functions:
         slots=slots,
         env=os.environ,
         url=given_store(),
+        outputs=given_outputs(),
     )
 
 

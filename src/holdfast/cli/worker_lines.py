@@ -13,7 +13,7 @@ from holdfast.cli.portrait import program
 from holdfast.cli.safe import plain
 from holdfast.cli.terminal import count, shorten
 from holdfast.cli.worker_alike import Alike, Key, Line
-from holdfast.cli.worker_log import Opening, Out
+from holdfast.cli.worker_log import Opening, Out, outcome_words
 from holdfast.core.explain import span
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -32,6 +32,8 @@ _MARKS = {
     State.SUCCEEDED: ("✔", "green"),
     State.QUEUED: ("↻", "yellow"),
     State.CANCELLED: ("✘", "yellow"),
+    State.PARTIAL_SUCCESS: ("✘", "yellow"),
+    State.VALIDATING: ("…", "yellow"),
 }
 _DETAILS = re.compile(r"[^\s\d]*+\d\S*")
 
@@ -209,7 +211,7 @@ class Lines:
 
     def _ending(self, job: Job, seconds: float) -> str:
         mark, colour = _MARKS.get(job.state, ("✘", "red"))
-        why = "" if job.state is State.SUCCEEDED else f": {_reason(job.reason)}"
+        why = "" if job.state is State.SUCCEEDED else f": {_reason(outcome_words(job))}"
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
         words = f"{_title(job)} {job.state} in {_took(seconds)}{again}{why}"
         return self._marked(mark, colour, words)

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from holdfast.cli.findings import lacking, tally
 from holdfast.cli.safe import json_text
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -143,7 +144,13 @@ class Entry(Struct, omit_defaults=True, gc=False):
     jobs: int | None = None
 
 
-_LEVELS = {State.SUCCEEDED: "info", State.QUEUED: "warning", State.CANCELLED: "warning"}
+_LEVELS = {
+    State.SUCCEEDED: "info",
+    State.QUEUED: "warning",
+    State.CANCELLED: "warning",
+    State.PARTIAL_SUCCESS: "warning",
+    State.VALIDATING: "warning",
+}
 
 
 class JsonLog:
@@ -197,7 +204,7 @@ class JsonLog:
                 job.fencing_token,
                 state,
                 round(seconds, 6),
-                job.reason,
+                outcome_words(job),
                 job.correlation,
                 job.trace_id,
             )
@@ -272,3 +279,12 @@ class JsonLog:
                 entry = Entry(self._now, "warning", "trouble", self._worker, reason=reason)
                 lines.insert(0, self._encode(entry))
             self._out.write(json_text(b"\n".join(lines)) + "\n")
+
+
+def outcome_words(job: Job) -> str | None:
+    """Why it ended so, or, of its outputs, which are missing or why nobody has seen them yet."""
+    if job.found is not None and job.found.missing:
+        return f"{tally(job)}: {lacking(job)}"
+    if job.state is State.VALIDATING and job.check is not None:
+        return job.check.reason or "its outputs have not been looked at yet"
+    return job.reason

@@ -1,0 +1,98 @@
+"""`holdfast validate`: look for the outputs of a job now, or say in their place what it is."""
+
+import click
+
+from holdfast.cli.exits import Exit, outcome_exit
+from holdfast.cli.findings import verdict_words
+from holdfast.cli.inspecting import inspecting, is_kept
+from holdfast.cli.options import job_argument, outputs_option, store_option
+from holdfast.cli.progress import with_bar
+from holdfast.cli.safe import plain
+from holdfast.cli.session import run
+from holdfast.cli.terminal import hint, note
+from holdfast.core.errors import Conflict
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.ports import Inspector, Registry
+from holdfast.sdk.caller import actor
+
+_PATIENCE_SECONDS = 1.0
+_OVERRIDES = click.Choice([State.SUCCEEDED.value, State.FAILED.value])
+
+
+@click.command()
+@job_argument
+@click.option("--force", is_flag=True, help="Look now, though it is not due.")
+@click.option("--override", type=_OVERRIDES, help="End the job so, whatever is there.")
+@click.option("--reason", help="Why it is overridden; kept with the job.")
+@outputs_option
+@store_option
+def validate(job_id: str, *, force: bool, override: str | None, reason: str | None) -> None:
+    """Look for the promised outputs of a job and judge it: succeeded, partial_success or failed.
+
+    Workers and servers do this by themselves, when the work is done and, for what is missing, now and
+    then later; --force does not wait for that. If nobody can see the outputs and you know what became
+    of them, --override says so, under your name and with your reason.
+
+    It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen.
+    """
+    if override is None and reason is not None:
+        raise click.UsageError("--reason goes with --override.")
+    if override is not None and force:
+        raise click.UsageError("--force looks, --override does not: choose one.")
+    if override is not None and not (reason or "").strip():
+        raise click.UsageError("An override needs a reason: add --reason TEXT.")
+    if override is not None:
+        verdict = State(override)
+        job = run(lambda registry: _override(registry, job_id, verdict, reason or ""))
+    else:
+        job = run(lambda registry: _validate(registry, job_id, force=force))
+    raise SystemExit(_exit(job))
+
+
+async def _override(registry: Registry, job_id: str, verdict: State, reason: str) -> Job:
+    seen = await registry.get(job_id)
+    job = await registry.judge(
+        job_id, actor=actor(), version=seen.version, override=verdict, reason=reason
+    )
+    click.echo(f"{job.state}: overridden by {plain(actor())}.")
+    return job
+
+
+async def _validate(registry: Registry, job_id: str, *, force: bool) -> Job:
+    before = await registry.get(job_id)
+    if not before.ended and before.state is not State.VALIDATING:
+        raise Conflict(f"Job {job_id} is {before.state}: its work is not done.", job_id=job_id)
+    async with inspecting(registry, kept=is_kept(before.spec.outputs)) as inspector:
+        job = await with_bar(registry, job_id, _look(registry, inspector, job_id, force=force))
+    if job.state is State.VALIDATING:
+        note(plain(await registry.why(job_id)))
+        if job == before:
+            hint(f"Look at once: holdfast validate {job_id} --force")
+        return job
+    click.echo(plain(verdict_words(job)))
+    if job.check is not None and job.check.reason is not None:
+        note(f"They could not be seen just now: {plain(job.check.reason)}")
+    elif job.check is not None and job.check == before.check and not force:
+        note(f"It is not due to be looked at. Look at once: holdfast validate {job_id} --force")
+    if job.state is State.PARTIAL_SUCCESS:
+        hint(f"Make only what is missing: holdfast resume {job_id}")
+    return job
+
+
+async def _look(registry: Registry, inspector: Inspector, job_id: str, *, force: bool) -> Job:
+    """The job when somebody has looked. A server answers after a while and looks on: then we wait."""
+    job = await inspector.validate(job_id, actor=actor(), force=force)
+    while job.check is not None and job.check.until is not None:
+        if job.check.until <= await registry.now():
+            break
+        await registry.changed(since=registry.mark(), timeout=_PATIENCE_SECONDS)
+        job = await registry.get(job_id)
+    return job
+
+
+def _exit(job: Job) -> int:
+    unseen = job.check is not None and job.check.reason is not None
+    if job.state is State.VALIDATING or unseen:
+        return Exit.UNAVAILABLE
+    return outcome_exit(job)
