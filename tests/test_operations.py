@@ -1,14 +1,21 @@
 """The page for operators: every command in it is one, every figure was measured, every output is real."""
 
+import asyncio
 import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import cli
+from holdfast.core.errors import Unavailable
+from holdfast.core.lifecycle import Success
+from holdfast.core.manifest import Task, encode_task
+from holdfast.outputs.opening import open_outputs
+from holdfast.sdk.open import open_registry
 from test_deploy import DEPLOY, ROOT, accepted, instructions
 
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -101,6 +108,40 @@ def test_what_the_page_shows_is_what_is_said(tmp_path: Path) -> None:
     assert (
         "job_cancelled           queued -> cancelled, attempt 1, by user:ben, wrong month" in PAGE
     )
+
+
+def test_what_the_page_shows_of_a_job_that_stays_validating_is_what_is_said(tmp_path: Path) -> None:
+    url, place = f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "results"
+    runner = CliRunner(env={"HOLDFAST_STORE": url, "HOLDFAST_OUTPUTS": str(place)})
+    task = tmp_path / "tasks.jsonl"
+    bundle = f"sha256:{64 * 'a'}"
+    task.write_bytes(encode_task(Task(bundle=bundle, entrypoint="sir", seed=1)))
+
+    def said(*call: str) -> str:
+        done = runner.invoke(cli, call)
+        assert done.exit_code == 0, done.output
+        return done.stdout.replace(str(tmp_path), "/mnt")
+
+    async def run_in_vain() -> None:
+        registry = await open_registry(url)
+        grant = await registry.acquire("study-7", owner="w1")
+        await registry.complete(grant, Success())
+        place.rename(tmp_path / "away")
+        with pytest.raises(Unavailable) as unseen:
+            await open_outputs(str(place), create=False)
+        await registry.look("study-7", actor="validator:w1", trouble=unseen.value.message)
+        await registry.close()
+
+    said("submit", "--job-id", "study-7", "--manifest", str(task), "--", "./study.sh")
+    asyncio.run(run_in_vain())
+    moment = re.compile(r"[\d-]+T[\d:]+Z|[\d.]+ s\b|user:\w+")
+    shown = [*said("list", "--state", "validating").splitlines(), said("why", "study-7")]
+    reason = ["--reason", "ana has seen all of them"]
+    shown += [said("validate", "study-7", "--override", "succeeded", *reason)]
+    shown += [said("why", "study-7")]
+
+    for line in shown:
+        assert moment.sub("…", line.strip()) in moment.sub("…", PAGE)
 
 
 def test_the_page_speaks_of_the_files_there_are() -> None:

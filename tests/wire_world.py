@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from holdfast.outputs.directory import DirectoryOutputs
+from holdfast.ports import Outputs
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.app import App
+from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.context import Settings
 from holdfast.server.serving import Place, Server
 from holdfast.stores.memory import MemoryStore
@@ -29,13 +32,22 @@ class Served:
         return RemoteRegistry(Link((self.url,), key), SystemClock(), SystemIds())
 
 
+def outputs_in(folder: Path) -> Opening:
+    """An output store in this folder, made when it is first needed."""
+
+    async def opening(_: bool) -> Outputs | None:
+        return await DirectoryOutputs.open(folder, create=True)
+
+    return opening
+
+
 @asynccontextmanager
 async def serving(
-    registry: LocalRegistry, settings: Settings | None = None
+    registry: LocalRegistry, settings: Settings | None = None, opening: Opening = no_outputs
 ) -> AsyncIterator[Served]:
     """A server over the registry, on a free port."""
     clock, ids = SystemClock(), SystemIds()
-    app = App(registry, clock, ids, settings or Settings())
+    app = App(registry, clock, ids, settings or Settings(), opening)
     server = Server(app, Place(port=0), clock, ids)
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(

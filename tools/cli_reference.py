@@ -17,14 +17,14 @@ from holdfast.cli.main import SECTIONS, cli
 MEANINGS = {
     Exit.DONE: "Done.",
     Exit.NO: "The answer is no: `verify` found differences, `doctor` found a fault, or the job that was"
-    " followed did not succeed and has no exit code of its own.",
+    " followed or validated did not succeed and has no exit code of its own.",
     Exit.INVALID: "Wrong usage, or a request that can never be accepted.",
     Exit.NOT_FOUND: "There is no such job or store.",
     Exit.CONFLICT: "The job is not in a state that allows this.",
     Exit.EXHAUSTED: "A limit is reached.",
     Exit.DENIED: "Not allowed.",
     Exit.CORRUPT: "What is stored contradicts itself.",
-    Exit.UNAVAILABLE: "The store is unavailable; try again.",
+    Exit.UNAVAILABLE: "The store is unavailable, or outputs cannot be seen; try again.",
     Exit.RUN_FAILED: "`run` itself failed, not the command it ran.",
     Exit.INTERRUPTED: (
         "Interrupted with Ctrl-C. A job that was only watched goes on; one under `run` was asked to stop."

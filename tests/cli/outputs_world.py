@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,14 +19,17 @@ from holdfast.sdk.outputs import open_chosen
 from holdfast.system import machine
 
 T = TypeVar("T")
-BUNDLE = "sha256:" + "5e" * 32
+
+
+_studies = count()
 
 
 def epidemic(sets: int = 2, replicates: int = 3) -> list[Task]:
-    """2 parameter sets with 3 replicates and one target: 6 + 2 outputs."""
+    """2 parameter sets with 3 replicates and one target: 6 + 2 outputs, of a model that no other study
+    has: tests share a server and its output store."""
     return list(
         study(
-            bundle=BUNDLE,
+            bundle=f"sha256:{next(_studies):04x}" + 15 * "5e5e",
             entrypoint="models.sir/baseline",
             parameter_sets=[{"rate": 0.1 * n} for n in range(1, sets + 1)],
             replicates=replicates,

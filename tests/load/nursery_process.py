@@ -19,6 +19,7 @@ from pathlib import Path
 
 import apsw
 import msgspec
+import output_scene
 import scene_process as scenes
 from claimer_process import Task, submit, work
 from documents_process import documents
@@ -30,9 +31,11 @@ ROLES: dict[str, Callable[[Task], Coroutine[None, None, None]]] = {
     "life": scenes.life,
     "commands": scenes.commands,
     "safekeeping": scenes.safekeeping,
+    "outputs": output_scene.outputs,
     "finish_life": scenes.finish_life,
     "finish_commands": scenes.finish_commands,
     "finish_safekeeping": scenes.finish_safekeeping,
+    "finish_outputs": output_scene.finish_outputs,
     "all_documents": partial(documents, short=False),
     "some_documents": partial(documents, short=True),
     "submit": submit,

@@ -14,11 +14,14 @@ from claimer_process import ACTOR, LEASE, Acknowledged, Task, enqueue, publish, 
 from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Failure, Job, Progress
 from holdfast.core.lifecycle import Success
-from holdfast.core.state import ENDED
-from holdfast.ports import Grant, Registry
+from holdfast.core.outputs import File, Promise
+from holdfast.core.state import ENDED, State
+from holdfast.outputs.lazily import LazyOutputs
+from holdfast.outputs.validator import Validator
+from holdfast.ports import Filter, Grant, Registry
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
-from holdfast.system import SystemClock, SystemIds
+from holdfast.system import SystemClock, SystemIds, machine
 from holdfast.worker import worker as claiming
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
@@ -26,6 +29,7 @@ from holdfast.worker.functions import Functions
 from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover
 from holdfast.worker.spool import FileSpool
+from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
 
 claiming.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scene
@@ -109,6 +113,8 @@ async def commands(task: Task) -> None:
     registry = await open_registry(task.url)
     for name, script in (("quick", QUICK), ("slow", SLOW), ("late", SLOW)):
         await enqueue(registry, acknowledged, name, payload=shell(task, script))
+    pids = Promise(files=(File("pids"),))
+    await enqueue(registry, acknowledged, "leaves", payload=shell(task, QUICK), outputs=pids)
     await enqueue(registry, acknowledged, "add", kind="add", payload=msgspec.Raw(b'{"a":1,"b":2}'))
     await enqueue(registry, acknowledged, "shout", kind="shout", payload=msgspec.Raw(b"{}"))
     await run(task, registry, acknowledged)
@@ -129,20 +135,37 @@ async def run(task: Task, registry: Registry, acknowledged: Acknowledged) -> Non
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     functions = Functions(processes, "scene_app:app", slots=2, env=env, url=task.url)
     await functions.load()
+    reports = Reports(acknowledged)
     worker = Worker(
         registry,
         settings,
-        Reports(acknowledged),
+        reports,
         clock=clock,
         ids=ids,
         executors=[Commands(processes, own=os.environ), functions],
         spool=spool,
+        validating=Validating(
+            registry,
+            LazyOutputs(None),
+            reports,
+            clock=clock,
+            ids=ids,
+            machine=machine(),
+            name="w",
+        ),
     )
     async with asyncio.timeout(PATIENCE_SECONDS):
         await recover(root, task.url, registry, clock=clock, ids=ids)
         await worker.run()
+        await judge(registry, acknowledged, Validator(registry, None, machine=machine(), name="v"))
     await processes.close()
     spool.close()
+
+
+async def judge(registry: Registry, acknowledged: Acknowledged, validator: Validator) -> None:
+    """Look for the outputs of what a dead worker has left, without waiting for it to look."""
+    for job in (await registry.list_jobs(Filter(states=(State.VALIDATING,)))).jobs:
+        acknowledged.done(await validator.validate(job))
 
 
 async def safekeeping(task: Task) -> None:

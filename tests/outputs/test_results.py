@@ -276,7 +276,7 @@ def test_a_result_without_a_file_that_is_asked_for_does_not_count(tmp_path: Path
         (ONE, {}, "at least one file, unless it is an error"),
         (ONE, {"../x": b""}, "cannot be called '../x'"),
         (ONE, {"result.json": b"{}"}, "cannot be called result.json"),
-        (msgspec.structs.replace(ONE, outputs=("a", "b")), {"b": b""}, "The result lacks a,"),
+        (msgspec.structs.replace(ONE, outputs=("d", "a", "b")), {"b": b""}, "lacks a, d,"),
         (msgspec.structs.replace(ONE, seed=None), FILES, "A simulation needs a seed"),
     ],
 )
@@ -370,6 +370,7 @@ def marker(*, seed: int = 7, **changes: object) -> bytes:
         b"\xff",
         b'{"format":1,"task":"\xff"}',
         b'{"task_id":"a","outputs":{}}',
+        marker().replace(b"models.seir", b"models\xffseir"),
         marker(format="1"),
         marker(seed=-1),
         marker(writer=None),

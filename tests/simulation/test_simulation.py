@@ -25,7 +25,7 @@ COMMAND = "python -m holdfast.testing.simulation"
 def explained(result: Result) -> str:
     return (
         f"{result.violation}\nreplay: {COMMAND} --seed {result.plan.seed}"
-        f" --store {result.plan.store} --trace"
+        f" --store {result.plan.store} --validators {result.plan.validators} --trace"
     )
 
 
@@ -60,8 +60,36 @@ def test_every_invariant_holds_after_every_commit_of_hard_runs(chunk: int) -> No
     ],
 )
 def test_a_seed_that_once_found_a_bug_stays_green(seed: int, store: str) -> None:
-    result = simulate(plan_of(seed, store))
+    result = simulate(plan_of(seed, store, validators=0))
     assert result.violation is None, explained(result)
+
+
+def test_where_outputs_are_promised_they_are_judged_resumed_and_found_before() -> None:
+    """Without these, a run says nothing about verdicts."""
+    kinds = ("job_validating", "job_partially_succeeded", "job_outputs_verified", "-resume-")
+    seen = dict.fromkeys(kinds, 0)
+    cached = late = 0
+
+    for seed in range(20):
+        result = simulate(plan_of(seed, validators=2))
+        assert result.violation is None, explained(result)
+        commits = [line for line in result.lines if " commit " in line]
+        for kind in kinds:
+            seen[kind] += sum(kind in line for line in commits)
+        cached += sum(" commit cached-" in line for line in commits)
+        late += sum("has judged it since" in line for line in result.lines)
+
+    assert all(seen.values()), seen
+    assert cached
+    assert late
+
+
+def test_a_seed_without_validators_is_the_run_it_always_was() -> None:
+    """Its chances are its own: what others look for changes none of them."""
+    plan = plan_of(7, validators=0)
+
+    assert replace(plan_of(7, validators=2), strikes=plan.strikes, validators=0) == plan
+    assert {plan_of(seed).validators for seed in range(20)} == {0, 1, 2}
 
 
 RARE = {"counts_from_the_answer", "debt_forgotten", "suspect_not_fenced"}
