@@ -55,6 +55,7 @@ bench-full: .venv/dev/.ready  ## our verbs, the real worker and guards beside ba
 	PYTHONPATH=src $(DEV) bench/guards.py
 	PYTHONPATH=src $(DEV) bench/wire.py
 	PYTHONPATH=src $(DEV) bench/rest.py
+	PYTHONPATH=src $(DEV) bench/outputs.py
 
 bench-peers: .venv/dev/.ready  ## holdfast beside thirteen other systems in one run; half an hour, needs the network
 	PYTHONPATH=src $(DEV) bench/peers/run.py
