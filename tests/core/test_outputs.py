@@ -3,10 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from lives import NOW
 from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
 from holdfast.core.outputs import (
+    GRACE,
+    LATER_MAX,
+    LOOK,
     Check,
     File,
     Found,
@@ -16,7 +20,9 @@ from holdfast.core.outputs import (
     check_found,
     check_output_name,
     check_promise,
+    due_at,
     later,
+    looks,
     told,
 )
 
@@ -221,3 +227,24 @@ def test_what_was_not_seen_is_looked_for_again(tries: int, age: timedelta, wait:
 )
 def test_what_is_missing_is_looked_for_again_later(age: timedelta, wait: timedelta) -> None:
     assert later(age) == wait
+
+
+def test_one_who_looks_has_a_minute_and_no_more_whatever_a_clock_said() -> None:
+    assert looks(Check(by="v", until=NOW + LOOK), NOW)
+    assert not looks(Check(by="v", until=NOW), NOW)
+    assert not looks(Check(by="v", until=NOW + LOOK + timedelta(microseconds=1)), NOW)
+    assert not looks(Check(), NOW)
+
+
+def test_the_next_look_is_due_when_it_says_unless_a_clock_was_far_ahead() -> None:
+    soon, far = NOW + LATER_MAX, NOW + LATER_MAX + timedelta(microseconds=1)
+
+    assert due_at(NOW, None, NOW) == NOW + GRACE
+    assert due_at(NOW, Check(), NOW) == NOW
+    assert due_at(NOW, Check(next_at=soon), NOW) == soon
+    assert due_at(NOW, Check(next_at=far), NOW) == NOW
+
+
+def test_a_path_has_no_control_characters() -> None:
+    with pytest.raises(Invalid, match=r"no control characters: 'a.x1bb'"):
+        check_promise(Promise(files=(File("a\x1bb"),)), plain=True)

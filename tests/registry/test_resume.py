@@ -1,6 +1,7 @@
 """Resuming a partial success: a job of what is missing, linked both ways, once per resume_id."""
 
 from datetime import timedelta
+from functools import partial as bind
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,14 @@ from msgspec.structs import replace
 
 from conftest import Run, memory_store
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Conflict, Invalid, NotFound
+from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Success
+from holdfast.core.lifecycle import Enqueue, Success, decide
 from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Request
+from holdfast.ports import One, Request, Work
 from holdfast.registry.resume import resumed_id
 from holdfast.testing.world import PERMANENT, World, play
 
@@ -166,28 +167,46 @@ def test_a_repeat_is_answered_when_the_original_has_succeeded_since(run: Run) ->
     run(body)
 
 
-def test_one_resume_id_with_other_words_is_a_conflict(run: Run) -> None:
+def test_a_repeat_that_lacks_less_meanwhile_gets_the_job_it_made(run: Run) -> None:
     async def body(world: World) -> None:
         await partial(world)
-        await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        made = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
-        with pytest.raises(Conflict, match="other words"):
-            await world.registry.resume(
-                "job-1", replace(LACKING, names=("c",)), actor="user:ana", resume_id="r-1"
-            )
+        again = await world.registry.resume(
+            "job-1", replace(LACKING, names=("c",)), actor="user:ana", resume_id="r-1"
+        )
+
+        assert again == made
 
     run(body)
 
 
-def test_an_id_that_somebody_took_is_a_conflict(run: Run) -> None:
+def test_an_id_that_somebody_took_is_passed_over(run: Run) -> None:
     async def body(world: World) -> None:
         await partial(world)
         await world.enqueue(resumed_id("job-1", "r-1"))
 
-        with pytest.raises(Conflict, match="exists already"):
-            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        job = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
-        assert await links(world, "job-1") == []
+        assert job.job_id == resumed_id("job-1", "r-1", 1)
+        assert [link.attributes["resumed_as"] for link in await links(world, "job-1")] == [
+            job.job_id
+        ]
+
+    run(body)
+
+
+def test_when_all_ids_are_taken_it_says_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.registry.resume._PLACES", 1)
+
+    async def body(world: World) -> None:
+        await partial(world)
+        await world.enqueue(resumed_id("job-1", "r-1"))
+
+        with pytest.raises(Exhausted, match="resume the last job"):
+            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
     run(body)
 
@@ -251,15 +270,15 @@ def test_a_link_that_was_never_told_is_told_by_the_repeat(run: Run) -> None:
         await partial(world)
         outputs = replace(LACKING, resume_attempt=1, original_total=4)
         spec = replace(SPEC, outputs=outputs, promised_outputs=2, resumed_from="job-1")
-        made = Request(spec=spec, job_id=resumed_id("job-1", "r-1"))
-        job = await world.registry.enqueue(made, actor="user:ana")
+        new_id = resumed_id("job-1", "r-1")
+        made = Enqueue(op_id="r-1", job_id=new_id, spec=spec, actor="user:ana")
+        await world.store.transact([Work(One(new_id, "disk"), bind(decide, made))])
 
-        assert (
-            await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1") == job
-        )
+        job = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
+        assert (job.job_id, job.version) == (new_id, 1)
         [link] = await links(world, "job-1")
-        assert link.attributes == {"resumed_as": job.job_id}
+        assert link.attributes == {"resumed_as": new_id}
 
     run(body)
 

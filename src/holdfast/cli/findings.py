@@ -4,6 +4,7 @@ from datetime import datetime
 
 from holdfast.core.explain import NAMES_SHOWN, span
 from holdfast.core.job import Job
+from holdfast.core.outputs import looks
 from holdfast.core.state import State
 
 
@@ -48,7 +49,7 @@ def looking(job: Job, now: datetime) -> str | None:
     check = job.check
     if check is None:
         return None
-    if check.by is not None and check.until is not None and check.until > now:
+    if check.by is not None and looks(check, now):
         seen = f", {check.done:,} of {check.total:,}" if check.total else ""
         return f"{check.by} is looking{seen}"
     again = ""

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from holdfast.core.job import Job, Lease
-from holdfast.core.outputs import Check, Found
+from holdfast.core.outputs import Check, Found, looks
 from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
 
@@ -95,7 +95,7 @@ def _next(job: Job, lease: Lease, now: datetime) -> str:
 
 def _validating(job: Job, now: datetime) -> str:
     check, done = job.check or Check(), "The work is done"
-    if check.by is not None and check.until is not None and check.until > now:
+    if check.by is not None and looks(check, now):
         seen = f", {check.done:,} of {check.total:,} so far" if check.total else ""
         return f"{done}; {check.by} is looking for its outputs{seen}."
     override = (

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Literal
 
@@ -38,7 +38,9 @@ _ENTRYPOINT = re.compile(r"\w[\w./:-]*\Z")
 _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]*\Z")
 
 
-class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Task(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, dict=True
+):
     """One unit inside a study, and the output it has to leave: a simulation of `params` under `seed`, or
     the aggregation of its replicates (`seeds`) for a `target`. The result has at least the files that
     `outputs` names."""
@@ -57,7 +59,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
         """Of the bundle, without the words around it."""
         return self.bundle[-64:]
 
-    @property
+    @cached_property
     def param_id(self) -> str:
         return param_id(self.params)
 
@@ -106,7 +108,7 @@ def difference(task: Task, other: Task) -> str | None:
         return "another bundle"
     if task.entrypoint != other.entrypoint:
         return f"another entrypoint ({other.entrypoint})"
-    if _CANONICAL.encode(task.params) != _CANONICAL.encode(other.params):
+    if task.param_id != other.param_id:
         return "other parameters"
     if task.seed != other.seed:
         return "another seed"

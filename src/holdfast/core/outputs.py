@@ -138,6 +138,8 @@ def check_promise(promise: Promise, *, plain: bool) -> Promise:
 def _check_file(file: File) -> None:
     if not check_text(file.path, "The path of an output", OUTPUT_NAME_CHARACTERS_MAX).strip():
         raise Invalid("The path of an output is empty.")
+    if not file.path.isprintable():
+        raise Invalid(f"The path of an output has no control characters: {file.path!r:.80}.")
     if file.count is not None and not 1 <= file.count <= ENTRIES_MAX:
         raise Invalid(f"{file.path}: a count is from 1 to {ENTRIES_MAX:,}, not {file.count}.")
     if file.size is not None and not 0 <= file.size <= NUMBER_MAX:
@@ -178,6 +180,21 @@ def check_found(found: Found, promised: int) -> Found:
 def told(value: object) -> object:
     """The value as an event keeps it: what JSON gives back, with lists where there were tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def looks(check: Check, now: datetime) -> bool:
+    """Whether somebody looks now. A time further off than anybody is given was told by a clock that has
+    been corrected since, and does not count."""
+    return check.until is not None and now < check.until <= now + LOOK
+
+
+def due_at(job_updated_at: datetime, check: Check | None, now: datetime) -> datetime:
+    """From when on the next one may look, if nobody does; at once, if a clock was far ahead."""
+    if check is None:
+        return job_updated_at + GRACE
+    if check.next_at is None or check.next_at > now + LATER_MAX:
+        return now
+    return check.next_at
 
 
 def again(tries: int, age: timedelta) -> timedelta:

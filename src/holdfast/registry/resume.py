@@ -7,11 +7,10 @@ from hashlib import blake2b
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, Exhausted
 from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
-from holdfast.core.lifecycle.draft import same
 from holdfast.core.limits import ID_CHARACTERS_MAX, check_actor, check_id
 from holdfast.core.outputs import Promise
 from holdfast.core.spec import Spec, check_spec
@@ -21,6 +20,7 @@ from holdfast.registry.line import Line
 
 _SUFFIX = re.compile(r"-resume-[0-9a-f]{4}\Z")
 _SUFFIX_CHARACTERS = len("-resume-0000")
+_PLACES = 100
 
 
 async def resume(
@@ -30,8 +30,12 @@ async def resume(
     check_actor(actor)
     original = await line.get(job_id)
     op_id = check_id(resume_id, "resume_id") if resume_id else line.ids.new()
-    new_id = resumed_id(job_id, op_id)
-    if original.state is not State.PARTIAL_SUCCESS and not await _known(line, new_id):
+    new_id, made = await _place(line, job_id, op_id)
+    if made:  # perhaps by somebody who died before telling
+        job = await line.get(new_id)
+        await line.store.record([_link(original, new_id, actor, job.created_at)])
+        return job
+    if original.state is not State.PARTIAL_SUCCESS:
         raise Conflict(
             f"Job {job_id} is {original.state}: not resumable. Only a partial success lacks something"
             " that can be made.",
@@ -52,32 +56,33 @@ async def resume(
 
     def decide_linked(job: Job | None, now: datetime, *rest: object) -> Change | Refusal:
         """The new job, and in the same commit the fact about the original that links to it."""
-        if job is not None and _alike(job.spec, command.spec):
-            return same(job)
         decision = decide(command, job, now, *rest)  # type: ignore[arg-type]
         if isinstance(decision, Change) and decision.before is None:
-            return replace(decision, facts=(_link(original, command, now),))
+            return replace(decision, facts=(_link(original, new_id, actor, now),))
         return decision
 
     [[decision]] = await line.submit(Work(One(new_id, command.spec.lock), decide_linked))
     if not isinstance(decision, Change):
         raise decision.error
-    job = decision.after
-    if decision.before is job:  # made before, perhaps by somebody who died before telling
-        await line.store.record([_link(original, command, job.created_at)])
-    return job
+    return decision.after
 
 
-def resumed_id(job_id: str, op_id: str) -> str:
-    """The id of the job that resumes another: of the first one, when that resumes one itself."""
+def resumed_id(job_id: str, op_id: str, number: int = 0) -> str:
+    """The id of the job that resumes another: of the first one, when that resumes one itself. Four digits
+    are few: `number` gives another where one is taken."""
     root = _SUFFIX.sub("", job_id)[: ID_CHARACTERS_MAX - _SUFFIX_CHARACTERS]
-    suffix = blake2b(f"{job_id}/{op_id}".encode(), digest_size=2).hexdigest()
+    suffix = blake2b(f"{job_id}/{op_id}/{number}".encode(), digest_size=2).hexdigest()
     return f"{root}-resume-{suffix}"
 
 
-async def _known(line: Line, job_id: str) -> bool:
-    [job] = await line.store.get([job_id])
-    return job is not None
+async def _place(line: Line, job_id: str, op_id: str) -> tuple[str, bool]:
+    """The id for this resumption, and whether it made its job before."""
+    for number in range(_PLACES):
+        new_id = resumed_id(job_id, op_id, number)
+        [history] = await line.store.histories([new_id])
+        if not history or history[0].op_id == op_id:
+            return new_id, bool(history)
+    raise Exhausted(f"Job {job_id} was resumed too often: resume the last job that resumed it.")
 
 
 async def _earlier(line: Line, original: Job) -> int:
@@ -119,25 +124,17 @@ def _submitter(original: Job, actor: str) -> str:
     return asked if asked.startswith("key:") else actor
 
 
-def _alike(known: Spec, asked: Spec) -> bool:
-    """Whether both ask for the same. A repeat may count one more time, others having resumed it since."""
-    if known.outputs is None or asked.outputs is None:
-        return False
-    counted = replace(asked.outputs, resume_attempt=known.outputs.resume_attempt)
-    return known == replace(asked, outputs=counted)
-
-
-def _link(original: Job, command: Enqueue, now: datetime) -> Event:
+def _link(original: Job, new_id: str, actor: str, now: datetime) -> Event:
     job_id = original.job_id
     return Event(
         event_type=EventType.RESUMED,
         event_class=EventClass.FACT,
         occurred_at=now,
         job_id=job_id,
-        actor=command.actor,
-        reason=f"resumed as {command.job_id}",
+        actor=actor,
+        reason=f"resumed as {new_id}",
         correlation_id=original.correlation_id,
         trace_id=original.trace_id,
-        given_id=fact_id(job_id, EventType.RESUMED, command.job_id),
-        attributes={"resumed_as": command.job_id},
+        given_id=fact_id(job_id, EventType.RESUMED, new_id),
+        attributes={"resumed_as": new_id},
     )

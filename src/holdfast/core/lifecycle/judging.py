@@ -21,6 +21,7 @@ from holdfast.core.outputs import (
     again,
     check_found,
     later,
+    looks,
     told,
 )
 from holdfast.core.state import State
@@ -30,7 +31,7 @@ def look(job: Job, command: Look, now: datetime) -> Change:
     """A sign of life of the one who looks; it keeps others away. Trouble says when to try again."""
     _judged(job, command.version)
     check = job.check or Check()
-    if check.by not in (None, command.actor) and check.until is not None and check.until > now:
+    if check.by not in (None, command.actor) and looks(check, now):
         raise Conflict(f"{check.by} is looking for its outputs already.")
     if command.trouble is not None:
         return _unseen(job, check, command, now)
