@@ -49,6 +49,10 @@ class Shaky:
         self._look()
         await self.inner.put(path, body)
 
+    async def create(self, path: str, body: bytes) -> bool:
+        self._look()
+        return await self.inner.create(path, body)
+
     async def put_file(self, path: str, source: Path) -> None:
         self._look()
         await self.inner.put_file(path, source)

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +19,7 @@ from holdfast.core.outputs import File, Output
 from holdfast.outputs import plain
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+ENDLESS = "*/" * 20 + "x"
 
 
 def check(file: File | str, base: Path, since: datetime | None = None) -> Output:
@@ -43,6 +47,21 @@ def unprivileged() -> Iterator[Path]:
             yield folder
         finally:
             os.seteuid(before)
+
+
+@contextmanager
+def nested(folder: Path, depth: int) -> Iterator[Path]:
+    """Folders called d in each other. They are removed one by one: shutil may not get so deep."""
+    made = []
+    for _ in range(depth):
+        folder = folder / "d"
+        folder.mkdir()
+        made.append(folder)
+    try:
+        yield folder
+    finally:
+        for one in reversed(made):
+            one.rmdir()
 
 
 def test_a_file_that_is_there_is_told_with_its_size_and_checksum(tmp_path: Path) -> None:
@@ -217,7 +236,7 @@ def test_not_to_be_allowed_to_look_is_trouble(tmp_path: Path) -> None:
         write(folder / "secret.pt").chmod(0)
         (folder / "closed").chmod(0)
 
-        for path in ("closed/model.pt", "closed/*.pt", "**/*.pt"):
+        for path in ("closed/model.pt", "closed/*.pt", "**/*.pt", "*/model.pt"):
             with pytest.raises(PermissionError):
                 check(path, folder)
         with pytest.raises(PermissionError):
@@ -230,16 +249,95 @@ def test_not_to_be_allowed_to_look_is_trouble(tmp_path: Path) -> None:
     assert (found.missing, found.size, found.sha256) == (None, 4, None)
 
 
-def test_whoever_is_cancelled_leaves_no_thread_behind(tmp_path: Path) -> None:
+def test_folders_may_be_nested_as_deep_as_the_disk_allows(tmp_path: Path) -> None:
+    with nested(tmp_path, 1200) as deepest:
+        file = write(deepest / "x.csv")
+        try:
+            assert check(File("**/x.csv", count=1), tmp_path).missing is None
+            assert check("**/y.csv", tmp_path).missing == "nothing matches"
+        finally:
+            file.unlink()
+
+
+@pytest.mark.parametrize("pattern", ["**/" * 12 + "nothing", "**/d/" * 12 + "**/nothing"])
+def test_many_stars_take_no_longer_than_two(tmp_path: Path, pattern: str) -> None:
+    with nested(tmp_path, 60):
+        looking = plain.check_file(File(pattern), tmp_path, None)
+
+        assert asyncio.run(asyncio.wait_for(looking, 60)).missing == "nothing matches"
+
+
+def test_a_pattern_that_leads_everywhere_is_to_be_narrowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "WALKED_MAX", 1000)
+    circles(tmp_path)
+
+    assert check("*/*/x", tmp_path).missing == "nothing matches"
+    with pytest.raises(Unavailable, match="1,000 files and folders: narrow the pattern"):
+        check(ENDLESS, tmp_path)
+
+
+def test_whoever_is_cancelled_leaves_no_thread_behind_that_reads(tmp_path: Path) -> None:
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(1 << 40)
 
+    cancel(File("huge", sha256="0" * 64), tmp_path)
+
+    wait_for_threads()  # a terabyte would take its time
+
+
+def test_whoever_is_cancelled_leaves_no_thread_behind_that_walks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "WALKED_MAX", 10**12)
+    circles(tmp_path)
+
+    cancel(File(ENDLESS), tmp_path)
+
+    wait_for_threads()
+
+
+def test_a_disk_that_hangs_keeps_no_process_from_leaving(tmp_path: Path) -> None:
+    program = """
+import asyncio, threading
+from pathlib import Path
+from holdfast.core.outputs import File
+from holdfast.outputs import plain
+plain._check = lambda *_: threading.Event().wait()
+try:
+    asyncio.run(asyncio.wait_for(plain.check_file(File("x"), Path("."), None), 0.01))
+except TimeoutError:
+    print("left")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout == "left\n"
+
+
+def circles(folder: Path) -> None:
+    """Ten links to the folder they are in."""
+    for n in range(10):
+        (folder / f"circle-{n}").symlink_to(folder)
+
+
+def cancel(file: File, base: Path) -> None:
+    """Begin to look, and leave off."""
+
     async def main() -> None:
-        promised = File("huge", sha256="0" * 64)
-        looking = asyncio.create_task(plain.check_file(promised, tmp_path, None))
+        looking = asyncio.create_task(plain.check_file(file, base, None))
         await asyncio.sleep(0.05)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await looking
 
-    asyncio.run(main())  # it waits for its threads: a terabyte would take its time
+    asyncio.run(main())
+
+
+def wait_for_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name == plain.THREAD_NAME:
+            thread.join(30)
+            assert not thread.is_alive()

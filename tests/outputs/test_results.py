@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import json
 import shutil
+import threading
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -15,8 +17,9 @@ from disk_world import play
 from holdfast import failpoint
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.limits import MESSAGE_CHARACTERS_MAX
-from holdfast.core.manifest import Task
+from holdfast.core.manifest import Task, param_id
 from holdfast.outputs.directory import DirectoryOutputs
+from holdfast.outputs.markers import judge
 from holdfast.outputs.paths import BUNDLE_1, TOKEN_1
 from holdfast.outputs.results import Results, Writer, file_path
 from holdfast.ports.outputs import Digest
@@ -53,6 +56,11 @@ class Watched:
         if self._told is not None:
             await self._told(path)
         await self._outputs.put(path, body)
+
+    async def create(self, path: str, body: bytes) -> bool:
+        if self._told is not None:
+            await self._told(path)
+        return await self._outputs.create(path, body)
 
     async def put_file(self, path: str, source: Path) -> None:
         await self._outputs.put_file(path, source)
@@ -231,7 +239,8 @@ def test_an_error_result_does_not_count_and_a_good_one_replaces_it(tmp_path: Pat
         assert len(reason) < 400
         await outputs.delete(path_of("loss.csv", FILES["loss.csv"]))
         assert await missing(results) == reason
-        marked = json.loads(await outputs.get(f"{FOLDER}result.json") or b"")
+        assert await outputs.get(f"{FOLDER}result.json") is None
+        marked = json.loads(await outputs.get(f"{FOLDER}error.json") or b"")
         assert len(marked["error"]) <= MESSAGE_CHARACTERS_MAX
 
         await results.put(ONE, FILES, writer=ME)
@@ -288,6 +297,31 @@ def test_what_is_no_result_is_not_put(
             await Results(outputs).put(task, files, writer=ME)
 
         assert [path async for path in outputs.list("")] == []
+
+    play(tmp_path / "o", body)
+
+
+@pytest.mark.parametrize("body", [array("d", [1.0, 2.0]), "text", [1, 2], 7])
+def test_what_is_not_bytes_is_refused(tmp_path: Path, body: object) -> None:
+    async def main(outputs: DirectoryOutputs) -> None:
+        with pytest.raises(Invalid, match=r"trace.csv is a \w+, not bytes"):
+            await Results(outputs).put(ONE, {"trace.csv": body}, writer=ME)  # type: ignore[dict-item]
+
+        assert [path async for path in outputs.list("")] == []
+
+    play(tmp_path / "o", main)
+
+
+def test_the_bytes_of_a_view_are_counted_not_its_items(tmp_path: Path) -> None:
+    async def body(outputs: DirectoryOutputs) -> None:
+        numbers = array("d", [1.0, 2.0])
+        files = {"a": memoryview(numbers), "b": bytearray(b"xy"), "c": memoryview(b"abcd")[::2]}
+        await Results(outputs).put(ONE, files, writer=ME)  # type: ignore[arg-type]
+
+        result = await Results(outputs).get(ONE)
+
+        assert result is not None
+        assert result.files == {"a": numbers.tobytes(), "b": b"xy", "c": b"ac"}
 
     play(tmp_path / "o", body)
 
@@ -372,6 +406,9 @@ def marker(*, seed: int = 7, **changes: object) -> bytes:
         b'{"task_id":"a","outputs":{}}',
         marker().replace(b"models.seir", b"models\xffseir"),
         marker(format="1"),
+        b'{"format":' + b"[" * 100_000,
+        b'{"format":1,"task":' + b"[" * 100_000,
+        marker(more=None).replace(b"null", b"[" * 100_000 + b"]" * 100_000),
         marker(seed=-1),
         marker(writer=None),
         marker(files={}),
@@ -528,7 +565,10 @@ def test_many_are_checked_in_few_calls_and_answered_in_order(tmp_path: Path) -> 
         found = {at for at, (output, _) in enumerate(rows) if output.missing is None}
         assert found == there
         assert [rows[seed][0].size for seed in sorted(there)] == [1, 3, 3, 3, 4]
-        assert len(store.calls) <= 3 * (2 + 2)
+        assert len(store.calls) <= 3 * (2 + 2 + 1)
+        markers = sum(count for call, count in store.calls if call == "get_many")
+        lacking = 1201 - len(there)  # three more places, and two of errors
+        assert markers == 1201 + (3 + 2) * lacking
 
     play(tmp_path / "o", body)
 
@@ -541,6 +581,43 @@ def test_nothing_is_asked_for_no_task(tmp_path: Path) -> None:
         assert store.calls == []
 
     play(tmp_path / "o", body)
+
+
+def test_markers_are_read_off_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+
+    def watched(*arguments: object) -> object:
+        threads.add(threading.get_ident())
+        return judge(*arguments)  # type: ignore[arg-type]
+
+    async def body(outputs: DirectoryOutputs) -> None:
+        await Results(outputs).put(ONE, FILES, writer=ME)
+        monkeypatch.setattr("holdfast.outputs.results.judge", watched)
+        assert await missing(Results(outputs)) is None
+
+    play(tmp_path / "o", body)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_the_parameters_of_a_task_are_hashed_once_and_those_of_its_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[object] = []
+
+    def counting(params: dict[str, object]) -> str:
+        counted.append(params)
+        return param_id(params)  # type: ignore[arg-type]
+
+    async def body(outputs: DirectoryOutputs) -> None:
+        await Results(outputs).put(ONE, FILES, writer=ME)
+        monkeypatch.setattr("holdfast.core.manifest.param_id", counting)
+        await Results(outputs).check_many([msgspec.structs.replace(ONE)])
+
+    play(tmp_path / "o", body)
+    assert len(counted) == 2
 
 
 # Races
@@ -608,3 +685,88 @@ async def _interleaved(
             result = await Results(outputs).get(task)
             marked = order[:step].count(number) == 3
             yield None if result is None else result.files, marked
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+@pytest.mark.parametrize("files", [{}, {"trace.csv": b"half"}])
+def test_an_error_that_comes_late_leaves_the_whole_result_that_came_before_it(
+    tmp_path: Path, files: dict[str, bytes], damaged: bool
+) -> None:
+    async def body(outputs: DirectoryOutputs) -> None:
+        if damaged:
+            await outputs.put(f"{FOLDER}result.json", marker())
+
+        async def overtaken(path: str) -> None:
+            await Results(outputs).put(ONE, FILES, writer=SOMEBODY)
+
+        zombie = Results(Watched(outputs, overtaken))
+        await zombie.put(ONE, files, writer=ME, error="I was frozen")
+
+        result = await Results(outputs).get(ONE)
+        assert result is not None
+        assert (result.files, result.writer) == (FILES, SOMEBODY)
+        assert await missing(Results(outputs)) is None
+
+    play(tmp_path / "o", body)
+
+
+@pytest.mark.parametrize("error", [None, "it did not converge"])
+def test_tasks_that_share_a_folder_and_write_at_once_lose_nothing(
+    tmp_path: Path, error: str | None
+) -> None:
+    async def body(outputs: DirectoryOutputs) -> None:
+        async def overtaken(path: str) -> None:
+            if path.startswith(f"{FOLDER}") and path.endswith(("result.json", "error.json")):
+                await Results(outputs).put(OTHER_SCENARIO, NEW, writer=SOMEBODY, error=error)
+
+        await Results(Watched(outputs, overtaken)).put(ONE, OLD, writer=ME, error=error)
+
+        said = error and f"it is an error result: {error}"
+        rows = await Results(outputs).check_many([OTHER_SCENARIO, ONE])
+        assert [output.missing for output, _ in rows] == [said, said]
+        assert [output.path for output, _ in rows] == [FOLDER, TOKEN_1.path_apart(ONE)]
+        assert [writer for _, writer in rows] == ([None, None] if error else [SOMEBODY, ME])
+
+    play(tmp_path / "o", body)
+
+
+def test_a_marker_of_which_nobody_knows_whose_it_is_is_not_written_over(tmp_path: Path) -> None:
+    async def body(outputs: DirectoryOutputs) -> None:
+        await outputs.put(f"{FOLDER}result.json", b"{")
+
+        await Results(outputs).put(ONE, OLD, writer=ME)
+        await Results(outputs).put(OTHER_SCENARIO, NEW, writer=ME)
+
+        assert await missing(Results(outputs), ONE) is None
+        assert await missing(Results(outputs), OTHER_SCENARIO) is None
+        assert await outputs.get(f"{FOLDER}result.json") == b"{"
+
+    play(tmp_path / "o", body)
+
+
+def test_a_marker_that_comes_and_goes_is_told_rather_than_tried_for_ever(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    class Fickle(Watched):
+        async def create(self, path: str, body: bytes) -> bool:
+            tried.append(path)
+            return False
+
+    async def body(outputs: DirectoryOutputs) -> None:
+        with pytest.raises(Unavailable, match="changes while it is written"):
+            await Results(Fickle(outputs)).put(ONE, FILES, writer=ME)
+
+    play(tmp_path / "o", body)
+    assert tried == [f"{FOLDER}result.json"] * 4
+
+
+def test_an_error_in_the_marker_itself_is_read_and_replaced(tmp_path: Path) -> None:
+    async def body(outputs: DirectoryOutputs) -> None:
+        await outputs.put(f"{FOLDER}result.json", marker(error="by hand", files={}))
+        assert await missing(Results(outputs)) == "it is an error result: by hand"
+
+        await Results(outputs).put(ONE, FILES, writer=ME)
+
+        assert await Results(outputs).find_output_any_version(ONE) == FOLDER
+
+    play(tmp_path / "o", body)

@@ -134,7 +134,7 @@ def test_a_validation_that_takes_long_keeps_the_others_away(outputs_world: Play)
 
 
 def test_whoever_was_silent_for_too_long_leaves_off(
-    outputs_world: Play, monkeypatch: pytest.MonkeyPatch
+    outputs_world: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(world: OutputsWorld) -> None:
         monkeypatch.setattr(examining, "TOGETHER", 1)
@@ -157,6 +157,7 @@ def test_whoever_was_silent_for_too_long_leaves_off(
 
         assert judged.state is State.FAILED
         assert heard == []
+        assert "holdfast.outputs" not in {record.name for record in caplog.records}
 
     outputs_world(body)
 
@@ -188,24 +189,25 @@ def test_a_registry_that_is_away_for_a_moment_does_not_end_a_validation(
     outputs_world(body)
 
 
-def test_a_mistake_of_ours_is_raised_and_nothing_is_judged(
-    outputs_world: Play, monkeypatch: pytest.MonkeyPatch
+def test_a_mistake_of_ours_is_logged_and_the_job_says_why_it_waits(
+    outputs_world: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(world: OutputsWorld) -> None:
         tasks = world.tasks(sets=1)
         job = await world.done(tasks, tasks)
 
         async def wrong() -> None:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("division by zero")
 
         world.outputs.meanwhile = wrong
-        with pytest.raises(ZeroDivisionError):
-            await world.validator().validate(job)
+        judged = await world.validator().validate(job)
 
-        left = await world.registry.get("job-1")
-        assert left.state is State.VALIDATING
-        assert left.check is not None
-        assert (left.check.tries, left.check.reason) == (0, None)
+        assert judged.state is State.VALIDATING
+        assert judged.check is not None
+        assert judged.check.tries == 1
+        assert judged.check.reason == "ZeroDivisionError: division by zero"
+        [record] = [one for one in caplog.records if one.name == "holdfast.outputs"]
+        assert record.exc_info is not None
 
     outputs_world(body)
 

@@ -9,7 +9,6 @@ who may not list the bucket: workers and validators need that right.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -77,6 +76,11 @@ class BucketOutputs:
 
         with translated(f"{self._place}/{check_path(path)}", "unknown"):
             await put_async(self._store, path, body, use_multipart=False)
+
+    async def create(self, path: str, body: bytes) -> bool:
+        if await _put_first(self._store, check_path(path), body, self._place):
+            return True
+        return await self.get(path) == body
 
     async def put_file(self, path: str, source: Path) -> None:
         from obstore import put_async
@@ -203,14 +207,21 @@ async def _identity(store: "ObjectStore", place: str) -> str | None:
 
 async def _create(store: "ObjectStore", place: str) -> str | None:
     """Of many who create, one is first. Whoever that was: what is there then is the identity."""
+    await _put_first(store, IDENTITY, encode_identity(new_identity()), place)
+    return await _identity(store, place)
+
+
+async def _put_first(store: "ObjectStore", path: str, body: bytes, place: str) -> bool:
+    """Write unless there is an object. False may also be said of our own, when it was sent twice."""
     from obstore import put_async
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    body = encode_identity(new_identity())
-    others_may = suppress(AlreadyExistsError, PreconditionError)
-    with translated(f"{place}/{IDENTITY}", "unknown"), others_may:
-        await put_async(store, IDENTITY, body, mode="create", use_multipart=False)
-    return await _identity(store, place)
+    with translated(f"{place}/{path}", "unknown"):
+        try:
+            await put_async(store, path, body, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+    return True
 
 
 async def _get(store: "ObjectStore", path: str, place: str) -> "GetResult | None":

@@ -26,6 +26,7 @@ from holdfast.outputs.files import (
     digest,
     draft,
     known_identity,
+    link,
     make_store,
     open_folder,
     rename,
@@ -70,6 +71,9 @@ class DirectoryOutputs:
 
     async def put(self, path: str, body: bytes) -> None:
         await self._run(self._put, check_path(path), partial(write_all, body=body))
+
+    async def create(self, path: str, body: bytes) -> bool:
+        return await self._run(self._create, check_path(path), body)
 
     async def put_file(self, path: str, source: Path) -> None:
         await self._run(self._put, check_path(path), partial(copy, source=source))
@@ -176,6 +180,18 @@ class DirectoryOutputs:
                     os.fsync(folder)
             finally:
                 os.close(folder)
+
+    def _create(self, path: str, body: bytes) -> bool:
+        with self._opened() as root, reported(self._root, path):
+            folder = self._settle(root, os.path.dirname(path))
+            try:
+                with draft(folder, partial(write_all, body=body)) as name:
+                    made = link(folder, name, os.path.basename(path), path)
+                with reported(self._root, path, "unknown"):
+                    os.fsync(folder)
+            finally:
+                os.close(folder)
+            return made or self._one(root, path, whole) == body
 
     def _settle(self, root: Root, path: str) -> int:
         """The folder, open, and durable: it and those above it, whoever has made them."""

@@ -1,6 +1,7 @@
 """Examining: look for everything that a job promised, in a stream. What is not seen is never missing."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -35,8 +36,15 @@ _EVIDENCE_BYTES_MAX = ATTRIBUTES_BYTES_MAX - 2 * _NAMES_BYTES_MAX
 _REASON_CHARACTERS_MAX = 240
 
 
+log = logging.getLogger("holdfast.outputs")
+
+
 class Unseen(Exception):
     """The outputs could not be seen, and why: no verdict."""
+
+
+class LeftOff(Exception):
+    """For who is told how much is done: leave off."""
 
 
 class Examined(Struct, frozen=True, kw_only=True):
@@ -61,12 +69,18 @@ class Examination:
         self, family: Family, *, tell: Callable[[int], None], whole: bool = False
     ) -> Examined | None:
         """Look for all of it; `tell` hears after every part how much is done. With `whole` the answer
-        is None as soon as something is missing. `Unseen` when something keeps us from seeing it."""
+        is None as soon as something is missing. `Unseen` when something keeps us from seeing it, be it
+        a mistake of ours: a job must not wait without a reason. `LeftOff` when `tell` raises it."""
         try:
             return await self._examine(family, tell, whole)
         except (HoldfastError, OSError) as error:
             words = error.message if isinstance(error, HoldfastError) else str(error)
             raise Unseen(words or type(error).__name__) from error
+        except LeftOff:
+            raise
+        except Exception as error:
+            log.exception("The outputs of job %s could not be examined.", self._job_id)
+            raise Unseen(f"{type(error).__name__}: {error}") from error
 
     async def _examine(
         self, family: Family, tell: Callable[[int], None], whole: bool

@@ -163,6 +163,20 @@ def rename(folder: int, name: str, to: str, place: str) -> None:
         raise Invalid(f"{place} has objects below it: it cannot be one itself.") from error
 
 
+def link(folder: int, name: str, to: str, place: str) -> bool:
+    """Give a draft its name, unless something has that name; the draft is gone afterwards."""
+    try:
+        os.link(name, to, src_dir_fd=folder, dst_dir_fd=folder)
+        return True
+    except FileExistsError as error:
+        if stat.S_ISDIR(os.stat(to, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise Invalid(f"{place} has objects below it: it cannot be one itself.") from error
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
 def make_store(place: Path) -> str:
     """The id of the store at `place`, which is made if there is none; of many who try, one makes it."""
     _make_folder(place)
@@ -171,9 +185,7 @@ def make_store(place: Path) -> str:
             return found
         body = encode_identity(new_identity())
         with draft(folder, lambda file: write_all(file, body)) as name:
-            with suppress(FileExistsError):
-                os.link(name, IDENTITY, src_dir_fd=folder, dst_dir_fd=folder)
-            os.unlink(name, dir_fd=folder)
+            link(folder, name, IDENTITY, IDENTITY)
         os.fsync(folder)
         return known_identity(folder, place)
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, TypeVar
 
 from holdfast.core.errors import Corrupt, Invalid, Unavailable
 from holdfast.core.limits import ENTRIES_MAX, TASK_BYTES_MAX
@@ -17,7 +17,6 @@ from holdfast.ports.outputs import Outputs
 _TOGETHER = 1000
 _PARTS = 16
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -98,9 +97,9 @@ async def _together(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield some
 
 
-async def _in_thread(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def _in_thread(call: Callable[..., T], *arguments: object) -> T:
     try:
-        return await asyncio.to_thread(call, *arguments, **named)
+        return await asyncio.to_thread(call, *arguments)
     except OSError as error:
         raise Unavailable(f"The manifest cannot be written down here: {error}") from error
 

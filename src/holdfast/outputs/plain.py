@@ -2,7 +2,8 @@
 
 A path is taken below the folder the command ran in. What has `*`, `?` or `[` in it, and is not there
 under that very name, is a pattern, in which `**` stands for any folders. Not to be allowed to look is
-never the same as not there: then an `OSError` tells why.
+never the same as not there: then an `OSError` tells why. Each look has a thread of its own, for which
+nobody waits who leaves: a disk that hangs takes this one thread.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from fnmatch import translate
 from functools import lru_cache
@@ -18,6 +20,8 @@ from pathlib import Path
 from re import Pattern
 from re import compile as compiled
 from threading import Event as Flag
+from threading import Thread
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -28,12 +32,19 @@ from holdfast.core.outputs import File, Output
 HASHED_BYTES_MAX = 64 * 1024 * 1024
 """Up to this size a checksum is taken for the evidence, also where none was promised."""
 
+WALKED_MAX = 1_000_000
+"""Files and folders that are looked at for one pattern, beside as many as were promised."""
+
+THREAD_NAME = "plain-outputs"
+
 _PART_BYTES = 1024 * 1024
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _MAGIC = frozenset("*?[")
 _ABSENT = "not there"
 _DANGLING = "a link to nothing"
 _REASON_CHARACTERS = 160
+
+T = TypeVar("T")
 
 
 class _Seen(Struct):
@@ -50,9 +61,23 @@ async def check_file(file: File, base: Path, since: datetime | None) -> Output:
     than `since`. `Unavailable` when `base` is gone, and `OSError` when we may not look."""
     stopped = Flag()
     try:
-        return await asyncio.to_thread(_check, file, base, since, stopped)
+        return await _in_a_thread(lambda: _check(file, base, since, stopped))
     finally:
         stopped.set()  # whoever is cancelled leaves no thread behind that reads for hours
+
+
+async def _in_a_thread(work: Callable[[], T]) -> T:
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=run, name=THREAD_NAME, daemon=True).start()
+    return await asyncio.wrap_future(answer)
 
 
 def _check(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
@@ -74,7 +99,7 @@ def _check(file: File, base: Path, since: datetime | None, stopped: Flag) -> Out
 
 def _check_pattern(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
     count, total, newest = 0, 0, None
-    for path in _matches(base, Path(file.path).parts):
+    for path in _Walk(file, stopped).matches(base):
         seen = _look(path, file, stopped)
         if seen.missing in (_ABSENT, _DANGLING):
             continue
@@ -162,56 +187,100 @@ def _older(changed_at: float | None, since: datetime | None) -> bool:
     return datetime.fromtimestamp(changed_at, UTC) < since
 
 
-def _matches(base: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    """What matches the parts of a pattern below a folder, each path once."""
-    if parts.count("**") < 2:
-        yield from _expand(base, parts)
-        return
-    known: set[Path] = set()
-    for path in _expand(base, parts):
-        if path not in known:
-            known.add(path)
-            yield path
+class _Walk:
+    """Finds what matches a pattern. It meets each path once, with all the places in the pattern at which
+    it may be there, so that many `**` take no longer than one."""
 
+    def __init__(self, file: File, stopped: Flag) -> None:
+        parts = Path(file.path).parts
+        self._parts = [
+            part for n, part in enumerate(parts) if not n or (part, parts[n - 1]) != ("**", "**")
+        ]
+        self._pattern = file.path
+        self._stopped = stopped
+        self._left = self._most = WALKED_MAX + (file.count or 0)
 
-def _expand(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    if not parts:
-        yield folder
-        return
-    first, rest = parts[0], parts[1:]
-    if first == "**":
-        yield from _below(folder, rest)
-    elif not _MAGIC & set(first):
-        if rest or os.path.lexists(folder / first):
-            yield from _expand(folder / first, rest)
-    else:
-        for entry in _entries(folder):
-            if _matcher(first).match(entry.name) and _shown(entry.name, first):
-                yield from _expand(folder / entry.name, rest)
+    def matches(self, base: Path) -> Iterator[Path]:
+        """Each path below the folder that matches, once; no more of them once we are stopped."""
+        waiting = [(os.fspath(base), self._places([0]))]
+        while waiting and not self._stopped.is_set():
+            folder, places = waiting.pop()
+            for path, after in self._within(folder, places):
+                if len(self._parts) in after:
+                    yield Path(path)
+                if below := self._places(after):
+                    waiting.append((path, below))
 
+    def _places(self, places: Iterable[int]) -> set[int]:
+        """The parts that what is in a folder may match: `**` may also stand for no folder at all."""
+        end = len(self._parts)
+        found = {place for place in places if place < end}
+        zero = {place + 1 for place in found if self._parts[place] == "**" and place + 1 < end}
+        return found | zero
 
-def _below(folder: Path, rest: tuple[str, ...]) -> Iterator[Path]:
-    """What matches here and in all folders below, to which no link leads: links may go in circles."""
-    if rest:
-        yield from _expand(folder, rest)
-    for entry in _entries(folder):
-        if not _shown(entry.name, "**"):
-            continue
+    def _within(self, folder: str, places: set[int]) -> Iterator[tuple[str, set[int]]]:
+        """What in the folder matches one of the parts, and the parts that come after."""
+        named: dict[str, set[int]] = {}
+        for place in places:
+            if not _MAGIC & set(self._parts[place]):
+                named.setdefault(self._parts[place], set()).add(place + 1)
+        patterns = [place for place in places if self._parts[place] not in named]
+        for entry in _entries(folder) if patterns else ():
+            self._count()
+            if self._stopped.is_set():
+                return
+            after = named.pop(entry.name, set())
+            for place in patterns:
+                after |= self._after(entry, place)
+            if after:
+                yield os.path.join(folder, entry.name), after
+        for name, after in named.items():
+            self._count()
+            if _is_there(path := os.path.join(folder, name)):
+                yield path, after
+
+    def _after(self, entry: os.DirEntry[str], place: int) -> set[int]:
+        """Where the pattern goes on below the entry. `**` follows no links: they may go in circles."""
+        part = self._parts[place]
+        if not _shown(entry.name, part):
+            return set()
+        last = place + 1 == len(self._parts)
+        if part != "**":
+            matches = _matcher(part).match(entry.name) and (last or entry.is_dir())
+            return {place + 1} if matches else set()
         if entry.is_dir(follow_symlinks=False):
-            yield from _below(folder / entry.name, rest)
-        elif not rest:
-            yield folder / entry.name
+            return {place}
+        return {place + 1} if last else set()
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Unavailable(
+                f"{self._pattern} leads to more than {self._most:,} files and folders: "
+                "narrow the pattern."
+            )
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         entries = os.scandir(folder)
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        # A folder that was found, but whose whole path is too long for us, is one we do not see.
+        if error.errno not in _NOT_THERE or error.errno == errno.ENAMETOOLONG:
             raise
         return
     with entries:
         yield from entries
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        return False
+    return True
 
 
 def _shown(name: str, pattern: str) -> bool:

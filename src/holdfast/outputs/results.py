@@ -2,52 +2,48 @@
 
     …/seed_7/3f0c61d2a9b4e877-trace.csv     the files, under names that say what is in them
     …/seed_7/result.json                    written last: whose result it is, and its files
+    …/seed_7/error.json                     or why there is none
 
 A file is never written over with other bytes. A reader therefore finds one whole result or another, and
-whoever writes late, thought dead, breaks nobody's. A whole result stays as it is when it is written
-again: it is known by what went in. One that is an error, incomplete or damaged is replaced.
+whoever writes late, thought dead, breaks nobody's: an error has a marker of its own, and a `result.json`
+is made only where there is none, or where this very task has left one that is damaged or incomplete. A
+whole result stays as it is when it is written again: it is known by what went in.
 """
 
 import asyncio
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.errors import Invalid, Unavailable
+from holdfast.core.errors import Unavailable
 from holdfast.core.limits import clip
-from holdfast.core.manifest import MARKER, Task, check_task, check_task_output, difference
+from holdfast.core.manifest import MARKER, Task, check_task
 from holdfast.core.outputs import Output
 from holdfast.failpoint import failpoint
+from holdfast.outputs.markers import (
+    ERROR,
+    FORMAT,
+    Marker,
+    Seen,
+    Writer,
+    as_bytes,
+    check_files,
+    digests,
+    encode,
+    file_path,
+    judge,
+)
 from holdfast.outputs.paths import BUNDLE_1, TOKEN_1, Schema
 from holdfast.ports.outputs import Digest, Outputs
 
-FORMAT = 1
-NO_MARKER = f"no {MARKER}"
+__all__ = ["FORMAT", "Marker", "Result", "Results", "Writer", "file_path"]
+
 _TOGETHER = 500
-_ERROR_CHARACTERS = 300
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_ROUNDS = 4
 
-
-class Writer(Struct, frozen=True):
-    """Who wrote a result: a job, and the token it held."""
-
-    job_id: str
-    token: int
-
-
-class Marker(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `result.json` says: the task, all of it but the names it asked for, and every file."""
-
-    format: int
-    task: Task
-    files: dict[str, Digest]
-    writer: Writer
-    error: str | None = None
+Place = tuple[Task, str]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -86,31 +82,30 @@ class Results:
     ) -> None:
         """Keep the result of a task, or the error it ended with; durable when this returns. A whole
         result that is there already stays."""
-        _check_files(check_task(task), files, error)
+        check_files(check_task(task), files, error)
+        bodies = await asyncio.to_thread(as_bytes, files)
         marker = Marker(
             format=FORMAT,
             task=replace(task, outputs=()),
-            files=await asyncio.to_thread(_digests, files),
+            files=await asyncio.to_thread(digests, bodies),
             writer=writer,
             error=None if error is None else clip(error),
         )
         for schema in (self._schema, *self._also):
-            folder = await self._vacant(schema, task)
-            if folder is not None:
-                await self._write(folder, marker, files)
+            await self._keep(schema, task, marker, bodies)
 
     async def get(self, task: Task) -> Result | None:
         """The whole result of a task, every checksum compared, or None."""
-        folders = self._folders(task)
+        folders = [folder for _, folder in _places([task], [self._schema, *self._older], True)]
         bodies = await self._outputs.get_many([folder + MARKER for folder in folders])
         for folder, body in zip(folders, bodies, strict=True):
-            seen = _judge(task, folder, body)
+            seen = await asyncio.to_thread(judge, task, folder, body)
             found = await self._outputs.get_many(seen.paths) if seen.paths else []
             files = {
                 name: one for name, one in zip(seen.files, found, strict=True) if one is not None
             }
-            digests = await asyncio.to_thread(_digests, files)
-            seen = seen.compared([digests.get(name) for name in seen.files])
+            known = await asyncio.to_thread(digests, files)
+            seen = seen.compared([known.get(name) for name in seen.files])
             if seen.missing is None and seen.marker is not None:
                 return Result(task=task, files=files, writer=seen.marker.writer, path=folder)
         return None
@@ -122,7 +117,7 @@ class Results:
         for start in range(0, len(tasks), _TOGETHER):
             some = tasks[start : start + _TOGETHER]
             seen = await self._check(some)
-            found += [one.row(task) for task, one in zip(some, seen, strict=True)]
+            found += await asyncio.to_thread(_rows, some, seen)
         return found
 
     async def find_output_any_version(self, task: Task) -> str | None:
@@ -130,171 +125,102 @@ class Results:
         [(output, _)] = await self.check_many([task])
         return output.path if output.missing is None else None
 
-    async def _check(self, tasks: Sequence[Task]) -> "list[_Seen]":
+    async def _check(self, tasks: Sequence[Task]) -> list[Seen]:
         """Look where each belongs, and wherever else it may be for what is not there."""
-        seen = await self._look([(task, self._schema.path(task)) for task in tasks])
-        lacking = [at for at, one in enumerate(seen) if one.missing is not None]
-        elsewhere = [self._folders(tasks[at])[1:] for at in lacking]
-        further = iter(
-            await self._look(
-                [
-                    (tasks[at], one)
-                    for at, some in zip(lacking, elsewhere, strict=True)
-                    for one in some
-                ]
-            )
-        )
-        for at, some in zip(lacking, elsewhere, strict=True):
-            seen[at] = max([seen[at], *islice(further, len(some))], key=_Seen.tells)
+        seen = await self._look(await asyncio.to_thread(_places, tasks, [self._schema], False))
+        await self._further(tasks, seen)
+        await self._errors(tasks, seen)
         return seen
 
-    async def _look(self, places: Sequence[tuple[Task, str]]) -> "list[_Seen]":
+    async def _further(self, tasks: Sequence[Task], seen: list[Seen]) -> None:
+        lacking = [at for at, one in enumerate(seen) if one.missing is not None]
+        some = [tasks[at] for at in lacking]
+        schemas = [self._schema, *self._older]
+        each = 2 * len(schemas)
+        places = await asyncio.to_thread(_places, some, schemas, True)
+        del places[::each]  # where we have looked
+        further = iter(await self._look(places))
+        for at in lacking:
+            seen[at] = max([seen[at], *islice(further, each - 1)], key=Seen.tells)
+
+    async def _errors(self, tasks: Sequence[Task], seen: list[Seen]) -> None:
+        """For those that have left no result: the error that was written in place of it."""
+        lacking = [at for at, one in enumerate(seen) if one.tells() < 2]
+        some = [tasks[at] for at in lacking]
+        places = await asyncio.to_thread(_places, some, [self._schema], True)
+        errors = iter(await self._judged(places, ERROR))
+        for at in lacking:
+            own = [one for one in islice(errors, 2) if one.marker is not None]
+            seen[at] = own[0] if own else seen[at]
+
+    async def _look(self, places: Sequence[Place]) -> list[Seen]:
         """What is in these folders, in two calls for all of them."""
+        seen = await self._judged(places, MARKER)
+        paths = [path for one in seen for path in one.paths]
+        if not paths:
+            return seen
+        return await asyncio.to_thread(_compare, seen, await self._outputs.digests(paths))
+
+    async def _judged(self, places: Sequence[Place], name: str) -> list[Seen]:
         if not places:
             return []
-        bodies = await self._outputs.get_many([folder + MARKER for _, folder in places])
-        seen = [_judge(*place, body) for place, body in zip(places, bodies, strict=True)]
-        paths = [path for one in seen for path in one.paths]
-        digests = iter(await self._outputs.digests(paths) if paths else [])
-        return [one.compared(list(islice(digests, len(one.files)))) for one in seen]
+        bodies = await self._outputs.get_many([folder + name for _, folder in places])
+        return await asyncio.to_thread(_judge_all, places, bodies, name)
 
-    async def _vacant(self, schema: Schema, task: Task) -> str | None:
-        """The folder into which a result of the task belongs, or None when there is a whole one."""
-        first, apart = await self._look(
-            [(task, schema.path(task)), (task, schema.path_apart(task))]
-        )
-        if first.missing is None or apart.missing is None:
-            return None
-        return apart.folder if first.of_another else first.folder
+    async def _keep(
+        self, schema: Schema, task: Task, marker: Marker, files: Mapping[str, bytes]
+    ) -> None:
+        """Write it where it belongs, unless a whole one is there. What others do meanwhile is seen when
+        the marker is made: then we look again."""
+        name = MARKER if marker.error is None else ERROR
+        places = _places([task], [schema], True)
+        for _ in range(_ROUNDS):
+            seen = await self._look(places)
+            if any(one.missing is None for one in seen):
+                return
+            ours = _ours(seen[0])
+            if name == ERROR:
+                seen = await self._judged(places, ERROR)
+                ours = ours and _ours(seen[0])
+            if await self._write(seen[0 if ours else 1], name, marker, files):
+                return
+        raise Unavailable(f"{places[0][1]}{name} changes while it is written. Try again.")
 
-    async def _write(self, folder: str, marker: Marker, files: Mapping[str, bytes]) -> None:
-        for name, body in files.items():
-            await self._outputs.put(file_path(folder, name, marker.files[name].sha256), body)
+    async def _write(self, at: Seen, name: str, marker: Marker, files: Mapping[str, bytes]) -> bool:
+        for file, body in files.items():
+            path = file_path(at.folder, file, marker.files[file].sha256)
+            await self._outputs.put(path, body)
         failpoint("outputs.result_files_written")
-        await self._outputs.put(folder + MARKER, _ENCODER.encode(marker) + b"\n")
-
-    def _folders(self, task: Task) -> list[str]:
-        """Where the result of a task may be, the first place first."""
-        schemas = (self._schema, *self._older)
-        return [path(task) for schema in schemas for path in (schema.path, schema.path_apart)]
-
-
-def file_path(folder: str, name: str, sha256: str) -> str:
-    """Where a file of a result is."""
-    return f"{folder}{sha256[:16]}-{name}"
+        if at.free:
+            return await self._outputs.create(at.folder + name, encode(marker))
+        # It is this task's: whatever of it comes meanwhile, ours is as good.
+        await self._outputs.put(at.folder + name, encode(marker))
+        return True
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
-    """What was found in a folder; `missing` says why it does not count. `of_another`: another task's."""
-
-    folder: str
-    missing: str | None = None
-    of_another: bool = False
-    marker: Marker | None = None
-    sha256: str | None = None
-
-    @property
-    def files(self) -> dict[str, Digest]:
-        """What is to be compared: nothing, where it does not count anyway."""
-        return self.marker.files if self.marker is not None and self.missing is None else {}
-
-    @property
-    def paths(self) -> list[str]:
-        return [file_path(self.folder, name, said.sha256) for name, said in self.files.items()]
-
-    def compared(self, found: "Sequence[Digest | None]") -> "_Seen":
-        """The same, its files being as they were found."""
-        for (name, said), digest in zip(self.files.items(), found, strict=True):
-            if digest != said:
-                return replace(self, missing=_fault(name, said, digest))
-        return self
-
-    def tells(self) -> int:
-        """How much it says about the task: nothing, what another left, what is wrong, all is well."""
-        if self.missing is None or self.missing == NO_MARKER:
-            return 3 if self.missing is None else 0
-        return 1 if self.of_another else 2
-
-    def row(self, task: Task) -> tuple[Output, Writer | None]:
-        if self.missing is not None or self.marker is None:
-            return Output(name=task.name, path=self.folder, missing=self.missing), None
-        size = sum(said.size for said in self.marker.files.values())
-        output = Output(name=task.name, path=self.folder, size=size, sha256=self.sha256)
-        return output, self.marker.writer
+def _places(tasks: Sequence[Task], schemas: Sequence[Schema], apart: bool) -> list[Place]:
+    """Where the results of these tasks may be, the first place of each first."""
+    return [
+        (task, path(task))
+        for task in tasks
+        for schema in schemas
+        for path in ((schema.path, schema.path_apart) if apart else (schema.path,))
+    ]
 
 
-def _judge(task: Task, folder: str, body: bytes | None) -> _Seen:
-    """What the marker in a folder says, before its files are compared."""
-    if body is None:
-        return _Seen(folder=folder, missing=NO_MARKER)
-    marker = _decode(folder, body)
-    if marker is None:
-        return _Seen(folder=folder, missing=f"its {MARKER} cannot be read")
-    of = difference(task, marker.task)
-    if of is not None:
-        return _Seen(folder=folder, missing=f"it is the result of {of}", of_another=True)
-    missing = None
-    if marker.error is not None:
-        missing = f"it is an error result: {clip(marker.error, _ERROR_CHARACTERS)}"
-    elif lacking := sorted(set(task.outputs) - set(marker.files)):
-        missing = f"it lacks {', '.join(lacking)}"
-    digest = hashlib.sha256(body).hexdigest()
-    return _Seen(folder=folder, missing=missing, marker=marker, sha256=digest)
+def _ours(first: Seen) -> bool:
+    """Whether a first folder is free or this task's. Of what cannot be read, nobody knows whose it is."""
+    return first.free or first.marker is not None
 
 
-def _fault(name: str, said: Digest, found: Digest | None) -> str:
-    if found is None:
-        return f"{name} is gone"
-    if found.size != said.size:
-        return f"{name} has {found.size:,} bytes, not {said.size:,}"
-    return f"the checksum of {name} differs"
+def _judge_all(places: Sequence[Place], bodies: Sequence[bytes | None], name: str) -> list[Seen]:
+    return [judge(*place, body, name) for place, body in zip(places, bodies, strict=True)]
 
 
-def _decode(folder: str, body: bytes) -> Marker | None:
-    """What a marker says, or None for one of which nobody can make sense."""
-    written_as = _format(body)
-    if written_as > FORMAT:
-        raise Unavailable(
-            f"{folder}{MARKER} is of a newer holdfast (format {written_as}; this one knows {FORMAT})."
-            " Update this one."
-        )
-    try:
-        marker = _MARKERS.decode(body)
-        _check_files(check_task(marker.task), marker.files, marker.error)
-    except (msgspec.DecodeError, UnicodeDecodeError, Invalid):
-        return None
-    known = all(_SHA256.match(said.sha256) for said in marker.files.values())
-    return marker if known else None
+def _compare(seen: Sequence[Seen], found: Sequence[Digest | None]) -> list[Seen]:
+    rest = iter(found)
+    return [one.compared(list(islice(rest, len(one.files)))) for one in seen]
 
 
-def _format(body: bytes) -> int:
-    try:
-        return _HEADS.decode(body).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0
-
-
-def _check_files(task: Task, files: Mapping[str, object], error: str | None) -> None:
-    for name in files:
-        check_task_output(name)
-    if error is not None:
-        return
-    if not files:
-        raise Invalid("A result has at least one file, unless it is an error.")
-    if lacking := sorted(set(task.outputs) - set(files)):
-        raise Invalid(f"The result lacks {', '.join(lacking)}, which the task asks for.")
-
-
-def _digests(files: Mapping[str, bytes]) -> dict[str, Digest]:
-    return {
-        name: Digest(len(body), hashlib.sha256(body).hexdigest()) for name, body in files.items()
-    }
-
-
-class _Head(Struct, frozen=True):
-    format: int
-
-
-_ENCODER = msgspec.json.Encoder(order="deterministic")
-_MARKERS = msgspec.json.Decoder(Marker)
-_HEADS = msgspec.json.Decoder(_Head)
+def _rows(tasks: Sequence[Task], seen: Sequence[Seen]) -> list[tuple[Output, Writer | None]]:
+    return [one.row(task) for task, one in zip(tasks, seen, strict=True)]

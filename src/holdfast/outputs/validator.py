@@ -14,9 +14,16 @@ from datetime import datetime
 from holdfast.core.errors import Conflict, NotFound, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.limits import ID_CHARACTERS_MAX
-from holdfast.core.outputs import GRACE, LOOK
+from holdfast.core.outputs import LOOK, due_at, looks
 from holdfast.core.state import State
-from holdfast.outputs.examining import Examination, Examined, Unseen, elsewhere, seen_at
+from holdfast.outputs.examining import (
+    Examination,
+    Examined,
+    LeftOff,
+    Unseen,
+    elsewhere,
+    seen_at,
+)
 from holdfast.outputs.family import Family, family_of
 from holdfast.ports import Clock, Filter, Outputs, Registry
 from holdfast.system import SystemClock
@@ -227,7 +234,7 @@ class Validator:
                 return
 
 
-class _Settled(Exception):
+class _Settled(LeftOff):
     """Somebody else has judged the job, or looks at it, since we were silent for too long."""
 
 
@@ -257,8 +264,6 @@ def due(job: Job, now: datetime) -> bool:
     if job.state not in _OPEN:
         return False
     check = job.check
-    if check is None:
-        return job.updated_at + GRACE <= now
-    if check.until is not None and check.until > now:
+    if check is not None and looks(check, now):
         return False
-    return check.next_at is None or check.next_at <= now
+    return due_at(job.updated_at, check, now) <= now

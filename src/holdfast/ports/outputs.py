@@ -38,6 +38,11 @@ class Outputs(Protocol):
 
     async def put(self, path: str, body: bytes) -> None: ...
 
+    async def create(self, path: str, body: bytes) -> bool:
+        """As `put`, unless there is an object already: it stays, and the answer is False. It is True
+        when that one has these very bytes: we may have written it, and not have heard of it."""
+        ...
+
     async def put_file(self, path: str, source: Path) -> None:
         """As `put`, of a file that may be too large for memory."""
         ...

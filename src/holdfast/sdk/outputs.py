@@ -22,10 +22,14 @@ NO_OUTPUT_STORE = (
 def chosen_outputs(store_url: str, given: str | None = None) -> str | None:
     """The output store that was given, else that of HOLDFAST_OUTPUTS, else that in holdfast.toml, else,
     for a store in a file, the folder beside it (`jobs.outputs` beside `jobs.db`), else none."""
-    if given:
-        return given
-    found = chosen("outputs")
-    return str(found.value) if found else default_outputs(store_url)
+    found = None if given else chosen("outputs")
+    named = given if found is None else str(found.value)
+    return _absolute(named) if named else default_outputs(store_url)
+
+
+def _absolute(named: str) -> str:
+    """A folder is named from here, also for a command that runs elsewhere."""
+    return named if "://" in named else os.path.abspath(named)
 
 
 def default_outputs(store_url: str) -> str | None:

@@ -166,6 +166,41 @@ class OutputsContract:
 
         self.play(body)
 
+    def test_what_is_there_is_not_created_again(self) -> None:
+        async def body(outputs: Outputs) -> None:
+            assert await outputs.create("a/b", EVERY_BYTE) is True
+            assert await outputs.create("a/b", b"other") is False
+            assert await outputs.get("a/b") == EVERY_BYTE
+
+            await outputs.put("a/c", b"put")
+            assert await outputs.create("a/c", b"other") is False
+            assert await everything(outputs) == [("a/b", 256), ("a/c", 3)]
+
+            await outputs.delete("a/b")
+            assert await outputs.create("a/b", b"") is True
+            assert await outputs.create("a/b", b"x") is False
+
+        self.play(body)
+
+    def test_a_creation_of_which_nobody_heard_is_ours(self) -> None:
+        async def body(outputs: Outputs) -> None:
+            assert await outputs.create("a", b"x") is True
+            assert await outputs.create("a", b"x") is True
+
+        self.play(body)
+
+    def test_of_many_who_create_at_once_one_does(self) -> None:
+        async def body(outputs: Outputs) -> None:
+            bodies = [bytes([n]) * (1000 + n) for n in range(16)]
+
+            made = await asyncio.gather(*(outputs.create("a/b", one) for one in bodies))
+
+            assert made.count(True) == 1
+            assert await outputs.get("a/b") == bodies[made.index(True)]
+            assert len(await everything(outputs)) == 1
+
+        self.play(body)
+
     def test_many_are_answered_in_the_order_in_which_they_were_asked_for(self) -> None:
         async def body(outputs: Outputs) -> None:
             for n in range(0, 200, 2):
@@ -227,6 +262,7 @@ class OutputsContract:
             source.write_bytes(b"")
             for attempt in (
                 outputs.put(path, b""),
+                outputs.create(path, b""),
                 outputs.put_file(path, source),
                 outputs.get(path),
                 outputs.get_many(["a", path]),

@@ -25,8 +25,6 @@ AT_ONCE = 16
 OWN_MAX = 1_000
 """How many of our own jobs may wait for a look; a sweep finds the others."""
 
-_OPEN = Filter(states=(State.VALIDATING, State.PARTIAL_SUCCESS))
-
 
 class Report(Protocol):
     """Whoever wants to know what came of it."""
@@ -176,9 +174,16 @@ class Validating:
             except Exception as error:
                 self._report.trouble(f"outputs could not be looked for: {error}")
 
+    async def _any(self) -> bool:
+        """Whether any job may be due. State by state: that is what a store has an index for."""
+        for state in (State.VALIDATING, State.PARTIAL_SUCCESS):
+            if (await self._registry.list_jobs(Filter(states=(state,)), limit=1)).jobs:
+                return True
+        return False
+
     async def _sweep(self) -> None:
-        if not (await self._registry.list_jobs(_OPEN, limit=1)).jobs:
-            return
+        if not await self._any():
+            return  # and the output store stays closed
         validator, _ = await self._eyes()
         while await validator.sweep(limit=SWEEP_JOBS) == SWEEP_JOBS:
             pass

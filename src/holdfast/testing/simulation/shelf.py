@@ -156,6 +156,9 @@ class Shelves:
     async def put(self, path: str, body: bytes) -> None:
         raise NotImplementedError
 
+    async def create(self, path: str, body: bytes) -> bool:
+        raise NotImplementedError
+
     async def put_file(self, path: str, source: Path) -> None:
         raise NotImplementedError
 
