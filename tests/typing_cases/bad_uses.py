@@ -24,6 +24,9 @@ tidy.enqueue(1)  # expect: call-arg
 number: str = add.enqueue(1).result()  # expect: assignment
 app.job(queue=1)  # expect: call-overload
 app.job(isolation="thread")  # expect: call-overload
+app.job(outputs=[1])  # expect: list-item
+app.job(tasks=())  # expect: call-overload
+resize.configure(tasks=["a"])  # expect: list-item
 app.jobs["add"].nothing()  # expect: attr-defined
 
 

@@ -1,13 +1,14 @@
 """Uses that the type checker accepts, and what it knows about them."""
 
 from datetime import timedelta
-from typing import Any, assert_type, reveal_type
+from typing import Any, BinaryIO, assert_type, reveal_type
 
 import holdfast
-from holdfast import App, AsyncClient, Client, Context, Handle, Job, OnExhausted, Retry
+from holdfast import App, AsyncClient, Client, Context, Handle, Job, OnExhausted, Retry, Task
 from holdfast.core.event import Event
 from holdfast.sdk.async_client import Output
 from holdfast.sdk.calls import Call
+from holdfast.sdk.task_handle import TaskHandle
 
 app = App("sqlite:///jobs.db")
 
@@ -37,6 +38,7 @@ async def resize(ctx: Context, path: str, width: int = 100) -> dict[str, int]:
     lock="disk",
     region="eu",
     labels={"team": "numbers"},
+    outputs=["model.bin"],
 )
 def add(first: int, second: int = 2) -> int:
     return first + second
@@ -98,6 +100,29 @@ async def coroutine(ctx: Context) -> None:
     assert_type(await handle.result_async(), dict[str, int])
     assert_type(await add.enqueue_many_async([add.call(1)]), list[Handle[int]])
     ctx.follow_up(add.call(1))
+    async with ctx.output("model.bin") as file:
+        assert_type(file, BinaryIO)
+    async for task in ctx.tasks_async():
+        assert_type(task, TaskHandle)
+        await task.save_async({"a.csv": b"1"})
+        async for result in task.results_async():
+            assert_type(result.files, dict[str, bytes])
+
+
+def leave(ctx: Context) -> None:
+    with ctx.output("model.bin") as file:
+        assert_type(file, BinaryIO)
+    for task in ctx.tasks():
+        assert_type(task, TaskHandle)
+        assert_type(task.params, dict[str, bool | int | float | str])
+        assert_type([one.task for one in task.results()], list[Task])
+
+
+def study() -> None:
+    tasks = holdfast.study(bundle="a", entrypoint="b", parameter_sets=[{"c": 1}], replicates=2)
+    assert_type(resize.configure(tasks=tasks).enqueue("a"), Handle[dict[str, int]])
+    assert_type(resize.configure(outputs=["a"]).call("a"), Call[dict[str, int]])
+    holdfast.command(["make"], outputs=["a", holdfast.File("b", count=2)])
 
 
 def watch(client: Client) -> None:

@@ -43,7 +43,7 @@ RegistryService.Cancel                      +0   -      -     -     +    0      
 RegistryService.Look                        -    +      -     -     -    -      0        0
 RegistryService.Judge                       -    +      -     -     -    -      0        0
 RegistryService.Judge overriding            -    -      -     -     +    -      0        0
-RegistryService.ListOutputs                 +0   +      +     +     +    0      0        0
+RegistryService.ListOutputs                 +0   -      -     +     +    0      0        0
 RegistryService.Validate                    +0   +      -     -     +    0      0        0
 RegistryService.Resume                      +0   -      -     -     +    0      0        0
 RegistryService.Resume as told              +0   -      -     -     +    0      0        0

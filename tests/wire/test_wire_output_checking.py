@@ -1,20 +1,21 @@
 """What a server does by itself about outputs: it looks, never in anybody's way, and leaves off when told."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from wire_outputs_world import QUEUE, Scene, lines, play, tasks
+from wire_outputs_world import QUEUE, STRANGER_STORE, Scene, lines, play, tasks
 
-from holdfast.core.errors import Exhausted, Unavailable
-from holdfast.core.outputs import GRACE, LOOK, Promise
+from holdfast.core.errors import Denied, Exhausted, Unavailable
+from holdfast.core.outputs import GRACE, LOOK, File, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.outputs.directory import DirectoryOutputs
-from holdfast.ports import Request
+from holdfast.ports import Outputs, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.server import checking
+from holdfast.server import checking, unseen
 from holdfast.server.checking import Checking, no_outputs
 from holdfast.server.limits import WAIT_SECONDS_MAX
 from holdfast.stores.memory import MemoryStore
@@ -28,6 +29,7 @@ class Held(DirectoryOutputs):
     """An output store that a test may take away, or let wait."""
 
     away = False
+    refused = False
     begun: asyncio.Event
     go_on: asyncio.Event
     closed = 0
@@ -40,7 +42,14 @@ class Held(DirectoryOutputs):
         made.go_on.set()
         return made
 
+    async def verify(self) -> None:
+        if self.refused:
+            raise Denied("We are not let in at s3://secret")
+        await super().verify()
+
     async def get_many(self, paths: Sequence[str]) -> "list[bytes | None]":
+        if self.refused:
+            raise Denied("We are not let in at s3://secret")
         if self.away:
             raise Unavailable("nfs://secret-host does not answer")
         self.begun.set()
@@ -257,3 +266,181 @@ def test_reuse_that_takes_too_long_to_look_for_is_made(
 
     store = held(tmp_path)
     play(tmp_path, body, shown=store)
+
+
+def told_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the server warned of about its output store."""
+    return [
+        one.getMessage()
+        for one in caplog.records
+        if one.levelno == logging.WARNING and one.getMessage().startswith("the output store")
+    ]
+
+
+async def reason_of(here: Scene, job_id: str) -> str | None:
+    check = (await here.registry.get(job_id)).check
+    return None if check is None else check.reason
+
+
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_while_the_output_store_is_away_the_jobs_that_wait_for_it_say_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, seen_before: bool
+) -> None:
+    place, elsewhere = tmp_path / "outputs", tmp_path / "moved"
+
+    async def opening(create: bool) -> Outputs | None:
+        return await DirectoryOutputs.open(place, create=create)
+
+    async def body(here: Scene) -> None:
+        server = Checking(here.registry, here.clock, SystemIds(), opening)
+        if seen_before:
+            await server.sweep()
+        job = await here.run(await here.enqueue(here.promise("curve")), "curve")
+        files = await here.enqueue(Promise(files=(File("a"),)), kind="command")
+        await here.run(files, where="box:/tmp")
+        theirs = Promise(names=("curve",), store=STRANGER_STORE)
+        stranger = await here.run(await here.enqueue(theirs))
+        place.rename(elsewhere)
+
+        await server.sweep()
+        early = await reason_of(here, job.job_id)
+        here.clock.advance(GRACE.total_seconds())
+        for _ in range(5):
+            await server.sweep()
+            here.clock.advance(30.0)
+        unseen = (await here.registry.get(job.job_id)).check
+        reasons = [await reason_of(here, one.job_id) for one in (files, stranger)]
+        why = await here.registry.why(job.job_id)
+        elsewhere.rename(place)
+        here.clock.advance(3600)
+        judged = await server.sweep()
+        await server.close()
+
+        assert early is None
+        assert unseen is not None
+        assert unseen.reason is not None
+        assert str(place) in unseen.reason
+        assert unseen.tries > 1
+        assert unseen.reason.rstrip(".") in why
+        assert reasons[0] is None
+        assert (reasons[1] is None) is seen_before, "of another store only what is known is told"
+        assert judged == 1
+        assert (await here.registry.get(job.job_id)).state is State.SUCCEEDED
+
+    play(tmp_path, body)
+
+    warned = told_in(caplog)
+    assert len(warned) == len(set(warned)) <= 2, "once per change"
+    assert all(str(place) in one for one in warned)
+    assert warned
+
+
+def test_what_others_look_for_already_is_left_to_them_while_the_store_is_away(
+    tmp_path: Path,
+) -> None:
+    async def opening(_: bool) -> Outputs | None:
+        raise Unavailable("It is away.")
+
+    async def body(here: Scene) -> None:
+        server = Checking(here.registry, here.clock, SystemIds(), opening)
+        job = await here.run(await here.enqueue(here.promise("curve")))
+        here.clock.advance(GRACE.total_seconds())
+        await here.registry.look(job.job_id, actor="validator:other", done=0, total=1)
+
+        await server.sweep()
+        looked = await here.registry.get(job.job_id)
+        here.clock.advance(LOOK.total_seconds() + 1)
+        await server.sweep()
+        await server.close()
+
+        assert looked.check is not None
+        assert (looked.check.by, looked.check.reason) == ("validator:other", None)
+        assert await reason_of(here, job.job_id) == "It is away."
+
+    play(tmp_path, body)
+
+
+def test_only_a_page_of_jobs_is_told_at_once_and_the_rest_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unseen, "PAGE", 2)
+
+    async def opening(_: bool) -> Outputs | None:
+        raise Unavailable("It is away.")
+
+    async def body(here: Scene) -> None:
+        server = Checking(here.registry, here.clock, SystemIds(), opening)
+        jobs = [await here.run(await here.enqueue(here.promise("curve"))) for _ in range(5)]
+        here.clock.advance(GRACE.total_seconds())
+        counts = []
+        for _ in range(3):
+            await server.sweep()
+            counts.append(sum([bool(await reason_of(here, one.job_id)) for one in jobs]))
+        await server.close()
+
+        assert counts == [2, 4, 5]
+
+    play(tmp_path, body)
+
+
+def test_a_bucket_that_does_not_let_the_server_in_is_no_fault_of_who_submits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def opening(_: bool) -> Outputs | None:
+        raise Denied("We are not let in at s3://secret")
+
+    async def body(here: Scene) -> None:
+        checking = here.served.app.context.checking
+        named = here.promise("curve")
+        request = Request(spec=Spec(queue=QUEUE, kind="sweep", outputs=named))
+        made = await here.inspector.submit(request, actor="user:ana", reuse=True)
+        unplaced = Spec(queue=QUEUE, kind="sweep", outputs=Promise(names=("curve",)))
+        for refused in (
+            here.inspector.submit(Request(spec=unplaced), actor="user:ana"),
+            here.inspector.keep(lines(tasks())),
+            here.inspector.outputs(made.job_id),
+        ):
+            with pytest.raises(Unavailable, match="its output store, does not answer") as said:
+                await refused
+            assert "secret" not in str(said.value)
+        await here.run(made)
+        here.clock.advance(GRACE.total_seconds())
+        for _ in range(3):
+            await checking.sweep()
+
+        assert made.state is State.QUEUED
+        assert await reason_of(here, made.job_id) == "We are not let in at s3://secret"
+
+    play(tmp_path, body, opening=opening)
+
+    assert told_in(caplog) == ["the output store cannot be seen: We are not let in at s3://secret"]
+
+
+def test_a_bucket_that_no_longer_lets_the_server_in_is_told_and_seen_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(here: Scene) -> None:
+        checking = here.served.app.context.checking
+        some = tasks()
+        sha256, count = await here.inspector.keep(lines(some))
+        await here.put("earlier", *some)
+        spec = Spec(queue=QUEUE, kind="sweep", outputs=Promise(manifest=sha256, entries=count))
+
+        store.refused = True
+        made = await here.inspector.submit(Request(spec=spec), actor="user:ana", reuse=True)
+        await here.run(made)
+        here.clock.advance(GRACE.total_seconds())
+        await checking.sweep()
+        reason = await reason_of(here, made.job_id)
+        store.refused = False
+        here.clock.advance(3600)
+        await checking.sweep()
+
+        assert made.state is State.QUEUED
+        assert reason == "We are not let in at s3://secret"
+        assert (await here.registry.get(made.job_id)).state is State.SUCCEEDED
+
+    store = held(tmp_path)
+    play(tmp_path, body, shown=store)
+
+    assert len(told_in(caplog)) == 1

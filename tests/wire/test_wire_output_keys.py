@@ -224,3 +224,33 @@ def test_what_a_key_does_not_see_has_no_outputs_for_it(tmp_path: Path) -> None:
         assert (await here.registry.get(job.job_id)).state is State.VALIDATING
 
     play(tmp_path, body, keys=True)
+
+
+def test_the_evidence_is_listed_for_those_who_may_read_it_in_the_events(tmp_path: Path) -> None:
+    async def body(here: Scene) -> None:
+        ana, worker = await here.key("ana", Scope.SUBMIT), await here.key("w", Scope.WORK)
+        watcher = await here.key("eve", Scope.OBSERVE)
+        reader = await here.key("rex", Scope.OBSERVE, Scope.DATA)
+        admin = await here.key("root", Scope.ADMIN)
+        made = await here.enqueue(here.promise("curve", "log"), by=ana)
+        job = await here.run(made, "curve", by=worker)
+        await RemoteInspector(ana.link).validate(job.job_id, actor="user:ana", force=True)
+
+        listed, told = {}, {}
+        for one in (ana, worker, watcher, reader, admin):
+            events = await one.history(job.job_id)
+            told[one] = any("evidence" in event.attributes for event in events)
+            try:
+                page = await RemoteInspector(one.link).outputs(job.job_id)
+                listed[one] = any(output.sha256 for output in page.outputs)
+            except Denied:
+                listed[one] = False
+        with pytest.raises(Denied, match="observe:data"):
+            await RemoteInspector(watcher.link).outputs(job.job_id)
+        for one in listed:
+            await one.close()
+
+        assert list(listed.values()) == [True, False, False, True, True]
+        assert listed == told
+
+    play(tmp_path, body, keys=True)

@@ -91,7 +91,9 @@ Body = Callable[[Scene], Coroutine[None, None, None]]
 
 
 @asynccontextmanager
-async def scene(folder: Path, settings: Settings, shown: Outputs | None) -> AsyncIterator[Scene]:
+async def scene(
+    folder: Path, settings: Settings, shown: Outputs | None, served_by: Opening | None = None
+) -> AsyncIterator[Scene]:
     clock, ids = ManualClock(), SystemIds()
     registry = LocalRegistry(MemoryStore(clock, ids), ids)
     outputs = await DirectoryOutputs.open(folder / "outputs", create=True)
@@ -102,7 +104,7 @@ async def scene(folder: Path, settings: Settings, shown: Outputs | None) -> Asyn
     async def again(_: bool) -> Outputs | None:
         return await DirectoryOutputs.open(folder / "outputs", create=True)
 
-    async with serving(registry, settings, opening) as served:
+    async with serving(registry, settings, served_by or opening) as served:
         remote = served.remote()
         yield Scene(served, registry, clock, outputs, remote, RemoteInspector(remote.link), again)
         await remote.close()
@@ -111,11 +113,19 @@ async def scene(folder: Path, settings: Settings, shown: Outputs | None) -> Asyn
     await outputs.close()
 
 
-def play(folder: Path, body: Body, *, keys: bool = False, shown: Outputs | None = None) -> None:
-    """Run it against a server with an output store of its own, or the one that is `shown`."""
+def play(
+    folder: Path,
+    body: Body,
+    *,
+    keys: bool = False,
+    shown: Outputs | None = None,
+    opening: Opening | None = None,
+) -> None:
+    """Run it against a server with an output store of its own, or the one that is `shown`, or `opening`'s."""
 
     async def main() -> None:
-        async with scene(folder, Settings(keys=keys, poll_seconds=0.0), shown) as here:
+        settings = Settings(keys=keys, poll_seconds=0.0)
+        async with scene(folder, settings, shown, opening) as here:
             await body(here)
 
     asyncio.run(main())

@@ -13,18 +13,22 @@ from holdfast.cli.durations import Duration
 from holdfast.cli.exits import Exit, outcome_exit
 from holdfast.cli.options import Pair, chosen_store, store_option
 from holdfast.cli.output import Output, follow_output
+from holdfast.cli.promises import PlainOutput
 from holdfast.cli.safe import plain
 from holdfast.cli.session import absolute, explain_error
 from holdfast.cli.session import run as in_session
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import hint
 from holdfast.cli.traces import caller_trace, traced
+from holdfast.cli.worker_log import outcome_words
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
+from holdfast.core.outputs import File, Promise
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.ports import Grant, Registry, Request
 from holdfast.sdk.open import own_environment
 from holdfast.sdk.outputs import lazy_outputs
@@ -34,8 +38,12 @@ from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
+from holdfast.worker.tasks import stop
 from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
+
+REST_SECONDS = 1.0
+"""How long what it wrote may take to be shown, when nobody knows yet how the job ends."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -48,6 +56,10 @@ from holdfast.worker.worker import Worker
 @click.option("--memory", type=Size(), help="Kill it when it uses more, with all it started.")
 @click.option("--pty", is_flag=True, help="Give it a terminal as large as this one.")
 @click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
+@click.option(
+    "--output", "files", type=PlainOutput(), multiple=True, metavar="PATH[:N]",
+    help="Output it has to leave: a path from its folder, or a pattern and how many match.",
+)  # fmt: skip
 @click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
 @store_option
 def run(
@@ -61,13 +73,14 @@ def run(
     memory: int | None,
     pty: bool,
     lock: str | None,
+    files: tuple[File, ...],
     job_id: str | None,
 ) -> None:
     """Run a command as a job, here and now, and exit with its exit code.
 
     It sees this whole environment, and nothing on its standard input. Ctrl-C asks it to stop. If this
     process is killed, so is the command, and the job is failed when its lease has lapsed. Our own
-    errors exit with 125.
+    errors exit with 125. Outputs are looked for when it has ended: one that is missing is exit code 1.
     """
     try:
         columns, rows = shutil.get_terminal_size((80, 24))
@@ -87,6 +100,7 @@ def run(
             timeout=timeout,
             lock=lock,
             retry=replace(COMMAND_RETRY, max_crashes=1),
+            outputs=Promise(files=files) if files else None,
         )
         with traced("holdfast"):
             code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
@@ -124,13 +138,18 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     await processes.close()
     interrupted = asking.done()
     asking.cancel()
+    job = await registry.get(made)
+    if not ours or job.state is State.VALIDATING:
+        await asyncio.wait([following], timeout=REST_SECONDS if ours else 0)
+        await stop(following)
     if not ours:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
         hint(f"The lease of {made} was lost. Look: holdfast why {made}")
         return Exit.RUN_FAILED
+    if job.state is State.VALIDATING:
+        hint(f"{made}: {plain(await registry.why(made))}")
+        return Exit.UNAVAILABLE
     await following
-    code = _tell(await registry.get(made))
+    code = _tell(job)
     return Exit.INTERRUPTED if interrupted and code else code
 
 
@@ -146,7 +165,7 @@ async def _cancel_when_told(registry: Registry, job_id: str) -> None:
 def _tell(job: Job) -> int:
     code = outcome_exit(job)
     if code != Exit.DONE:
-        hint(f"{job.job_id} {job.state}: {plain(job.reason or '')}")
+        hint(f"{job.job_id} {job.state}: {plain(outcome_words(job) or '')}")
     return code
 
 

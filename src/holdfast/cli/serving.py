@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from holdfast.cli.safe import plain
 from holdfast.cli.serve_log import ServerLog
-from holdfast.core.errors import Invalid, Unavailable
+from holdfast.core.errors import Denied, Invalid, Unavailable
 from holdfast.ports import Outputs
 from holdfast.sdk.open import open_local, shown_url
 from holdfast.sdk.outputs import open_chosen
@@ -72,7 +72,7 @@ async def _look_at_outputs(app: App, log: ServerLog) -> str | None:
     try:
         async with asyncio.timeout(OUTPUTS_SECONDS):
             outputs = await app.context.checking.outputs()
-    except (Unavailable, TimeoutError) as error:
+    except (Denied, Unavailable, TimeoutError) as error:
         why = str(error) or "It does not answer."
         words = f"The output store cannot be seen, and is tried again. {why}"
         log.say(plain(words), "server_outputs_away", reason=plain(why))

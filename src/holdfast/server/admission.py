@@ -88,6 +88,15 @@ def reads(who: Principal, job: Job) -> bool:
     return who is ANYONE or who.may(Scope.DATA, job.spec.queue, job.spec.region) or owns(who, job)
 
 
+def read(who: Principal, job: Job) -> None:
+    """Raise `Denied` unless they may know what is in it."""
+    if not reads(who, job):
+        raise Denied(
+            f"This key may not see into a job it did not submit: it lacks the scope {Scope.DATA}.",
+            job_id=job.job_id,
+        )
+
+
 def find(who: Principal, job: Job | None, job_id: str) -> Job:
     """The job, if they may know of it. What they may not know of is not there."""
     if job is None or not sees(who, job):

@@ -4,12 +4,13 @@ sees this store and no other place, whatever a job says."""
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.core.errors import Conflict, Exhausted, HoldfastError, Unavailable
+from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.outputs import Promise
 from holdfast.outputs.inspector import LocalInspector
@@ -18,6 +19,7 @@ from holdfast.outputs.validator import Validator
 from holdfast.ports import Clock, Ids, Outputs, Registry, Request
 from holdfast.registry.requests import command_of
 from holdfast.server.limits import VALIDATIONS_MAX, VALIDATIONS_WAITING_MAX, WAIT_SECONDS_MAX
+from holdfast.server.unseen import Unseen
 from holdfast.system import machine
 from holdfast.wire.answers import Kept
 
@@ -52,6 +54,8 @@ class Checking:
         self._validator: Validator | None = None
         self._swept: Outputs | None = None
         self._name = f"server-{machine()}-{os.getpid()}"
+        self._unseen = Unseen(registry, self._name)
+        self._why: str | None = None
         self._looking: dict[str, asyncio.Task[Job]] = {}
         self._waits: dict[asyncio.Timeout, None] = {}
         self._stopping = False
@@ -63,6 +67,25 @@ class Checking:
             if self._outputs is None:
                 self._outputs = await self._opening(create)
             return self._outputs
+
+    @contextmanager
+    def own_trouble(self) -> Iterator[None]:
+        """Whoever calls is not to blame when it is the server that is not let in at the store."""
+        try:
+            yield
+        except Denied as error:
+            self._away(error.message)
+            raise Unavailable(error.message) from error
+
+    def _away(self, why: str | None) -> None:
+        """Log why the store cannot be seen, or None that it can, when that has changed."""
+        if why == self._why:
+            return
+        self._why = why
+        if why is None:
+            log.info("the output store is seen again")
+        else:
+            log.warning("the output store cannot be seen: %s", why)
 
     async def _verified(self) -> Outputs | None:
         """The store, if it is still the one that was opened: another in its place is opened anew."""
@@ -78,7 +101,8 @@ class Checking:
 
     async def inspector(self, promise: Promise | None) -> LocalInspector:
         """Who answers for outputs of this promise; `Conflict` when they are where we do not look."""
-        outputs = await self.outputs()
+        with self.own_trouble():
+            outputs = await self.outputs()
         if promise is not None and promise.store is not None:
             if outputs is None:
                 raise Conflict(NO_STORE)
@@ -91,10 +115,11 @@ class Checking:
 
     async def keep(self, lines: AsyncIterator[bytes]) -> Kept:
         """Keep a manifest; `Conflict` when there is no store to keep it in."""
-        outputs = await self.outputs(create=True)
-        if outputs is None:
-            raise Conflict(NO_STORE)
-        sha256, entries = await self._inspector(outputs).keep(lines)
+        with self.own_trouble():
+            outputs = await self.outputs(create=True)
+            if outputs is None:
+                raise Conflict(NO_STORE)
+            sha256, entries = await self._inspector(outputs).keep(lines)
         return Kept(sha256, entries, outputs.store_id)
 
     async def placed(self, request: Request) -> Request:
@@ -102,7 +127,8 @@ class Checking:
         promise = request.spec.outputs
         if promise is None or promise.store or not (promise.names or promise.manifest):
             return request
-        outputs = await self.outputs(create=True)
+        with self.own_trouble():
+            outputs = await self.outputs(create=True)
         if outputs is None:
             raise Conflict(NO_STORE)
         here = replace(promise, store=outputs.store_id, place=outputs.place)
@@ -141,9 +167,11 @@ class Checking:
         try:
             async with asyncio.timeout(SEEN_SECONDS):
                 return await self.outputs()
-        except (Unavailable, TimeoutError) as error:
-            _tell("opening the output store", error)
-            return None
+        except HoldfastError as error:
+            self._away(error.message)
+        except TimeoutError:
+            self._away(f"It could not be opened within {SEEN_SECONDS:.0f} s.")
+        return None
 
     async def validate(self, job: Job, *, actor: str, force: bool) -> Job:
         """Look for the outputs of the job: as it is then, or after 25 s, while it is looked on."""
@@ -196,9 +224,21 @@ class Checking:
             await self.sweep()
 
     async def sweep(self) -> int:
-        """How many jobs were looked at; what goes wrong is in the log, and is tried again."""
+        """How many jobs were looked at; what goes wrong is in the log, and is tried again. While the store
+        cannot be seen, the jobs that wait for it are told why."""
         try:
             outputs = await self._verified()
+        except HoldfastError as error:
+            self._away(error.message)
+            return await self._tell_jobs(error.message)
+        except Exception as error:
+            _tell("opening the output store", error)
+            return 0
+        self._away(None)
+        return await self._sweep(outputs)
+
+    async def _sweep(self, outputs: Outputs | None) -> int:
+        try:
             if self._validator is None or outputs is not self._swept:
                 self._validator = Validator(
                     self._registry, outputs, machine=None, name=self._name, clock=self._clock
@@ -208,6 +248,14 @@ class Checking:
         except Exception as error:
             _tell("looking for outputs", error)
             return 0
+
+    async def _tell_jobs(self, why: str) -> int:
+        known = None if self._swept is None else self._swept.store_id
+        try:
+            await self._unseen.tell(why, store=known)
+        except Exception as error:
+            _tell("telling jobs that the output store cannot be seen", error)
+        return 0
 
     async def close(self) -> None:
         """Leave off: another validator takes up what is left."""

@@ -68,14 +68,18 @@ class Judging:
             admission.find(principal, None, job_id)
 
     async def list_outputs(self, ask: asks.ListOutputs) -> OutputPage:
+        """The evidence, for whoever may read it in the events of the job."""
         limit = PAGE_ITEMS_MAX if ask.limit is None else ask.limit
         if not 1 <= limit <= PAGE_ITEMS_MAX:
             raise Invalid(f"From 1 to {PAGE_ITEMS_MAX} outputs are read at once, not {limit}.")
         job = await find(self._registry, ask.job_id)
-        inspector = await self._context.checking.inspector(job.spec.outputs)
-        return await inspector.outputs(
-            ask.job_id, missing=ask.missing, after=ask.after, limit=limit
-        )
+        admission.read(who.get(), job)
+        checking = self._context.checking
+        inspector = await checking.inspector(job.spec.outputs)
+        with checking.own_trouble():
+            return await inspector.outputs(
+                ask.job_id, missing=ask.missing, after=ask.after, limit=limit
+            )
 
     async def validate(self, ask: asks.Validate) -> OfJob:
         """For whoever may judge the job, or end it."""
@@ -94,10 +98,12 @@ class Judging:
             await self._context.depth.admit(job.spec.queue)
         if ask.promise is not None:
             return await self._resume_as_told(ask)
-        inspector = await self._context.checking.inspector(job.spec.outputs)
-        resumption = await inspector.resume(
-            ask.job_id, actor=actor(ask.actor), resume_id=ask.op_id, dry_run=ask.dry_run
-        )
+        checking = self._context.checking
+        inspector = await checking.inspector(job.spec.outputs)
+        with checking.own_trouble():
+            resumption = await inspector.resume(
+                ask.job_id, actor=actor(ask.actor), resume_id=ask.op_id, dry_run=ask.dry_run
+            )
         return _resumed(resumption.missing, resumption.names, resumption.job)
 
     async def _resume_as_told(self, ask: asks.Resume) -> Resumption:

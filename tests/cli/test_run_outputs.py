@@ -1,0 +1,57 @@
+"""`holdfast run` with outputs: it says whether they are there."""
+
+import os
+from pathlib import Path
+
+import pytest
+from cli_world import CliWorld
+
+from holdfast.core.state import State
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliWorld:
+    monkeypatch.chdir(tmp_path)
+    return CliWorld(tmp_path)
+
+
+def state(world: CliWorld, job_id: str) -> State:
+    return world.registry(lambda registry: registry.get(job_id)).state
+
+
+def test_a_command_that_leaves_its_outputs_is_done(world: CliWorld) -> None:
+    script = "echo hello; touch model; mkdir run; touch run/1.csv run/2.csv"
+    promised = ("--output", "model", "--output", "run/*.csv:2")
+
+    ran = world.process("run", "--job-id", "j", *promised, "--", "sh", "-c", script)
+
+    assert (ran.returncode, ran.stdout) == (0, b"hello\n")
+    assert state(world, "j") is State.SUCCEEDED
+
+
+def test_one_that_does_not_is_told_what_is_missing(world: CliWorld, tmp_path: Path) -> None:
+    some = world.process(
+        "run", "--job-id", "some", "--output", "a", "--output", "b", "--", "touch", "a"
+    )
+    none = world.process("run", "--job-id", "none", "--output", "c", "--", "true")
+
+    assert (some.returncode, none.returncode) == (1, 1)
+    assert b"1 of 2 outputs verified, 1 missing: b" in some.stderr
+    assert b"No promised output was found" in none.stderr
+    assert (state(world, "some"), state(world, "none")) == (State.PARTIAL_SUCCESS, State.FAILED)
+
+
+def test_one_whose_outputs_cannot_be_seen_ends_undecided(world: CliWorld, tmp_path: Path) -> None:
+    """The folder it ran in is gone when somebody looks."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+
+    ran = world.process(
+        "run", "--job-id", "j", "--cwd", str(folder), "--output", "a", "--",
+        "sh", "-c", f"echo hello; touch a; mv {folder} {folder}-away",
+    )  # fmt: skip
+
+    assert (ran.returncode, ran.stdout) == (75, b"hello\n")
+    assert b"could not be seen" in ran.stderr
+    assert state(world, "j") is State.VALIDATING
+    assert os.path.exists(f"{folder}-away/a")
