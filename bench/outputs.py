@@ -18,12 +18,18 @@ from pathlib import Path
 from report import Figure, Outcome, at_most, conclude
 
 HERE = Path(__file__).parent
+PREFIX = "holdfast-outputs-"
 ROUNDS = 3
 OUTPUTS, MANY = 100_000, 1_000_000
 SECONDS_MAX, MEGABYTES_MAX, PLAN_SECONDS_MAX = 20, 100, 5
 PARTS = ("bare all", "validate all", "validate few", "resume few", "resume most")
 """What is measured on which study: of "few" one in a hundred is missing, of "most" all but one."""
 
+NOTES = [
+    "an output is one file of 1 kB and its marker, two files in a folder of their own; every one is"
+    " opened, read and hashed, in the cache of the operating system after the warm-up",
+    "each measurement is a process of its own with a SQLite registry; memory is the most it had",
+]
 Said = dict[str, float]
 
 
@@ -108,19 +114,20 @@ def rounds_told(measured: dict[str, list[Said]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth, and not the million")
-    quick = parser.parse_args().quick
+    parser.add_argument("--folder", help="where to work, if not in the folder for temporary files")
+    parser.add_argument("--million", metavar="FOLDER", help="where to keep two million files")
+    given = parser.parse_args()
+    quick = given.quick
     outputs = OUTPUTS // 10 if quick else OUTPUTS
-    with tempfile.TemporaryDirectory(prefix=".run-", dir=HERE) as name:
-        folder = Path(name)
-        measured = measure(folder, outputs, rounds=ROUNDS)
+    notes = list(NOTES)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=given.folder) as name:
+        measured = measure(Path(name), outputs, rounds=ROUNDS)
         figures = page(measured, outputs)
-        figures += [] if quick else million(folder)
-    notes = [
-        "an output is one file of 1 kB and its marker, two files in a folder of their own; every one"
-        " is opened, read and hashed, in the cache of the operating system after the warm-up",
-        "each measurement is a process of its own with a SQLite registry; memory is the most it had",
-        *rounds_told(measured),
-    ]
+        notes += rounds_told(measured)
+    if not quick:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=given.million or given.folder) as name:
+            figures += million(Path(name))
+            notes += [f"the million is in {given.million}"] * bool(given.million)
     return conclude("outputs", Outcome("Outputs", "a directory", figures, notes), quick=quick)
 
 
