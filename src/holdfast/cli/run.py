@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+from contextlib import suppress
 from datetime import timedelta
 
 import click
@@ -18,7 +19,7 @@ from holdfast.cli.safe import plain
 from holdfast.cli.session import absolute, explain_error
 from holdfast.cli.session import run as in_session
 from holdfast.cli.sizes import Size
-from holdfast.cli.terminal import hint
+from holdfast.cli.terminal import hint, note
 from holdfast.cli.traces import caller_trace, traced
 from holdfast.cli.worker_log import outcome_words
 from holdfast.core.command import Command, encode_command
@@ -140,13 +141,15 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     asking.cancel()
     job = await registry.get(made)
     if not ours or job.state is State.VALIDATING:
-        await asyncio.wait([following], timeout=REST_SECONDS if ours else 0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS if ours else 0):
+                await asyncio.shield(following)
         await stop(following)
     if not ours:
         hint(f"The lease of {made} was lost. Look: holdfast why {made}")
         return Exit.RUN_FAILED
     if job.state is State.VALIDATING:
-        hint(f"{made}: {plain(await registry.why(made))}")
+        note(f"{made}: {plain(await registry.why(made))}")
         return Exit.UNAVAILABLE
     await following
     code = _tell(job)
@@ -165,7 +168,9 @@ async def _cancel_when_told(registry: Registry, job_id: str) -> None:
 def _tell(job: Job) -> int:
     code = outcome_exit(job)
     if code != Exit.DONE:
-        hint(f"{job.job_id} {job.state}: {plain(outcome_words(job) or '')}")
+        # What the command itself did is for it to say; that its outputs are missing, only we know.
+        say = note if job.found is not None else hint
+        say(f"{job.job_id} {job.state}: {plain(outcome_words(job) or '')}")
     return code
 
 
