@@ -94,13 +94,14 @@ class OutputsWorld(CliWorld):
 
         return asyncio.run(session())
 
-    def save(self, tasks: Sequence[Task], job_id: str = "j") -> None:
-        """Leave the results of these, as the owner of the job would."""
+    def save(self, tasks: Sequence[Task], job_id: str = "j", *, error: str | None = None) -> None:
+        """Leave the results of these, or the error they ended with, as the owner of the job would."""
 
         async def put(outputs: Outputs) -> None:
             results, writer = Results(outputs), Writer(job_id, 1)
             for task in tasks:
-                await results.put(task, {"out.csv": task.name.encode()}, writer=writer)
+                body = {"out.csv": task.name.encode()}
+                await results.put(task, {} if error else body, writer=writer, error=error)
 
         self.outputs(put)
 

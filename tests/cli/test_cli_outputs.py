@@ -201,19 +201,25 @@ def test_wrong_uses_of_validate_are_told(world: OutputsWorld, words: list[str], 
     assert told in world.run("validate", "j", *words, code=2).stderr
 
 
-def test_names_from_outside_do_nothing_to_a_terminal(world: OutputsWorld) -> None:
+def test_words_from_outside_do_nothing_to_a_terminal(world: OutputsWorld) -> None:
     evil = "a\x1b]0;owned\x07\u202eb"
-    world.promise(evil, "c")
-    world.leave("c")
-    world.done()
+    tasks = epidemic()
+    world.save(tasks[5:6], error=evil)
+    world.partial(tasks, saved=5)
 
-    verdict = world.validated(code=1)
     shown = world.run("outputs", "j").stdout
-    line = world.run("outputs", "--json", "j").stdout.splitlines()[0]
+    line = world.run("outputs", "--missing", "--json", "j").stdout.splitlines()[0]
 
-    for text in (verdict, shown, line, world.run("status", "j").stdout):
+    for text in (shown, line):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
-    assert json.loads(line)["name"] == evil
+    assert json.loads(line)["missing"] == f"it is an error result: {evil}"
+
+
+def test_a_name_that_would_write_on_a_terminal_is_refused(world: OutputsWorld) -> None:
+    refused = world.run("submit", "--output", "a\x1b]0;owned\x07b", "--", "x", code=2)
+
+    assert "no control characters" in refused.stderr
+    assert "\x1b" not in refused.stderr
 
 
 def test_json_is_one_object_a_line(world: OutputsWorld) -> None:

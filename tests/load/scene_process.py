@@ -157,7 +157,8 @@ async def run(task: Task, registry: Registry, acknowledged: Acknowledged) -> Non
     async with asyncio.timeout(PATIENCE_SECONDS):
         await recover(root, task.url, registry, clock=clock, ids=ids)
         await worker.run()
-        await judge(registry, acknowledged, Validator(registry, None, machine=machine(), name="v"))
+        validator = Validator(registry, None, machine=machine(), name="w")  # the one that died
+        await judge(registry, acknowledged, validator)
     await processes.close()
     spool.close()
 

@@ -13,9 +13,13 @@ from holdfast.core.outputs import GRACE
 from holdfast.core.state import State
 from holdfast.outputs.lazily import LazyOutputs
 from holdfast.ports import Filter, Page
+from holdfast.system import SystemClock
 from holdfast.testing.fakes import CountingIds
 from holdfast.worker import validating
+from holdfast.worker.claims import Settings
+from holdfast.worker.spool import MemorySpool
 from holdfast.worker.validating import SWEEP_SECONDS, Validating
+from holdfast.worker.worker import Worker
 
 Play = Callable[[Body], None]
 PATIENCE_SECONDS = 20.0
@@ -126,18 +130,20 @@ def test_outputs_that_cannot_be_seen_are_looked_for_after_10_and_20_seconds_and_
         side.validating.add(job, 1.5)
         await side.validating.settle()  # one look in vain is all that anybody waits for
 
-        assert side.report.said == [("job-1", State.VALIDATING)]
         assert await tries(world) == 1
         await side.pass_time(9.9)
         assert await tries(world) == 1
         await side.pass_time(0.2)
         await until(lambda: looked(world, 2))
         await side.pass_time(19.9)
-        assert await tries(world) == 2
+        assert (await tries(world), side.report.said) == (2, [])
         await side.pass_time(0.2)
         await until(lambda: looked(world, 3))
         await side.pass_time(3600)
         assert await tries(world) == 3
+        assert side.report.said == [("job-1", State.VALIDATING)]
+        words = "the outputs of job-1 cannot be seen: the bucket does not answer"
+        assert side.report.troubles == [words]
         check = (await world.registry.get("job-1")).check
         assert check is not None
         assert check.reason == "the bucket does not answer"
@@ -166,6 +172,22 @@ def test_a_store_that_comes_back_gives_the_verdict_at_the_next_try(play: Play) -
         await until(lambda: judged(world))
         assert await state(world) is State.SUCCEEDED
         await side.validating.close()
+        assert side.report.said == [("job-1", State.SUCCEEDED)]
+
+    play(body)
+
+
+def test_a_worker_that_leaves_before_the_verdict_reports_the_job_as_it_is(play: Play) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        job = await world.done(tasks, tasks)
+        world.outputs.down = "the bucket does not answer"
+        side.validating.add(job, 1.5)
+        await side.validating.settle()
+        await idle()
+        await side.validating.close()
+
+        assert side.report.said == [("job-1", State.VALIDATING)]
 
     play(body)
 
@@ -319,5 +341,44 @@ def test_more_jobs_than_can_be_looked_at_are_left_to_a_sweep(
             State.VALIDATING,
         ]
         await side.validating.close()
+
+    play(body)
+
+
+def test_a_worker_that_is_told_to_leave_does_not_wait_long_for_what_others_can_do(
+    play: Play,
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        hung = asyncio.Event()
+
+        async def hang() -> None:
+            hung.set()
+            await asyncio.Event().wait()
+
+        world.outputs.meanwhile = hang
+        side.validating.add(await world.done(tasks, tasks), 1.5)
+        worker = Worker(
+            world.registry,
+            Settings(owner="w-1", drain=True, leave_seconds=0.1),
+            side.report,  # type: ignore[arg-type]
+            clock=SystemClock(),
+            ids=CountingIds(),
+            executors=[],
+            spool=MemorySpool(),
+            validating=side.validating,
+        )
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await hung.wait()
+        await idle()
+        assert not running.done(), "it drains, and its own job is not judged"
+
+        worker.leave()
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await running
+        assert await state(world) is State.VALIDATING
+        assert side.report.said == [("job-1", State.VALIDATING)]
 
     play(body)

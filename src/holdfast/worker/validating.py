@@ -6,16 +6,15 @@ promised nothing never comes here.
 
 import asyncio
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Protocol
 
-from holdfast.core.errors import Conflict, Denied, HoldfastError, NotFound
+from holdfast.core.errors import Conflict, Denied, HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.outputs import WAITS
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.outputs.lazily import LazyOutputs
-from holdfast.outputs.validator import Validator
+from holdfast.outputs.validator import Validator, acting
 from holdfast.ports import Clock, Filter, Ids, Outputs, Registry
 from holdfast.worker.tasks import Tasks
 
@@ -85,29 +84,29 @@ class Validating:
         await self._outputs.close()
 
     async def _own(self, job: Job, seconds: float) -> None:
+        """See it to its verdict, as far as that is for us; then it is reported, once."""
         try:
-            job = await self._validate(job)
-        finally:
-            self._unlooked -= 1
-            self._looked.set()
-        self._report.ended(job, seconds)
-        while job.state is State.VALIDATING and (wait := await self._wait(job)) is not None:
-            await self._clock.sleep(wait)
             try:
+                job = await self._validate(job)
+            finally:
+                self._unlooked -= 1
+                self._looked.set()
+            while job.state is State.VALIDATING and (wait := await self._wait(job)) is not None:
+                await self._clock.sleep(wait)
                 job = await self._validate(await self._registry.get(job.job_id))
-            except NotFound:
-                return
-            if job.state is not State.VALIDATING:
-                self._report.ended(job, seconds)
+        except HoldfastError as error:
+            self._report.trouble(error.message)
+        finally:
+            self._report.ended(job, seconds)
 
     async def _wait(self, job: Job) -> float | None:
         """For how many seconds, after the first tries; later ones are for whoever sweeps."""
         check = job.check
         if check is None or check.next_at is None or not 1 <= check.tries <= len(WAITS):
             return None
-        with suppress(HoldfastError):
-            return max(0.0, (check.next_at - await self._registry.now()).total_seconds())
-        return None
+        if check.tries == 1:
+            self._report.trouble(f"the outputs of {job.job_id} cannot be seen: {check.reason}")
+        return max(0.0, (check.next_at - await self._registry.now()).total_seconds())
 
     async def _validate(self, job: Job) -> Job:
         """The job as it is afterwards. What we cannot see at all is for others, and told once."""
@@ -128,7 +127,7 @@ class Validating:
     async def _unseen(self, job: Job, why: str) -> Job:
         try:
             return await self._registry.look(
-                job.job_id, actor=f"validator:{self._name}", version=job.version, trouble=why
+                job.job_id, actor=acting(self._name), version=job.version, trouble=why
             )
         except Conflict:
             return await self._registry.get(job.job_id)
@@ -175,9 +174,11 @@ class Validating:
                 self._report.trouble(f"outputs could not be looked for: {error}")
 
     async def _any(self) -> bool:
-        """Whether any job may be due. State by state: that is what a store has an index for."""
+        """Whether any job may be due. State by state: that is what a store has an index for. Of a server
+        with keys an empty page may come before one with jobs of ours."""
         for state in (State.VALIDATING, State.PARTIAL_SUCCESS):
-            if (await self._registry.list_jobs(Filter(states=(state,)), limit=1)).jobs:
+            page = await self._registry.list_jobs(Filter(states=(state,)), limit=1)
+            if page.jobs or page.next is not None:
                 return True
         return False
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import projection
+from holdfast.core import outputs, projection
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
@@ -83,7 +83,7 @@ def zombies_leave_outputs() -> Swaps:
 @bug(trap=46, validators=2)
 def who_looks_looks_for_ever() -> Swaps:
     """Who has said that it looks keeps the others away, also when it has died."""
-    return ((judging, "LOOK", timedelta(days=1)),)
+    return tuple((place, "LOOK", timedelta(days=1)) for place in (judging, outputs))
 
 
 @bug(trap="R0.92", validators=2)
