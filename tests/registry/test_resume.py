@@ -17,6 +17,7 @@ from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import One, Request, Work
+from holdfast.registry.line import Line
 from holdfast.registry.resume import resumed_id
 from holdfast.testing.world import PERMANENT, World, play
 
@@ -322,5 +323,33 @@ def test_a_resumed_job_outlives_the_one_it_resumes(run: Run) -> None:
         with pytest.raises(NotFound):
             await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
         await world.check()
+
+    run(body)
+
+
+@pytest.mark.parametrize("names", [("c", "d"), ("c",)])
+def test_whoever_made_the_job_meanwhile_made_it_for_all_who_ask_for_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    outputs = replace(LACKING, names=names, resume_attempt=1, original_total=4)
+    spec = replace(SPEC, outputs=outputs, promised_outputs=len(names), resumed_from="job-1")
+    new_id = resumed_id("job-1", "r-1")
+
+    async def overtaken(line: Line, _: Job) -> int:
+        made = Enqueue(op_id="r-1", job_id=new_id, spec=spec, actor="user:bo")
+        await line.store.transact([Work(One(new_id, "disk"), bind(decide, made))])
+        return 0
+
+    monkeypatch.setattr("holdfast.registry.resume._earlier", overtaken)
+
+    async def body(world: World) -> None:
+        await partial(world)
+        asked = world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+
+        if names == LACKING.names:
+            assert (await asked).job_id == new_id
+        else:
+            with pytest.raises(Conflict, match="other words"):
+                await asked
 
     run(body)
