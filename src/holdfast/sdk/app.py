@@ -36,6 +36,7 @@ from holdfast.sdk.open import open_registry
 from holdfast.sdk.outputs import chosen_outputs
 from holdfast.sdk.promising import Leaving, take_wanted
 from holdfast.sdk.signature import Function, Signature, located
+from holdfast.sdk.unknown_options import unknown_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -223,7 +224,7 @@ def _job(
     rest: dict[str, Any] = {**options}
     what = getattr(function, "__name__", "job")
     if unknown := rest.keys() - DecoratorOptions.__annotations__.keys():
-        raise Invalid(_unknown(min(unknown), what))
+        raise _unknown(min(unknown), what)
     undo = rest.pop("compensate", None)
     own: dict[str, Any] = {name: rest.pop(name) for name in _Own.__annotations__ if name in rest}
     try:
@@ -251,10 +252,12 @@ def _job(
     )
 
 
-def _unknown(option: str, what: str) -> str:
+def _unknown(option: str, what: str) -> Invalid:
     if option in JobOptions.__annotations__:
-        return f"{what}: {option} is said of one job, not of all: {what}.configure({option}=...)."
-    return f"{what}: there is no option {option}."
+        return Invalid(
+            f"{what}: {option} is said of one job, not of all: {what}.configure({option}=...)."
+        )
+    return unknown_option(option, DecoratorOptions.__annotations__, what)
 
 
 def _kind(function: Function, name: str | None, version: int) -> str:

@@ -17,7 +17,15 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import Filter, Registry
 from holdfast.sdk.caller import actor, chosen_url
-from holdfast.sdk.calls import Call, CommandOptions, Options, command, prepared
+from holdfast.sdk.calls import (
+    Call,
+    CommandOptions,
+    Options,
+    check_calls,
+    command,
+    one_connection,
+    prepared,
+)
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.open import open_registry
@@ -133,21 +141,23 @@ class AsyncClient:
     ) -> Handle[Any]:
         """Make a job: of a checked call, or of a kind and its arguments by name, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
-        call = prepared(what, arguments, options)
-        [job] = await self.make([call], connection=connection)
-        return Handle(job, call.result_type, _ThisLoop(self))
+        [handle] = await self.enqueue_many(
+            [prepared(what, arguments, options)], connection=connection
+        )
+        return handle
 
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, connection: object = None
     ) -> list[Handle[R]]:
         """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made = list(calls)
+        made = check_calls(calls)
         jobs = await self.make(made, connection=connection)
         reach = _ThisLoop(self)
         return [Handle(job, call.result_type, reach) for job, call in zip(jobs, made, strict=True)]
 
     async def make(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
         """As `enqueue_many`, answering the plain jobs."""
+        connection = one_connection(calls, connection)
         if any(call.wanted is not None for call in calls):
             return await self._making().make(calls, connection)
         with Submitting([call.request for call in calls]) as requests:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,32 +18,9 @@ from holdfast.ports import Request
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.promising import Leaving, Wanted, take_wanted
 from holdfast.sdk.signature import located
+from holdfast.sdk.unknown_options import unknown_option
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-class Call(Struct, Generic[R_co], frozen=True):
-    """One job to make: its arguments have been checked. Nothing has happened yet."""
-
-    request: Request
-    result_type: Any = Any
-    wanted: Wanted | None = None
-
-    @property
-    def spec(self) -> Spec:
-        return self.request.spec
-
-    @property
-    def kind(self) -> str:
-        return self.request.spec.kind
-
-    @property
-    def payload(self) -> msgspec.Raw:
-        return self.request.spec.payload
-
-    @property
-    def request_id(self) -> str | None:
-        return self.request.request_id
 
 
 class Options(Leaving, total=False):
@@ -77,6 +54,36 @@ class Options(Leaving, total=False):
     traceparent: str | None
 
 
+class Call(Struct, Generic[R_co], frozen=True):
+    """One job to make: its arguments have been checked. Nothing has happened yet.
+
+    `given` are the options that `configure` was given for it: they win over those of whatever it is
+    made by. `connection` is the one to make it on.
+    """
+
+    request: Request
+    result_type: Any = Any
+    wanted: Wanted | None = None
+    given: Options = {}
+    connection: object = None
+
+    @property
+    def spec(self) -> Spec:
+        return self.request.spec
+
+    @property
+    def kind(self) -> str:
+        return self.request.spec.kind
+
+    @property
+    def payload(self) -> msgspec.Raw:
+        return self.request.spec.payload
+
+    @property
+    def request_id(self) -> str | None:
+        return self.request.request_id
+
+
 class _Given(TypedDict, total=False):
     """The options as a request holds them."""
 
@@ -101,12 +108,16 @@ class _Given(TypedDict, total=False):
 
 _DURATIONS = ("delay", "lease", "timeout", "ttl")
 _IDS = ("request_id", "job_id", "correlation_id", "trace_id", "traceparent")
+_ALIKE = (("delay", "run_at"), ("request_id", "job_id"), ("trace_id", "traceparent"))
+"""Options that say the same thing in two ways: whoever gives one has said it."""
 
 
-def configured(request: Request, options: Options, what: str) -> Request:
+def configured(
+    request: Request, options: Options, what: str, known: type[Options] = Options
+) -> Request:
     """The request with other options; `Invalid`, beginning with `what`, when one is wrong. What the job
-    is to leave behind has been taken from them: `take_wanted`."""
-    given = _given(options, what)
+    is to leave behind has been taken from them: `take_wanted`. `known` are those that might be given."""
+    given = _given(options, what, known)
     ids = {name: given.pop(name) for name in _IDS if name in given}
     for name, value in ids.items():
         if value is not None:
@@ -120,10 +131,10 @@ def configured(request: Request, options: Options, what: str) -> Request:
     return request
 
 
-def _given(options: Options, what: str) -> dict[str, Any]:
+def _given(options: Options, what: str, known: type[Options]) -> dict[str, Any]:
     given: dict[str, Any] = {**options}
     if unknown := given.keys() - Options.__annotations__.keys():
-        raise Invalid(f"{what}: there is no option {min(unknown)}.")
+        raise unknown_option(min(unknown), known.__annotations__, what)
     if "title" in given:
         given["name"] = given.pop("title")
     for name in _DURATIONS:
@@ -155,8 +166,12 @@ def prepared(
             raise Invalid("A call has its arguments already; give it alone.")
         if not options:
             return what
+        given: Options = {**what.given, **options}
         wanted = take_wanted(options, what.wanted, what.kind)
-        return Call(configured(what.request, options, what.kind), what.result_type, wanted)
+        request = configured(what.request, options, what.kind)
+        return Call(request, what.result_type, wanted, given, what.connection)
+    if not isinstance(what, str):
+        raise not_a_call(what, "enqueue takes a call, or a kind and its arguments")
     try:
         payload = msgspec.Raw(msgspec.json.encode({} if arguments is None else dict(arguments)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -164,6 +179,63 @@ def prepared(
     wanted = take_wanted(options, None, what)
     request = configured(Request(spec=Spec(kind=what, payload=payload)), options, what)
     return Call(request, wanted=wanted)
+
+
+def check_calls(calls: Iterable[Call[R_co]], function: str = "f") -> list[Call[R_co]]:
+    """The calls that `enqueue_many` was asked for; `Invalid` if one of them is none. `function` is the
+    name to show one with."""
+    if isinstance(calls, Call):
+        raise Invalid("enqueue_many takes a list of calls: enqueue_many([call]).")
+    made = list(calls)
+    for one in made:
+        if not isinstance(one, Call):
+            raise not_a_call(one, "enqueue_many takes calls", function)
+    return made
+
+
+def not_a_call(given: object, takes: str, function: str = "f") -> Invalid:
+    """The error for what was given in place of a call, with how that is written."""
+    name = getattr(given, "__name__", function)
+    return Invalid(f"{takes}, not {given!r:.80}: pass {name}.call({_arguments(given)}).")
+
+
+def _arguments(given: object) -> str:
+    """How a call of these arguments is written."""
+    if isinstance(given, Mapping):
+        words = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    elif isinstance(given, tuple | list):
+        words = ", ".join(map(repr, given))
+    else:
+        words = "..." if callable(given) else repr(given)
+    return words if len(words) < 80 else "..."
+
+
+def one_connection(calls: Iterable[Call[object]], connection: object) -> object:
+    """The connection that these calls are to be made on, `connection` if they name none; `Invalid` for
+    several: they are made in one commit."""
+    named = [call.connection for call in calls]
+    for one in named:
+        if one is not None and connection is None:
+            connection = one if all(other is one for other in named) else _several()
+        elif one is not None and one is not connection:
+            _several()
+    return connection
+
+
+def _several() -> NoReturn:
+    raise Invalid(
+        "These calls are to be made on different connections, and all at once: make those of each"
+        " connection by themselves."
+    )
+
+
+def inherited(call: Call[object], given: Options) -> Options:
+    """Those of the options given for all calls about which this one says nothing itself."""
+    said = {*call.given}
+    for alike in _ALIKE:
+        if said.intersection(alike):
+            said.update(alike)
+    return cast("Options", {name: value for name, value in given.items() if name not in said})
 
 
 class CommandOptions(Options, total=False):
@@ -199,4 +271,4 @@ def command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Call[Any]
     spec = Spec(payload=encode_command(words), retry=COMMAND_RETRY)
     wanted = take_wanted(options, None, COMMAND_KIND)
     rest: Options = options  # what is left is said of any job
-    return Call(configured(Request(spec=spec), rest, COMMAND_KIND), wanted=wanted)
+    return Call(configured(Request(spec=spec), rest, COMMAND_KIND, CommandOptions), wanted=wanted)

@@ -11,7 +11,15 @@ from holdfast.core.state import State
 from holdfast.sdk.async_client import AsyncClient, Output, Which
 from holdfast.sdk.background import Background, check_blocking
 from holdfast.sdk.caller import chosen_url
-from holdfast.sdk.calls import Call, CommandOptions, Options, command, prepared
+from holdfast.sdk.calls import (
+    Call,
+    CommandOptions,
+    Options,
+    check_calls,
+    command,
+    one_connection,
+    prepared,
+)
 from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
 
@@ -77,7 +85,8 @@ class Client:
         self, calls: Iterable[Call[R]], *, connection: object = None
     ) -> list[Handle[R]]:
         """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made = list(calls)
+        made = check_calls(calls)
+        connection = one_connection(made, connection)
         if connection is not None:
             check_blocking(connection)
         jobs = self._background.call(lambda client: client.make(made, connection=connection))

@@ -292,10 +292,16 @@ class Context:
 
     def follow_up(self, call: "Call[Any]") -> None:
         """Make another job if this one succeeds: both are one commit."""
+        from holdfast.sdk.calls import Call, not_a_call
+
+        if not isinstance(call, Call):
+            raise not_a_call(call, "follow_up takes a call")
         if len(self.follow_ups) >= FOLLOW_UPS_MAX:
             raise Invalid(f"At most {FOLLOW_UPS_MAX} follow-ups are made with one completion.")
         if call.request.job_id is not None or call.request.request_id is not None:
             raise Invalid("A follow-up has an id of its own: give it no job_id and no request_id.")
+        if call.connection is not None:
+            raise Invalid("A follow-up is made with the completion, on no connection of yours.")
         if call.wanted is not None:
             self.wanted[len(self.follow_ups)] = call.wanted
         self.follow_ups.append(within(call.request, self.traceparent))

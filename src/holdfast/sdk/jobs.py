@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from holdfast.core.errors import Invalid
 from holdfast.ports import Request
 from holdfast.sdk.background import check_blocking
-from holdfast.sdk.calls import Call, Options, configured
+from holdfast.sdk.calls import (
+    Call,
+    Options,
+    check_calls,
+    configured,
+    inherited,
+    one_connection,
+)
 from holdfast.sdk.handle import Handle, Reach
 from holdfast.sdk.locks import LockName, lock_name
 from holdfast.sdk.promising import Wanted, take_wanted
@@ -70,6 +77,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         compensate: "Compensation | None" = None,
         lock: LockName | None = None,
         wanted: Wanted | None = None,
+        given: Options | None = None,
         connection: object = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -86,6 +94,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         self._reach = reach
         self._lock = lock
         self._wanted = wanted
+        self._given: Options = given or {}
         self._connection = connection
 
     @property
@@ -102,13 +111,19 @@ class JobFunction(Generic[P, R_co, F_co]):
         return f"<job {self.kind}{inspect.signature(self.function)}>"
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        """The call as a value: checked, not made."""
+        """The call as a value: checked, not made. It carries the options of this function."""
         request = self._request
         defaults = self._lock.defaults if self._lock else {}
         payload = self.arguments.encode(args, kwargs, defaults)
         lock = request.spec.lock if self._lock is None else self._lock.of(payload)
         spec = replace(request.spec, payload=payload, lock=lock)
-        return Call(replace(request, spec=spec), self.result_type, self._wanted)
+        return Call(
+            replace(request, spec=spec),
+            self.result_type,
+            self._wanted,
+            self._given,
+            self._connection,
+        )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]:
         """Make a job, and wait until it is durable."""
@@ -119,16 +134,22 @@ class JobFunction(Generic[P, R_co, F_co]):
         return (await self.enqueue_many_async([self.call(*args, **kwargs)]))[0]
 
     def enqueue_many(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
-        """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made, connection = self._own(calls), self._connection
+        """Make many jobs, all checked before any is made, in as few commits as possible.
+
+        The options of this function are those of every call that does not say otherwise itself:
+        `resize.configure(queue="bulk").enqueue_many([resize.call("a")])`.
+        """
+        made = self._own(calls)
+        connection = one_connection(made, self._connection)
         if connection is not None:
             check_blocking(connection)
         jobs = self._reach.call(lambda client: client.make(made, connection=connection))
         return [Handle(job, self.result_type, self._reach) for job in jobs]
 
     async def enqueue_many_async(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
-        """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made, connection = self._own(calls), self._connection
+        """As `enqueue_many`, for coroutines."""
+        made = self._own(calls)
+        connection = one_connection(made, self._connection)
         jobs = await self._reach.call_async(
             lambda client: client.make(made, connection=connection), here=connection is not None
         )
@@ -142,31 +163,59 @@ class JobFunction(Generic[P, R_co, F_co]):
         `enqueue`, any of asyncpg's or psycopg's for `enqueue_async`.
         """
         connection = options.pop("connection", self._connection)
+        given: Options = {**self._given, **options}  # type: ignore[typeddict-unknown-key]
         lock = self._lock
         if "lock" in options and (lock := lock_name(options["lock"], self.arguments)) is not None:
             options["lock"] = None
         wanted = take_wanted(options, self._wanted, self.kind)
+        if "tasks" in given:  # read once, however many jobs are made of them
+            given["tasks"] = None if wanted is None else wanted.tasks  # type: ignore[typeddict-item]
         return JobFunction(
             self.function,
             self.arguments,
-            configured(self._request, options, self.kind),
+            configured(self._request, options, self.kind, JobOptions),
             self._reach,
             isolation=self.isolation,
             memory_bytes=self.memory_bytes,
             compensate=self.compensate,
             lock=lock,
             wanted=wanted,
+            given=given,
             connection=connection,
         )
 
-    def _own(self, calls: Iterable[Call[object]]) -> list[Call[object]]:
-        made = list(calls)
+    def _own(self, calls: Iterable[Call[R_co]]) -> list[Call[R_co]]:
+        """The calls with the options of this function, where they have none of their own."""
+        made = check_calls(calls, self.function.__name__)
         for call in made:
             if call.kind != self.kind:
                 raise Invalid(
                     f"{self.kind}: this is a call of {call.kind}; make it with that function."
                 )
-        return made
+        if not self._given:
+            return made
+        taking = [inherited(call, self._given) for call in made]
+        for name in ("request_id", "job_id"):
+            if sum(options.get(name) is not None for options in taking) > 1:
+                raise Invalid(
+                    f"{self.kind}: a {name} names one job, and here are several: give each its own,"
+                    f" {self.function.__name__}.configure({name}=...).call(...)."
+                )
+        return [self._with(call, options) for call, options in zip(made, taking, strict=True)]
+
+    def _with(self, call: Call[R_co], options: Options) -> Call[R_co]:
+        """The call with these options as well."""
+        if not options:
+            return call
+        request = call.request
+        given: Options = {**options, **call.given}
+        if "lock" in options and self._lock is not None:
+            payload = self.arguments.complete(call.payload, self._lock.defaults)
+            request = replace(request, spec=replace(request.spec, payload=payload))
+            options["lock"] = self._lock.of(payload)
+        wanted = take_wanted(options, call.wanted, self.kind)
+        request = configured(request, options, self.kind)
+        return Call(request, call.result_type, wanted, given, call.connection)
 
 
 class Compensation(Struct, frozen=True):

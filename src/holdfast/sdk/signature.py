@@ -68,6 +68,10 @@ class Signature:
             check_bytes(payload, f"{self.kind}: what it is given", PAYLOAD_BYTES_MAX)
         return msgspec.Raw(payload)
 
+    def complete(self, payload: msgspec.Raw, defaults: Mapping[str, object]) -> msgspec.Raw:
+        """The payload with these `defaults` for what is not given."""
+        return self.encode((), msgspec.json.decode(payload), defaults) if defaults else payload
+
     def decode(self, payload: msgspec.Raw | bytes) -> dict[str, object]:
         """The arguments in a payload, those that were given; `Invalid` when they do not fit."""
         arguments = self._decode(payload)
