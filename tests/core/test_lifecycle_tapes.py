@@ -50,6 +50,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     PERMANENT,
     CRASH,
     PARSE,
+    replace(PARSE, not_understood=True),
     Stopped(reason="asked to"),
 )
 
@@ -211,9 +212,11 @@ def assert_lock_follows_the_lease(job: Job, resource: Resource | None) -> None:
 def assert_budgets(job: Job, log: list[Event]) -> None:
     """I15: every attempt but the last was closed, and no budget is ever overdrawn."""
     requeued = [event for event in log if event.event_type == EventType.REQUEUED]
-    free = {"released", "undelivered", "restored"}
+    free = {"released", "undelivered", "restored", "not_understood"}
     costly = [event for event in requeued if event.attributes["cause"] not in free]
     assert job.attempt == 1 + len(requeued)
+    causes = [event.attributes["cause"] for event in requeued]
+    assert job.not_understood == causes.count("not_understood")
     assert job.failures <= MAX_FAILURES
     assert job.crashes <= MAX_CRASHES
     assert len(costly) <= job.failures + job.crashes <= len(costly) + 1

@@ -48,6 +48,8 @@ PROMISED: dict[str, object] = {
     "LEASE_DEFAULT": timedelta(minutes=1),
     "DELAY_MAX": timedelta(days=366),
     "TTL_MAX": timedelta(days=3660),
+    "NOT_UNDERSTOOD_MAX": 20,
+    "NOT_UNDERSTOOD_DELAY_MAX": timedelta(seconds=60),
     "CLOCK_AHEAD_MAX": timedelta(days=1),
     "OUTPUT_CHUNK_BYTES_MAX": 64 * KIB,
     "OUTPUT_ATTEMPT_BYTES_MAX": KIB * KIB * KIB,

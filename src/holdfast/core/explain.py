@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from holdfast.core.job import Job, Lease
+from holdfast.core.limits import NOT_UNDERSTOOD_MAX
 from holdfast.core.outputs import Check, Found, looks
 from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
@@ -37,6 +38,7 @@ def _executor(job: Job) -> str:
 def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
     spec = job.spec
     past = f" Attempt {job.attempt - 1} ended: {_clause(job)}." if job.attempt > 1 else ""
+    past += _not_understood(job)
     if job.ready_at > now:
         until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({span(job.ready_at - now)})"
         return f"{until}; then any worker on queue {spec.queue} may claim it.{past}"
@@ -62,6 +64,16 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
     return (
         f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}.{deadline}{past}"
         f"{next_step}"
+    )
+
+
+def _not_understood(job: Job) -> str:
+    if not job.not_understood:
+        return ""
+    times = "once" if job.not_understood == 1 else f"{job.not_understood} times"
+    return (
+        f" It was given back {times}, of at most {NOT_UNDERSTOOD_MAX}, by workers whose code does not know"
+        f" what it names: start one with the code that made it."
     )
 
 

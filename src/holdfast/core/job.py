@@ -28,7 +28,10 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What went wrong, in the owner's words. `crash` is set when the work died by a signal."""
+    """What went wrong, in the owner's words. `crash` is set when the work died by a signal.
+
+    `not_understood` is set when nothing was begun, because the owner's code does not know a name in the
+    job: an argument, a kind, a version. Another version of the code may."""
 
     message: str
     code: str = "Error"
@@ -37,6 +40,7 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     crash: bool = False
     reason_code: ReasonCode | None = None
+    not_understood: bool = False
 
 
 class DeadLetter(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -76,7 +80,8 @@ class Resource(Struct, frozen=True, gc=False):
 
 
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim.
+    """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
+    `not_understood` is how often it was given back by workers that did not understand it.
 
     `lease`, `heartbeats`, `published`, `progress`, `checkpoint` and `check` are signs of life: they
     change without an event, guarded by the fencing token, and are not part of what a fold gives back.
@@ -115,6 +120,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     progress: Progress | None = None
     checkpoint: Json = None
     check: Check | None = None
+    not_understood: int = 0
 
     @property
     def owner(self) -> str | None:

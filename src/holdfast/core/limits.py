@@ -33,6 +33,12 @@ DELAY_MAX = timedelta(days=366)
 TTL_MAX = timedelta(days=3660)
 CLOCK_AHEAD_MAX = timedelta(hours=24)
 
+NOT_UNDERSTOOD_MAX = 20
+"""How often a job is given back by workers whose code does not know what it names, before it has failed."""
+NOT_UNDERSTOOD_DELAY_MAX = timedelta(seconds=60)
+"""How long it waits each time, at the most: all of its waits together are a quarter of an hour, which a
+rolling deploy is over in."""
+
 OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
 OUTPUT_BATCH_ITEMS_MAX = 50

@@ -22,6 +22,7 @@ class Folded(Struct, kw_only=True):
     attempt: int = 0
     failures: int = 0
     crashes: int = 0
+    not_understood: int = 0
     fencing_token: int = 0
     owner: str | None = None
     lock: str | None = None
@@ -115,6 +116,7 @@ def _apply(folded: Folded, event: Event) -> None:
     folded.reason = event.reason
     folded.failures = _number(attributes, "failures", folded.failures)
     folded.crashes = _number(attributes, "crashes", folded.crashes)
+    folded.not_understood = _number(attributes, "not_understood", folded.not_understood)
     if event.event_type == EventType.CLAIMED:
         folded.owner = _text(attributes, "owner") or (event.actor or "").partition(":")[2]
         folded.lock = _text(attributes, "lock")
@@ -146,6 +148,7 @@ def facts(job: Job) -> Folded:
         attempt=job.attempt,
         failures=job.failures,
         crashes=job.crashes,
+        not_understood=job.not_understood,
         fencing_token=job.fencing_token,
         owner=job.owner,
         lock=job.spec.lock if job.leased else None,

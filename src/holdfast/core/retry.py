@@ -8,7 +8,12 @@ from math import inf
 from msgspec import Struct
 
 from holdfast.core.errors import Invalid
-from holdfast.core.limits import ATTEMPTS_MAX, DELAY_MAX, FACTOR_MAX
+from holdfast.core.limits import (
+    ATTEMPTS_MAX,
+    DELAY_MAX,
+    FACTOR_MAX,
+    NOT_UNDERSTOOD_DELAY_MAX,
+)
 
 
 class OnExhausted(StrEnum):
@@ -56,3 +61,9 @@ def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
     ceiling = min(grown, retry.backoff_max.total_seconds())
     draw = int.from_bytes(blake2b(chance.encode(), digest_size=6).digest(), "big")
     return timedelta(seconds=ceiling * draw / 2**48)
+
+
+def put_off(times: int) -> timedelta:
+    """The wait of a job that was given back so many times because nobody understood it: a second, then
+    twice as long each time. Until a worker does, the old ones are to have little work with it."""
+    return min(timedelta(seconds=2 ** min(times - 1, 32)), NOT_UNDERSTOOD_DELAY_MAX)

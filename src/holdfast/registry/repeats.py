@@ -52,6 +52,7 @@ _TOLD = (
     "attempt",
     "failures",
     "crashes",
+    "not_understood",
     "fencing_token",
     "reason",
     "result",

@@ -24,7 +24,7 @@ from holdfast.sdk.context import CheckpointMismatch, Context, current
 from holdfast.sdk.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.sdk.outputs import NO_OUTPUT_STORE
 from holdfast.sdk.promising import Wanted, place_of
-from holdfast.sdk.signature import check_numbers
+from holdfast.sdk.signature import OtherNames, check_numbers
 from holdfast.worker.executor import Ending
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def handle(
     try:
         arguments = job.arguments.decode(msgspec.Raw(payload))
     except Invalid as error:
-        return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.PARSE_ERROR)
+        return not_parsed(error.message, not_understood=isinstance(error, OtherNames))
     except BaseException as error:  # by a type of theirs, as it was made
         return _raised(error, context)
     if (promise := context.promise) is not None and promise.store is not None:
@@ -183,6 +183,20 @@ def _exited(error: SystemExit) -> Ending:
         code="SystemExit",
         exit_code=code if abs(code) < 2**31 else 1,
         crash=code in CRASH_EXITS,
+    )
+    return Ending(failure=failure)
+
+
+def not_parsed(words: str, *, not_understood: bool) -> Ending:
+    """The ending of an attempt that has not begun, because its job cannot be read here; with
+    `not_understood`, because of a name that another version of the code may know."""
+    failure = Failure(
+        message=words,
+        code="Invalid",
+        retryable=False,
+        stage=Stage.INPUT,
+        reason_code=ReasonCode.PARSE_ERROR,
+        not_understood=not_understood,
     )
     return Ending(failure=failure)
 

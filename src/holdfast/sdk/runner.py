@@ -11,14 +11,13 @@ import sys
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 from holdfast import tracing
 from holdfast.core.errors import Invalid
 from holdfast.sdk.app import App
 from holdfast.sdk.context import CheckpointRefused, Context
-from holdfast.sdk.handling import broken, compensate, handle
+from holdfast.sdk.handling import broken, compensate, handle, not_parsed
 from holdfast.sdk.loading import load_app
 from holdfast.sdk.outputs import lazy_outputs
 from holdfast.sdk.streams import route
@@ -39,8 +38,6 @@ from holdfast.worker.frames import (
     encode,
     from_worker,
 )
-
-GONE = Ending(snooze=timedelta(seconds=5), reason="the app of this worker no longer has it")
 
 
 class Runner(asyncio.Protocol):
@@ -113,7 +110,9 @@ class Runner(asyncio.Protocol):
         )
         job = self._app.jobs.get(run.kind)
         if job is None:  # the app was changed after the worker had read it
-            self._sender.post(Ended(run.number, GONE, self._clock.monotonic()))
+            words = f"{run.kind}: the app of this worker no longer has it."
+            gone = not_parsed(words, not_understood=True)
+            self._sender.post(Ended(run.number, gone, self._clock.monotonic()))
             return
         work = compensate if compensating else handle
         undo = job.compensate if compensating else None

@@ -25,7 +25,12 @@ Function = Callable[..., object]
 _encode = msgspec.json.Encoder().encode
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`\Z", re.DOTALL)
+_OTHER_NAMES = re.compile(r"Object (contains unknown|missing required) field `")
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+
+class OtherNames(Invalid):
+    """A payload has other names in it than the signature: another version of the code may have them."""
 
 
 class Signature:
@@ -73,7 +78,8 @@ class Signature:
         return self.encode((), msgspec.json.decode(payload), defaults) if defaults else payload
 
     def decode(self, payload: msgspec.Raw | bytes) -> dict[str, object]:
-        """The arguments in a payload, those that were given; `Invalid` when they do not fit."""
+        """The arguments in a payload, those that were given; `Invalid` when they do not fit, `OtherNames`
+        if it lacks what they are called here, or calls them otherwise."""
         arguments = self._decode(payload)
         return {
             name: value
@@ -85,7 +91,11 @@ class Signature:
         try:
             return self._decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Invalid(f"{self.kind}: {self._words(str(error))}.") from error
+            raise self._misfit(str(error)) from error
+
+    def _misfit(self, message: str) -> Invalid:
+        words = f"{self.kind}: {self._words(message)}."
+        return OtherNames(words) if _OTHER_NAMES.match(message) else Invalid(words)
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         names = self._positional

@@ -42,6 +42,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     progress: Progress | None = None
     checkpoint: Json = None
     check: Check | None = None
+    not_understood: int = 0
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -99,6 +100,7 @@ def detail_text(job: Job) -> str:
             job.progress,
             job.checkpoint,
             job.check,
+            job.not_understood,
         )
     ).decode()
 
@@ -162,6 +164,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.progress,
         detail.checkpoint,
         detail.check,
+        detail.not_understood,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.core.errors import Conflict
-from holdfast.core.job import Progress
+from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, Success, decide
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
@@ -50,6 +50,22 @@ def seize(job_id: str, op_id: str, owner: str) -> Work:
 
 class CommitContract:
     open: Opener
+
+    def test_how_often_nobody_understood_a_job_is_read_back(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.store.transact([make("job-1")])
+            [grant] = await world.registry.claim(["default"], owner="w")
+            failure = Failure(message="no argument gift", not_understood=True)
+            given = await world.registry.complete(grant, failure)
+
+            [job] = await world.store.get(["job-1"])
+
+            assert job == given
+            assert job is not None
+            assert (job.not_understood, job.failures) == (1, 0)
+            await world.check()
+
+        play(self.open, tmp_path, body)
 
     def test_a_job_is_read_back_whole(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:

@@ -76,6 +76,7 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
         Failure(message="hiccup"),
         Failure(message="no such model", retryable=False),
         Failure(message="killed", exit_code=137, crash=True),
+        Failure(message="no argument gift", retryable=False, not_understood=True),
         Stopped(reason="as asked"),
     ]
 )

@@ -49,6 +49,8 @@ class Claims:
         self._clock = clock
         self._kinds = kinds
         self.asked_at = 0.0
+        self.not_understood: set[str] = set()
+        """The jobs that this worker gave back because its code does not know what they name."""
 
     async def ask(self, op_id: str, wanted: int, leaving: asyncio.Event) -> list[Hold]:
         """Claim, again under the same op_id while the store is away. Leases count from before the
@@ -107,6 +109,8 @@ class Claims:
 
     def _suits(self, job: Job) -> bool:
         here = self._settings.region
-        return job.spec.executor is None and (
-            not job.spec.region or not here or job.spec.region == here
+        return (
+            job.spec.executor is None
+            and (not job.spec.region or not here or job.spec.region == here)
+            and job.job_id not in self.not_understood
         )

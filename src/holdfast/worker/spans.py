@@ -1,6 +1,7 @@
 """Spans of attempts: one for each, part of the trace of its job, from its beginning to its end here."""
 
 from holdfast import tracing
+from holdfast.core.lifecycle import is_last
 from holdfast.worker.executor import Ending
 from holdfast.worker.hold import Hold
 
@@ -29,14 +30,27 @@ def end(hold: Hold, ending: Ending) -> None:
     """End it, with what came of the attempt."""
     if hold.span is not None:
         hold.span.note({"holdfast.outcome": _outcome(hold, ending)})
-        hold.span.end(None if ending.failure is None else ending.failure.code or "Failure")
+        failure = ending.failure if _failed(hold, ending) else None
+        hold.span.end(None if failure is None else failure.code or "Failure")
 
 
 def _outcome(hold: Hold, ending: Ending) -> str:
     if hold.lost:
         return "lost"
-    if ending.failure is not None:
+    if _failed(hold, ending):
         return "failed"
-    if ending.snooze is not None or (hold.released and ending.stopped):
+    if (
+        ending.failure is not None
+        or ending.snooze is not None
+        or (hold.released and ending.stopped)
+    ):
         return "released"
     return "cancelled" if ending.cancelled else "succeeded"
+
+
+def _failed(hold: Hold, ending: Ending) -> bool:
+    """Whether it counts as a failure: a job that is given back for another version of the code has not."""
+    failure = ending.failure
+    return failure is not None and not (
+        failure.not_understood and not is_last(hold.grant.job, failure)
+    )

@@ -232,6 +232,8 @@ class Worker:
         del self._running[hold]
         hold.listener = None
         spans.end(hold, ending)
+        if self._settings.drain and ending.failure is not None and ending.failure.not_understood:
+            self._claims.not_understood.add(hold.job_id)
         self._keeper.end(hold)
         self._pace.ended()
         self._endings.add(hold, ending, self._outputs.get(hold))

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType, ReasonCode
+from holdfast.core.catalogue import EventClass, EventType, ReasonCode, Stage
 from holdfast.core.errors import Conflict, Denied
 from holdfast.core.event import Attributes, Event, fact_id
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource
@@ -21,9 +21,9 @@ from holdfast.core.lifecycle.commands import (
 )
 from holdfast.core.lifecycle.creation import follow
 from holdfast.core.lifecycle.draft import Change, Draft, same
-from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.limits import NOT_UNDERSTOOD_MAX, RESULT_BYTES_MAX, check_delay, clip
 from holdfast.core.outputs import GRACE, Check
-from holdfast.core.retry import OnExhausted, backoff
+from holdfast.core.retry import OnExhausted, backoff, put_off
 from holdfast.core.spec import Json, check_value
 from holdfast.core.state import LEGAL, State
 
@@ -77,6 +77,8 @@ def is_last(job: Job, failure: Failure) -> bool:
     due as after any other last failure. On an older copy of the job, yes stays yes; no may be wrong
     when a cancel came since, and then the job ends without its compensation.
     """
+    if failure.not_understood:
+        return job.not_understood >= NOT_UNDERSTOOD_MAX or job.cancel is not None
     failures, crashes = _budgets(job, failure)
     retry = job.spec.retry
     spent = failures >= retry.max_failures or crashes >= retry.max_crashes
@@ -90,6 +92,12 @@ def _budgets(job: Job, failure: Failure) -> tuple[int, int]:
 
 def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
     job, retry = draft.job, draft.job.spec.retry
+    if failure.not_understood:
+        if not is_last(job, failure):
+            _give_back(draft, failure)
+            return
+        code = failure.reason_code or ReasonCode.PARSE_ERROR
+        failure = replace(failure, retryable=False, stage=Stage.INPUT, reason_code=code)
     failures, crashes = _budgets(job, failure)
     budgets = {"failures": failures, "crashes": crashes}
     if not is_last(job, failure):
@@ -112,6 +120,19 @@ def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
         parked = failure.reason_code and retry.on_exhausted is OnExhausted.DEAD_LETTER
         policy = OnExhausted.DEAD_LETTER if parked else OnExhausted.FAIL
         _end(draft, failure, policy, compensated=compensated, **budgets)
+
+
+def _give_back(draft: Draft, failure: Failure) -> None:
+    """T16 at no cost, for an owner whose code knows it: a newer one, while a deploy is under way."""
+    job = draft.job
+    times = job.not_understood + 1
+    draft.move(
+        State.QUEUED,
+        reason=clip(f"{job.owner} does not understand it: {failure.message}"),
+        attributes={"cause": "not_understood", "not_understood": times},
+        ready_at=draft.now + put_off(times),
+        not_understood=times,
+    )
 
 
 def _end(

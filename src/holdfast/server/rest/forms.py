@@ -250,6 +250,13 @@ class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     exit_code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     crash: bool = False
     reason_code: ReasonCode | None = None
+    not_understood: Annotated[
+        bool,
+        Meta(
+            description="Nothing was begun: this worker does not know a name in the job, such as an"
+            " argument. It is given back for one that does, at no cost, a bounded number of times."
+        ),
+    ] = False
 
 
 class StoppedForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

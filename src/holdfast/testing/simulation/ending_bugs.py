@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.core import projection
-from holdfast.core.job import CancelRequest, Job
+from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle import (
     Cancel,
     Change,
@@ -78,6 +78,47 @@ def release_costs() -> Swaps:
         return replace(change, after=replace(change.after, failures=job.failures + 1))
 
     return ((ending, "release", release),)
+
+
+@bug(trap=44)
+def not_understood_is_fatal() -> Swaps:
+    """A job that one worker does not understand is parked at once."""
+    real = ending.is_last
+
+    def is_last(job: Job, failure: Failure) -> bool:
+        return failure.not_understood or real(job, failure)
+
+    return ((ending, "is_last", is_last),)
+
+
+@bug(trap=44)
+def not_understood_costs() -> Swaps:
+    """A job that one worker does not understand has failed once more."""
+    real = ending._give_back
+
+    def give_back(draft: Draft, failure: Failure) -> None:
+        real(draft, failure)
+        draft._changes["failures"] = draft.job.failures + 1
+
+    return ((ending, "_give_back", give_back),)
+
+
+@bug(trap=44)
+def not_understood_circles() -> Swaps:
+    """Jobs that nobody understands are given back for ever: nobody counts."""
+    real = ending._give_back
+
+    def give_back(draft: Draft, failure: Failure) -> None:
+        draft.job = replace(draft.job, not_understood=draft.job.not_understood - 1)
+        real(draft, failure)
+
+    return ((ending, "_give_back", give_back),)
+
+
+@bug(trap=41)
+def not_understood_at_once() -> Swaps:
+    """Workers that do not understand a job hand it round as fast as they can."""
+    return ((ending, "put_off", lambda _: timedelta()),)
 
 
 @bug(trap=40)

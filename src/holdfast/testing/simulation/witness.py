@@ -11,6 +11,7 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Expire
+from holdfast.core.limits import NOT_UNDERSTOOD_DELAY_MAX, NOT_UNDERSTOOD_MAX
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
 from holdfast.ports import Request
 
@@ -44,6 +45,7 @@ class Track:
         self.ops: dict[str, int] = {}
         self.failures = 0
         self.crashes = 0
+        self.not_understood = 0
         self.requeues = 0
         self.token = 0
         self.first_commit = 0
@@ -213,13 +215,17 @@ class Witness:
         spent = track.failures >= retry.max_failures or track.crashes >= retry.max_crashes
         late = after.deadline_at is not None and after.deadline_at <= event.occurred_at
         spoiled = (after.job_id, event.fencing_token) in self.spoiled
-        final = said.get("retryable") is False
+        early = bool(said.get("not_understood")) and track.not_understood < NOT_UNDERSTOOD_MAX
+        final = said.get("retryable") is False and not early
         if event.to_state is State.QUEUED:
             track.requeues += 1
             tried = said or event.actor == EXPIRER
             words = f"{after.job_id}: tried beyond its budget"
             self.expect("I15", not (tried and (spent or final)), words)
-            if said:
+            if event.attributes.get("cause") == "not_understood":
+                self._check_put_off(track, event, after)
+            elif said:
+                self.expect("I15", not early, f"{after.job_id}: not understood, and charged")
                 self._check_wait(track, event, after, crash=bool(said.get("crash")))
         elif event.to_state in (State.SUCCEEDED, State.VALIDATING):
             told = self.told.get((after.job_id, event.fencing_token or 0), 0)
@@ -250,6 +256,16 @@ class Witness:
         self.expect("I18", timedelta() <= wait <= most, f"{after.job_id}: waits {wait}, not {most}")
         if most:
             self.waits.append(wait / most)
+
+    def _check_put_off(self, track: Track, event: Event, after: Job) -> None:
+        """What is given back because nobody understood it is counted, waits, and ends at last."""
+        track.not_understood += 1
+        words = f"{after.job_id}: not understood {after.not_understood} times"
+        counted = after.not_understood == track.not_understood <= NOT_UNDERSTOOD_MAX
+        self.expect("I15", counted, f"{words}, not {track.not_understood}")
+        wanted = min(timedelta(seconds=2 ** (track.not_understood - 1)), NOT_UNDERSTOOD_DELAY_MAX)
+        wait = after.ready_at - event.occurred_at
+        self.expect("I18", wait == wanted, f"{words}, waits {wait}, not {wanted}")
 
     def _check_creation(self, event: Event, job: Job) -> None:
         """I28: one replay_id makes one job, and so does one resume_id."""
