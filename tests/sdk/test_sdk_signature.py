@@ -13,7 +13,7 @@ from sdk_world import resize
 
 from holdfast import Context, Invalid
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
-from holdfast.sdk.signature import Signature, readable
+from holdfast.sdk.signature import OtherNames, Signature, readable
 
 
 class Colour(Enum):
@@ -24,6 +24,11 @@ class Colour(Enum):
 class Point(msgspec.Struct):
     x: int
     y: int
+
+
+class Size(msgspec.Struct, forbid_unknown_fields=True):
+    width: int
+    height: int
 
 
 class Options(TypedDict, total=False):
@@ -161,6 +166,30 @@ def test_a_payload_of_other_code_is_refused_in_a_sentence(payload: bytes, words:
         RESIZE.decode(payload)
 
     assert caught.value.message.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("payload", "other_names"),
+    [
+        (b'{"path":"a","old":1}', True),
+        (b'{"width":1}', True),
+        (b'{"path":"a","size":{"width":1}}', True),
+        (b'{"path":"a","size":{"width":1,"height":2,"depth":3}}', True),
+        (b'{"path":"a","width":"b"}', False),
+        (b'{"path":"a","size":{"width":1,"height":"tall"}}', False),
+        (b'["a"]', False),
+        (b"{", False),
+    ],
+)
+def test_names_of_other_code_are_told_from_values_that_do_not_fit(
+    payload: bytes, other_names: bool
+) -> None:
+    def crop(path: str, width: int = 1, size: Size | None = None) -> None: ...
+
+    with pytest.raises(Invalid) as caught:
+        Signature(crop, "crop").decode(payload)
+
+    assert isinstance(caught.value, OtherNames) is other_names
 
 
 def test_a_function_without_arguments_takes_none() -> None:

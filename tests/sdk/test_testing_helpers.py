@@ -36,6 +36,7 @@ from bench_jobs import (
 
 from holdfast import Invalid, JobFailed, PermanentError, State
 from holdfast.ports import Decision, Work
+from holdfast.sdk.calls import prepared
 from holdfast.sdk.jobs import JobFunction
 from holdfast.testing import Bench, memory_app
 from holdfast.testing.hand import Endless
@@ -311,3 +312,26 @@ def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{PAGE.read_text().count('def test_')} passed" in ran.stdout
+
+
+def test_an_argument_that_nobody_knows_is_a_parse_error_when_the_bench_is_idle(
+    bench: Bench,
+) -> None:
+    began = bench.clock.now()
+    call = prepared("add", {"first": 1, "gift": 2}, {})
+
+    with pytest.raises(JobFailed, match="parse_error: add: there is no argument gift"):
+        bench.run(call)
+
+    [job] = bench.jobs()
+    assert (job.state, job.failures) == (State.DEAD_LETTERED, 1)
+    assert bench.clock.now() - began < timedelta(minutes=16)
+
+
+def test_without_moving_the_clock_it_is_given_back_once(bench: Bench) -> None:
+    app.reach.call(lambda client: client.make([prepared("add", {"gift": 2}, {})]))
+
+    drained = bench.drain()
+
+    assert (drained.states, drained.attempts) == ([State.QUEUED], 1)
+    assert [job.not_understood for job in drained.jobs] == [1]

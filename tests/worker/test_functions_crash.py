@@ -154,10 +154,13 @@ def break_and_mend(floor: Floor) -> None:
     floor.write("@app.job\ndef good(): return 'mended'")
     lost = floor.enqueue("bystander")
     put_off = floor.until(lost, lambda job: job.attempt > 1 and job.state is State.QUEUED, 8)
+    assert put_off.not_understood > 0
     job = floor.succeeded(good, 12)
 
     assert (job.result, job.failures, job.crashes) == ("mended", 0, 0)
     assert (put_off.failures, put_off.crashes) == (0, 0)
-    assert put_off.reason == "the app of this worker no longer has it"
+    assert put_off.reason == (
+        "w-1 does not understand it: bystander: the app of this worker no longer has it."
+    )
     assert "plant:app cannot be run" in floor.said("w-1")
     floor.sound()
