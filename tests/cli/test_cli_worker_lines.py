@@ -293,3 +293,16 @@ def test_lines_that_are_missing_are_told(stage: Stage) -> None:
 
     assert stage.out.lines[0] == "⚠ 1,234 lines missing here: nobody read in time."
     assert stage.out.missing == 0
+
+
+def test_what_the_worker_does_not_understand_is_told_and_is_no_failure(stage: Stage) -> None:
+    grant = stage.start("send")
+    words = "w1 does not understand it: send: there is no argument gift; it takes to."
+    given = replace(grant.job, state=State.QUEUED, reason=words, not_understood=1)
+    stage.lines.ended(given, 0.01)
+    stage.lines.left()
+
+    assert stage.out.lines == [
+        f"↻ job-1 send given back: {words}",
+        "w1 left; 0 jobs done, 1 given back.",
+    ]

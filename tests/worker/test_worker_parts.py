@@ -7,9 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from link_desk import Ears, Stage, linked, run
+from link_desk import Ears, Stage, held, linked, run
+from msgspec.structs import replace
 
 from holdfast.core.job import Failure
+from holdfast.core.limits import NOT_UNDERSTOOD_MAX
+from holdfast.sdk.open import open_registry
+from holdfast.worker import spans
 from holdfast.worker.attempts import Attempt
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import (
@@ -200,3 +204,37 @@ def test_what_is_sealed_before_it_is_read_is_read_all_the_same(
 
 def full_disk(file: int, data: bytes) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FakeSpan:
+    """A span that only keeps what is said of it."""
+
+    def __init__(self) -> None:
+        self.noted: list[object] = []
+
+    def note(self, attributes: dict[str, object]) -> None:
+        self.noted += attributes.values()
+
+    def end(self, error: str | None = None) -> None:
+        self.noted.append(error)
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [(0, ["released", None]), (NOT_UNDERSTOOD_MAX, ["failed", "Invalid"])],
+)
+def test_the_span_of_a_job_that_is_given_back_for_other_code_is_no_failure(
+    times: int, told: list[str | None]
+) -> None:
+    async def body() -> list[object]:
+        registry = await open_registry("memory://")
+        hold = await held(registry)
+        hold.grant = replace(hold.grant, job=replace(hold.grant.job, not_understood=times))
+        span = FakeSpan()
+        hold.span = span  # type: ignore[assignment]
+        failure = Failure(message="no argument gift", code="Invalid", not_understood=True)
+        spans.end(hold, Ending(failure=failure))
+        await registry.close()
+        return span.noted
+
+    assert run(body()) == told
