@@ -15,7 +15,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.state import ENDED
-from holdfast.registry.line import EXPIRER
+from holdfast.registry.counted import EXPIRER
 from verify.ground import damage, say
 from verify.kills_harness import (
     NOTHING,

@@ -6,10 +6,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,10 +27,14 @@ from holdfast.cli.worker_metrics import Address, Metrics, Server, Source
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.state import State
-from holdfast.ports import Grant, Registry, Request
+from holdfast.ports import Census, Grant, Registry, Request
+from holdfast.registry.counted import KINDS_MAX, OTHER
+from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from holdfast.stores.memory import MemoryStore
+from holdfast.system import SystemClock, SystemIds
 
-DOCS = Path(__file__).parents[2] / "docs" / "workers.md"
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 REQUIRED = (  # R1.43
     "claims",
     "claim_conflicts",
@@ -55,20 +60,19 @@ class Deaf:
 
 
 class Away:
-    """A registry whose store is away."""
+    """A server that is away."""
 
-    async def counts(self, queue: str | None = None) -> dict[State, int]:
-        raise Unavailable("The store is away.")
+    async def now(self) -> datetime:
+        raise Unavailable("The server is away.")
 
 
 AWAY = cast("Registry", Away())
 
 
-def source(registry: Registry, tally: Counter[str] | None = None) -> Source:
+def source(registry: Registry) -> Source:
     return Source(
         registry=registry,
-        tally=tally or Counter(),
-        queues=("default", "images"),
+        clock=SystemClock(),
         slots=4,
         running=lambda: 1,
         waiting=lambda: 2,
@@ -77,17 +81,10 @@ def source(registry: Registry, tally: Counter[str] | None = None) -> Source:
     )
 
 
-def collected(metrics: Metrics, tally: Counter[str] | None = None) -> dict[str, Metric]:
-    """The metrics by name, over an empty store."""
-
-    async def main() -> list[Metric]:
-        registry = await open_registry("memory://")
-        try:
-            return await metrics.collect(source(registry, tally))
-        finally:
-            await registry.close()
-
-    return {metric.name: metric for metric in asyncio.run(main())}
+def collected(metrics: Metrics, registry: Registry = AWAY) -> dict[str, Metric]:
+    """The metrics of the page by name."""
+    text = asyncio.run(metrics.page(source(registry)))
+    return {metric.name: metric for metric in text_string_to_metric_families(text)}
 
 
 def value(metric: Metric, **labels: str) -> float:
@@ -121,15 +118,16 @@ def test_every_ending_is_counted_by_kind_and_state() -> None:
 
     found = collected(metrics)
 
-    assert value(found["holdfast_jobs_started"], kind="mail") == 6
-    assert value(found["holdfast_attempts_ended"], kind="mail", state="succeeded") == 1
-    assert value(found["holdfast_attempts_ended"], kind="mail", state="queued") == 3
-    assert value(found["holdfast_retries"], kind="mail") == 1
-    assert value(found["holdfast_failures"], kind="mail") == 2
-    assert value(found["holdfast_dead_letters"], kind="mail") == 1
-    assert value(found["holdfast_leases_lost"], kind="mail") == 1
-    assert value(found["holdfast_troubles"]) == 1
-    assert value(found["holdfast_jobs_ending"]) == 0
+    def of(name: str, **labels: str) -> float:
+        return value(found[f"holdfast_worker_{name}"], **labels)
+
+    assert of("attempts_started", kind="mail") == 6
+    assert of("attempts_ended", kind="mail", state="succeeded") == 1
+    assert of("attempts_ended", kind="mail", state="queued") == 3
+    assert of("attempts_ended", kind="mail", state="dead_lettered") == 1
+    assert of("leases_lost", kind="mail") == 1
+    assert of("troubles") == 1
+    assert of("jobs_ending") == 0
 
 
 def test_how_long_jobs_take_is_a_histogram_of_those_that_had_begun() -> None:
@@ -140,54 +138,50 @@ def test_how_long_jobs_take_is_a_histogram_of_those_that_had_begun() -> None:
         metrics.ended(replace(grant.job, state=State.SUCCEEDED), seconds)
     metrics.ended(replace(granted("unbegun").job, state=State.QUEUED), 0.0)
 
-    histogram = collected(metrics)["holdfast_job_seconds"]
+    histogram = collected(metrics)["holdfast_worker_attempt_seconds"]
 
     buckets = {s.labels["le"]: s.value for s in histogram.samples if "le" in s.labels}
     assert (buckets["0.001"], buckets["0.1"], buckets["0.25"]) == (1, 1, 3)
     assert (buckets["7200.0"], buckets["+Inf"]) == (3, 4)
 
 
-def test_what_the_registry_counts_is_passed_on() -> None:
-    tally = Counter(
-        {
-            "job_claimed": 7,
-            "lease_renewals": 5,
-            "lease_expiries": 3,
-            "claim_conflicts": 2,
-            "fenced": 4,
-        }
-    )
-
-    found = collected(Metrics(Deaf()), tally)
-
-    assert value(found["holdfast_claims"]) == 7
-    assert value(found["holdfast_lease_renewals"]) == 5
-    assert value(found["holdfast_lease_expiries"]) == 3
-    assert value(found["holdfast_claim_conflicts"]) == 2
-    assert value(found["holdfast_refusals"], error="fenced") == 4
-    assert value(found["holdfast_events"], type="job_claimed") == 7
-
-
 def test_the_depth_of_the_queues_is_that_of_the_store() -> None:
-    async def main() -> list[Metric]:
+    async def main() -> str:
         registry = await open_registry("memory://")
         request = Request(spec=replace(granted("x").job.spec, queue="images"))
         await registry.enqueue_many([request] * 3, actor="user:ada")
-        return await Metrics(Deaf()).collect(source(registry))
+        return await Metrics(Deaf()).page(source(registry))
 
-    found = {metric.name: metric for metric in asyncio.run(main())}
+    found = {metric.name: metric for metric in text_string_to_metric_families(asyncio.run(main()))}
 
     assert value(found["holdfast_queue_jobs"], queue="images", state="queued") == 3
-    assert value(found["holdfast_queue_jobs"], queue="default", state="queued") == 0
     assert value(found["holdfast_store_up"]) == 1
 
 
 def test_a_store_that_is_away_is_told_and_the_rest_still_shown() -> None:
-    found = {m.name: m for m in asyncio.run(Metrics(Deaf()).collect(source(AWAY)))}
+    class Broken(MemoryStore):
+        async def census(self, limit: int) -> Census:
+            raise Unavailable("The store is away.")
 
-    assert value(found["holdfast_store_up"]) == 0
-    assert found["holdfast_queue_jobs"].samples == []
-    assert value(found["holdfast_slots"]) == 4
+    store = Broken(SystemClock(), SystemIds())
+
+    for registry in (AWAY, LocalRegistry(store, SystemIds())):
+        found = collected(Metrics(Deaf()), registry)
+
+        assert value(found["holdfast_store_up"]) == 0
+        assert "holdfast_queue_jobs" not in found
+        assert value(found["holdfast_worker_slots"]) == 4
+
+
+def test_kinds_of_jobs_are_bounded() -> None:
+    metrics = Metrics(Deaf())
+    for number in range(KINDS_MAX + 2):
+        metrics.started(granted(f"job-{number}", f"kind-{number}"))
+
+    found = collected(metrics)["holdfast_worker_attempts_started"]
+
+    assert len(found.samples) == KINDS_MAX + 1
+    assert value(found, kind=OTHER) == 2
 
 
 def test_a_job_is_counted_in_a_handful_of_calls() -> None:
@@ -231,7 +225,7 @@ def scrape(url: str) -> str:
 def test_a_loop_that_is_stuck_shows_as_a_worker_that_is_not_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_metrics, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(worker_metrics, "PAGE_SECONDS", 0.2)
 
     async def main() -> tuple[str, str]:
         with serving(Metrics(Deaf()), AWAY) as url:
@@ -240,9 +234,24 @@ def test_a_loop_that_is_stuck_shows_as_a_worker_that_is_not_up(
 
     stuck, well = asyncio.run(main())
 
-    assert "holdfast_worker_up 0.0" in stuck
-    assert "holdfast_worker_up 1.0" in well
-    assert "holdfast_slots 4.0" in well
+    assert "holdfast_worker_up 0\n" in stuck
+    assert "holdfast_worker_up 1\n" in well
+    assert "holdfast_worker_slots 4\n" in well
+    assert "process_open_fds" in stuck
+    assert "process_open_fds" in well
+
+
+def test_metrics_are_only_read() -> None:
+    async def main() -> int:
+        with serving(Metrics(Deaf()), AWAY) as url:
+            posted = urllib.request.Request(url, b"{}", method="POST")
+            try:
+                await asyncio.to_thread(urllib.request.urlopen, posted, timeout=10)
+            except urllib.error.HTTPError as refused:
+                return refused.code
+        return 200
+
+    assert asyncio.run(main()) == 405
 
 
 def test_a_port_that_is_taken_is_refused_in_words() -> None:
@@ -277,7 +286,9 @@ def test_a_working_worker_is_scraped_and_everything_is_documented(
         process.stderr.readline()
         url = process.stderr.readline().decode().split()[-1]
         text = _scrape_until(
-            url, 'holdfast_attempts_ended_total{kind="resize",state="succeeded"} 200'
+            url,
+            'holdfast_worker_attempts_ended_total{kind="resize",state="succeeded"} 200\n',
+            'holdfast_failures_total{kind="mail"} 1\n',
         )
         listening = _listening(int(re.findall(r":(\d+)/", url)[0]))
     finally:
@@ -286,20 +297,26 @@ def test_a_working_worker_is_scraped_and_everything_is_documented(
 
     assert process.returncode == 0
     assert listening == ["0100007F"]
-    assert 'holdfast_failures_total{kind="mail"} 1.0' in text
-    assert 'holdfast_queue_jobs{queue="default",state="succeeded"} 200.0' in text
+    assert 'holdfast_queue_jobs{queue="default",state="succeeded"} 200\n' in text
     assert not re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", text)
-    families = {metric.name for metric in text_string_to_metric_families(text)}
-    ours = {name for name in families if name.startswith("holdfast_")}
-    assert {f"holdfast_{name}" for name in REQUIRED} <= ours
-    assert _documented() == ours
+    ours = {
+        metric.name: (metric.type, {label for sample in metric.samples for label in sample.labels})
+        for metric in text_string_to_metric_families(text)
+        if metric.name.startswith("holdfast_")
+    }
+    assert {f"holdfast_{name}" for name in REQUIRED} <= ours.keys()
+    documented = _documented()
+    assert documented.keys() == ours.keys()
+    for name, (kind, labels) in ours.items():
+        assert documented[name][0] == kind
+        assert labels - {"le"} in (documented[name][1], set())  # none, of what has not happened
 
 
-def _scrape_until(url: str, line: str) -> str:
+def _scrape_until(url: str, *lines: str) -> str:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         text = scrape(url)
-        if line in text:
+        if all(line in text for line in lines):
             return text
         time.sleep(0.1)
     raise AssertionError(text)
@@ -312,7 +329,12 @@ def _listening(port: int) -> list[str]:
     return [address for address, number in local if int(number, 16) == port]
 
 
-def _documented() -> set[str]:
-    """The names in the table of docs/workers.md, as a scraper knows them."""
-    names = re.findall(r"^\| `(holdfast_\w+)", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name.removesuffix("_total") for name in names}
+def _documented() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels by name, as a scraper knows it, in docs/metrics.md: but for those of a server."""
+    sections = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    page = "".join(section for section in sections if not section.startswith("Service"))
+    rows = re.findall(r"^\| `(holdfast_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
+    return {
+        name.removesuffix("_total"): (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in rows
+    }

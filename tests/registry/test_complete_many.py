@@ -56,7 +56,7 @@ def test_each_attempt_ends_as_its_outcome_says(run: Run) -> None:
 
         assert told(answers) == ["succeeded", "queued", "failed", "cancelled"]
         assert answers == await world.registry.get_many([f"job-{n}" for n in range(4)])
-        assert world.local.tally["job_succeeded"] == 1
+        assert world.local.counted.events["job_succeeded"] == 1
         await world.check()
 
     run(body)
@@ -78,7 +78,7 @@ def test_a_stale_grant_among_good_ones_is_refused_alone_and_recorded(run: Run) -
         refused = answers[2]
         assert isinstance(refused, Fenced)
         assert (refused.job_id, refused.version) == ("job-1", 4)
-        assert world.local.tally["fenced"] == 2
+        assert world.local.counted.refusals["fenced"] == 2
         for job_id, owner in (("job-0", "succeeded"), ("job-1", "assigned")):
             [stale] = await stale_writes(world, job_id)
             assert (stale.attributes["verb"], stale.fencing_token) == ("complete", 1)
@@ -104,7 +104,7 @@ def test_a_batch_repeated_after_a_lost_answer_is_answered_as_before(run: Run) ->
         assert again == first
         assert await world.store.histories(["job-0", "job-1", "job-2"]) == histories
         assert [await stale_writes(world, f"job-{n}") for n in range(3)] == [[], [], []]
-        assert world.local.tally["fenced"] == 0
+        assert world.local.counted.refusals["fenced"] == 0
 
     run(body)
 

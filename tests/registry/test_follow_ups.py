@@ -102,7 +102,7 @@ def test_the_worker_submits_whoever_the_request_names(tmp_path: Path) -> None:
 
         job = await world.registry.get(made_by(grant))
         assert (job.submitted_by, job.correlation_id, job.trace_id) == ("worker:worker-7", "c", "t")
-        assert world.local.tally["job_queued"] == 2
+        assert world.local.counted.events["job_queued"] == 2
 
     play(counted_store, tmp_path, body)
 

@@ -11,7 +11,6 @@ from stages import breathe, counted, counted_store
 from conftest import STORES, Run
 from holdfast.core.errors import Exhausted, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle import Success
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -197,23 +196,6 @@ def test_closing_lets_everything_that_waits_be_committed(tmp_path: Path) -> None
         await closing
 
         assert (await task).job_id == "job-1"
-
-    play(counted_store, tmp_path, body)
-
-
-def test_the_tally_counts_events_conflicts_and_refusals(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
-        await world.enqueue("job-1")
-        grant = await world.claim()
-        await world.registry.heartbeat(grant)
-        await world.registry.complete(grant, Success())
-        with pytest.raises(HoldfastError):
-            await world.registry.heartbeat(grant)
-
-        tally = world.local.tally
-        assert tally["job_queued"] == tally["job_claimed"] == tally["job_succeeded"] == 1
-        assert tally["lease_renewals"] == 1
-        assert tally["fenced"] == 1
 
     play(counted_store, tmp_path, body)
 

@@ -62,7 +62,7 @@ def test_a_repeat_at_once_answers_the_same_and_writes_nothing(run: Run, name: st
 
         assert seen(again) == seen(first)
         assert await world.registry.history("job-1") == history
-        assert world.local.tally["fenced"] == 0
+        assert world.local.counted.refusals["fenced"] == 0
 
     run(body)
 
@@ -132,7 +132,7 @@ def test_another_op_after_the_end_is_refused_with_the_version(run: Run) -> None:
             await world.registry.cancel("job-1", actor="user:ana", op_id="op-y")
 
         assert (caught.value.job_id, caught.value.version) == ("job-1", done.version)
-        assert world.local.tally["conflict"] == 1
+        assert world.local.counted.refusals["conflict"] == 1
 
     run(body)
 

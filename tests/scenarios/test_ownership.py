@@ -22,7 +22,7 @@ def test_of_64_claimers_one_wins_in_every_round(store: str, tmp_path: Path) -> N
     """Scenario 7; with claimers in many processes, see tests/load and `make verify`."""
 
     async def body(world: World) -> None:
-        registry = world.registry
+        registry, counted = world.registry, world.local.counted
         for n in range(ROUNDS):
             job_id = f"job-{n}"
             await world.enqueue(job_id)
@@ -36,8 +36,8 @@ def test_of_64_claimers_one_wins_in_every_round(store: str, tmp_path: Path) -> N
             refused = [answer for answer in answers if isinstance(answer, Conflict)]
             assert len(refused) == 63
             assert {error.message for error in refused} == {f"Job owned by {grant.job.owner}."}
-            assert registry.tally["claim_conflicts"] == 63 * (n + 1)
-            assert registry.tally["job_claimed"] == n + 1
+            assert counted.kinds["command"].conflicts == 63 * (n + 1)
+            assert counted.events["job_claimed"] == n + 1
         ids = [f"job-{n}" for n in range(ROUNDS)]
         for history in await world.store.histories(ids):
             assert [event.event_type for event in history] == ["job_queued", "job_claimed"]
@@ -151,8 +151,8 @@ def test_a_lost_lease_is_counted_once_whoever_notices(run: Run) -> None:
         swept = await asyncio.gather(*(world.registry.expire() for _ in range(8)))
 
         assert sum(swept) == 1
-        assert world.local.tally["job_requeued"] == 1
-        assert world.local.tally["lease_expiries"] == 1
+        assert world.local.counted.events["job_requeued"] == 1
+        assert world.local.counted.kinds["command"].lapsed == 1
         assert (await world.registry.get("job-1")).crashes == 1
 
     run(body)

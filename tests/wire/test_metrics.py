@@ -17,9 +17,9 @@ from holdfast.core.state import State
 from holdfast.ports import Request
 from holdfast.registry.counted import KINDS_MAX
 from holdfast.registry.local import LocalRegistry
+from holdfast.registry.metrics import QUEUES_MAX
 from holdfast.server import keyring
 from holdfast.server.context import Settings
-from holdfast.server.metrics import QUEUES_MAX
 from holdfast.server.readers import Readers
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemClock, SystemIds

@@ -27,6 +27,7 @@ from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
+from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry, own_environment, shown_url, store_name
 from holdfast.sdk.outputs import chosen_outputs, lazy_outputs
 from holdfast.system import SystemClock, SystemIds, boot_id, machine, settle_memory
@@ -183,6 +184,8 @@ async def work(
             where = f"{store_name(url)} {boot_id()}"  # nobody speaks for another machine's workers
             spool.label(where)
             report = counted if metrics else log
+            if metrics and isinstance(registry, LocalRegistry):
+                registry.count()
             worker = Worker(
                 registry,
                 settings,
@@ -268,8 +271,7 @@ def _source(
 ) -> Source:
     return Source(
         registry=registry,
-        tally=registry.tally,
-        queues=settings.queues,
+        clock=worker.clock,
         slots=settings.slots,
         running=lambda: worker.running,
         waiting=lambda: worker.waiting,

@@ -1,8 +1,8 @@
-"""What a worker counts, for Prometheus: plain numbers in the worker, made into text when asked."""
+"""The metrics of a worker: what only it knows, and those of its registry where it opens a store itself."""
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
@@ -11,27 +11,22 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from holdfast.cli.worker_lines import failed_again
-from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
-from holdfast.core.state import State
-from holdfast.ports import Grant, Registry
-from holdfast.registry.counted import SECONDS as BOUNDS
+from holdfast.ports import Clock, Grant, Registry
+from holdfast.registry import exposition
+from holdfast.registry.counted import Histogram, Kinds
+from holdfast.registry.exposition import count, counter, histogram, number
+from holdfast.registry.local import LocalRegistry
+from holdfast.registry.metrics import ANSWER_SECONDS, census_of, families, store_up
 from holdfast.worker.endings import Report
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
-
-    from prometheus_client.core import Metric
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 LOOPBACK = "127.0.0.1"
-ANSWER_SECONDS = 3.0
-COUNTS_SECONDS = 2.0
-_BADLY = (State.FAILED, State.TIMEOUT, State.DEAD_LETTERED)
-_REFUSALS = (
-    "invalid", "notfound", "conflict", "fenced", "exhausted", "denied", "unavailable", "corrupt",
-)  # fmt: skip
+PAGE_SECONDS = 3.0
 
 
 class Address(click.ParamType[tuple[str, int]]):
@@ -52,41 +47,22 @@ class Address(click.ParamType[tuple[str, int]]):
         return host.strip("[]") or LOOPBACK, int(port)
 
 
-class _Kind:
-    """What is counted of one kind of job."""
+class _Attempts:
+    """What is counted of the attempts of one kind of job."""
 
-    __slots__ = ("again", "buckets", "ended", "lost", "seconds", "started")
+    __slots__ = ("ended", "lost", "seconds", "started")
 
     def __init__(self) -> None:
-        self.started = self.lost = self.again = 0
-        self.ended: dict[State, int] = dict.fromkeys(State, 0)
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BOUNDS) + 1)
-
-
-_OF_KIND: tuple[tuple[str, str, Callable[[_Kind], int]], ...] = (
-    ("jobs_started", "Attempts begun.", lambda kind: kind.started),
-    ("retries", "Attempts that failed and will be tried again.", lambda kind: kind.again),
-    (
-        "failures",
-        "Attempts that failed, whether tried again or not.",
-        lambda kind: kind.again + sum(kind.ended[state] for state in _BADLY),
-    ),
-    (
-        "dead_letters",
-        "Jobs that became dead letters here.",
-        lambda kind: kind.ended[State.DEAD_LETTERED],
-    ),
-    ("leases_lost", "Attempts whose lease was lost before they ended.", lambda kind: kind.lost),
-)
+        self.started = self.lost = 0
+        self.ended: Counter[str] = Counter()
+        self.seconds = Histogram()
 
 
 class Source(Struct, frozen=True, kw_only=True):
     """Where the numbers come from that the worker does not report."""
 
     registry: Registry
-    tally: Mapping[str, int]
-    queues: tuple[str, ...]
+    clock: Clock
     slots: int
     running: Callable[[], int]
     waiting: Callable[[], int]
@@ -99,155 +75,84 @@ class Metrics:
 
     def __init__(self, then: Report) -> None:
         self._then = then
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds = Kinds(_Attempts)
         self._running: dict[str, Grant] = {}
         self._troubles = 0
 
     def started(self, grant: Grant) -> None:
-        job = grant.job
-        kind = self._kinds.get(job.spec.kind) or self._kind(job)
-        kind.started += 1
-        self._running[job.job_id] = grant
+        self._kinds[grant.job.spec.kind].started += 1
+        self._running[grant.job.job_id] = grant
         self._then.started(grant)
 
     def ended(self, job: Job, seconds: float) -> None:
-        kind = self._kinds.get(job.spec.kind) or self._kind(job)
+        kind = self._kinds[job.spec.kind]
         kind.ended[job.state] += 1
-        grant = self._running.pop(job.job_id, None)
-        if grant is not None:
-            kind.seconds += seconds
-            kind.buckets[bisect_left(BOUNDS, seconds)] += 1
-            if job.state is State.QUEUED:
-                kind.again += failed_again(job, grant)
+        if self._running.pop(job.job_id, None) is not None:
+            kind.seconds.add(seconds)
         self._then.ended(job, seconds)
 
     def lost(self, grant: Grant, why: str) -> None:
         self._running.pop(grant.job.job_id, None)
-        kind = self._kinds.get(grant.job.spec.kind) or self._kind(grant.job)
-        kind.lost += 1
+        self._kinds[grant.job.spec.kind].lost += 1
         self._then.lost(grant, why)
 
     def trouble(self, why: str) -> None:
         self._troubles += 1
         self._then.trouble(why)
 
-    def _kind(self, job: Job) -> _Kind:
-        return self._kinds.setdefault(job.spec.kind, _Kind())
-
-    async def collect(self, source: Source) -> "list[Metric]":
+    async def page(self, source: Source) -> str:
         """Everything as it is now. To be called on the worker's own loop."""
-        depths = await _depths(source)
-        return [
-            *self._per_kind(),
-            *_of_registry(source.tally),
-            *self._of_worker(source),
-            *_of_queues(depths),
-        ]
+        parts = []
+        for family in (*self._own(source), *await _of_registry(source.registry)):
+            parts.append(family)
+            await source.clock.sleep(0)  # jobs go between: the page of 200 kinds is long
+        return "".join(parts)
 
-    def _per_kind(self) -> "Iterator[Metric]":
-        from prometheus_client.core import HistogramMetricFamily
+    def _own(self, source: Source) -> Iterator[str]:
+        ending = max(0, len(self._running) - source.running())
+        yield worker_up(True)
+        yield number("worker_leaving", "1 when it takes no more jobs.", int(source.leaving()))
+        yield number("worker_slots", "Jobs that may run at the same time.", source.slots)
+        yield number("worker_jobs_running", "Jobs that run now.", source.running())
+        yield number("worker_jobs_ending", "Jobs whose work is over and not stored yet.", ending)
+        yield number("worker_jobs_waiting", "Jobs claimed that have not begun.", source.waiting())
+        words = "Output of unfinished attempts on disk."
+        yield number("worker_spool_bytes", words, source.spool_bytes())
+        yield count("worker_troubles", "Things in the way of the worker.", self._troubles)
+        yield from self._of_attempts()
 
+    def _of_attempts(self) -> Iterator[str]:
         kinds = sorted(self._kinds.items())
-        for name, words, number in _OF_KIND:
-            samples = [([of], number(kind)) for of, kind in kinds]
-            yield _counter(name, words, ["kind"], samples)
-        yield _counter(
-            "attempts_ended",
+        started = [((of,), kind.started) for of, kind in kinds]
+        yield counter("worker_attempts_started", "Attempts begun.", ["kind"], started)
+        yield counter(
+            "worker_attempts_ended",
             "Attempts over, by the state of the job then; queued: it will run again.",
             ["kind", "state"],
-            [([name, s], n) for name, kind in kinds for s, n in kind.ended.items() if n],
+            [((of, state), n) for of, kind in kinds for state, n in sorted(kind.ended.items())],
         )
-        histogram = HistogramMetricFamily(
-            "holdfast_job_seconds",
-            "Seconds from the begin of an attempt to its end.",
-            labels=["kind"],
+        lost = [((of,), kind.lost) for of, kind in kinds]
+        words = "Attempts whose lease was lost before they ended."
+        yield counter("worker_leases_lost", words, ["kind"], lost)
+        words = "From the begin of the work of an attempt to its end."
+        yield histogram(
+            "worker_attempt_seconds", words, ["kind"], {(of,): kind.seconds for of, kind in kinds}
         )
-        for name, kind in kinds:
-            histogram.add_metric([name], _cumulated(kind.buckets), kind.seconds)
-        yield histogram
-
-    def _of_worker(self, source: Source) -> "Iterator[Metric]":
-        unstored = max(0, len(self._running) - source.running())
-        yield _gauge("jobs_running", "Jobs that run now.", source.running())
-        yield _gauge("jobs_ending", "Jobs whose work is over and not stored yet.", unstored)
-        yield _gauge("jobs_waiting", "Jobs claimed that have not begun.", source.waiting())
-        yield _gauge("slots", "Jobs that may run at the same time.", source.slots)
-        yield _gauge("worker_leaving", "1 when it takes no more jobs.", int(source.leaving()))
-        yield _gauge("spool_bytes", "Output of unfinished attempts on disk.", source.spool_bytes())
-        yield _counter("troubles", "Things in the way of the worker.", [], [([], self._troubles)])
 
 
-async def _depths(source: Source) -> dict[str, dict[State, int]] | None:
-    """How many jobs each queue has in each state; None when the store does not say."""
+def worker_up(up: bool) -> str:
+    return number("worker_up", "1 when the worker's loop answered in time.", int(up))
+
+
+async def _of_registry(registry: Registry) -> Iterable[str]:
+    if isinstance(registry, LocalRegistry):
+        return families(registry, await census_of(registry))
     try:
-        async with asyncio.timeout(COUNTS_SECONDS):
-            return {queue: await source.registry.counts(queue) for queue in source.queues}
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await registry.now()
     except (HoldfastError, TimeoutError):
-        return None
-
-
-def _of_queues(depths: dict[str, dict[State, int]] | None) -> "Iterator[Metric]":
-    from prometheus_client.core import GaugeMetricFamily
-
-    yield _gauge(
-        "store_up", "1 when the store answered this very request.", int(depths is not None)
-    )
-    jobs = GaugeMetricFamily(
-        "holdfast_queue_jobs", "Jobs in the store, by queue and state.", labels=["queue", "state"]
-    )
-    for queue, states in (depths or {}).items():
-        for state in State:
-            jobs.add_metric([queue, state], states.get(state, 0))
-    yield jobs
-
-
-def _of_registry(tally: Mapping[str, int]) -> "Iterator[Metric]":
-    for name, key, words in (
-        ("claims", EventType.CLAIMED, "Jobs claimed."),
-        ("claim_conflicts", "claim_conflicts", "Claims of one very job that another had."),
-        ("lease_renewals", "lease_renewals", "Leases renewed."),
-        ("lease_expiries", "lease_expiries", "Leases of any worker that this one found lapsed."),
-    ):
-        yield _counter(name, words, [], [([], tally.get(key, 0))])
-    yield _counter(
-        "refusals",
-        "Requests the registry refused, by error.",
-        ["error"],
-        [([error], tally.get(error, 0)) for error in _REFUSALS],
-    )
-    yield _counter(
-        "events",
-        "Events written to the registry's log by this worker, by type.",
-        ["type"],
-        [([kind], tally[kind]) for kind in EventType if tally.get(kind)],
-    )
-
-
-Samples = Iterable[tuple[list[str], float]]
-
-
-def _counter(name: str, words: str, labels: list[str], samples: Samples) -> "Metric":
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(f"holdfast_{name}", words, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
-
-
-def _gauge(name: str, words: str, number: float) -> "Metric":
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(f"holdfast_{name}", words, value=number)
-
-
-def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
-    total = 0
-    answer: list[tuple[str, float]] = []
-    for bound, number in zip((*map(str, BOUNDS), "+Inf"), buckets, strict=True):
-        total += number
-        answer.append((bound, total))
-    return answer
+        return [store_up(False)]
+    return [store_up(True)]
 
 
 def folder_bytes(folder: Path) -> int:
@@ -269,18 +174,16 @@ class Server:
 
     def open(self, host: str, port: int) -> str:
         """Start to answer, and say where. To be called on the worker's loop."""
-        from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+        from prometheus_client import CollectorRegistry, start_http_server
 
         self._loop = asyncio.get_running_loop()
-        registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
-        registry.register(self)
         shown = f"[{host}]" if ":" in host else host
         try:
-            self._server, _ = start_http_server(port, addr=host, registry=registry)
+            self._server, _ = start_http_server(port, addr=host, registry=CollectorRegistry())
         except OSError as error:
             why = error.strerror or str(error)
             raise Invalid(f"Metrics cannot be served at {shown}:{port}: {why}.") from error
+        self._server.set_app(self._answer)
         return f"http://{shown}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
@@ -288,20 +191,23 @@ class Server:
             self._server.shutdown()
             self._server.server_close()
 
-    def describe(self) -> "list[Metric]":
-        return []
+    def _answer(self, environ: "WSGIEnvironment", start: "StartResponse") -> list[bytes]:
+        if environ["REQUEST_METHOD"] != "GET":
+            start("405 Method Not Allowed", [("Allow", "GET")])
+            return [b"Send a GET: this only tells.\n"]
+        start("200 OK", [("Content-Type", exposition.CONTENT_TYPE)])
+        return [self._page().encode(), exposition.process().encode()]
 
-    def collect(self) -> "Iterator[Metric]":
-        """What the worker's loop answers; a loop that is stuck, or gone, shows as a worker not up."""
-        asking = self._metrics.collect(self._source)
+    def _page(self) -> str:
+        """What the worker's loop says; a loop that is stuck, or gone, shows as a worker not up."""
+        asking = self._metrics.page(self._source)
         try:
             asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
-            found = asked.result(ANSWER_SECONDS)
-        except (TimeoutError, CancelledError):
-            asked.cancel()
-            found = []
         except RuntimeError:  # the loop is closed
             asking.close()
-            found = []
-        yield _gauge("worker_up", "1 when the worker's loop answered in time.", int(bool(found)))
-        yield from found
+            return worker_up(False)
+        try:
+            return asked.result(PAGE_SECONDS)
+        except (TimeoutError, CancelledError):
+            asked.cancel()
+            return worker_up(False)

@@ -1,6 +1,5 @@
 """The registry port: the verbs, whether behind them is a store in this process or a server."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -92,11 +91,6 @@ class Registry(Protocol):
 
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
-
-    @property
-    def tally(self) -> Counter[str]:
-        """How often what happened, in this process: events by type, conflicts, refusals by class."""
-        ...
 
     def describe(self) -> str:
         """One line for people: what this is and what it survives."""

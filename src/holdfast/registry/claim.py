@@ -86,9 +86,9 @@ async def acquire(
         job, known = decision.after, decision.after is decision.before
         return await _grant_again(line, job) if known else _grant(job)
     if isinstance(decision.error, Conflict):
-        line.tally["claim_conflicts"] += 1
-        if decision.job is not None:
-            line.counted.kind(decision.job.spec.kind).conflicts += 1
+        asked = decision.job or create
+        assert asked is not None  # nothing is in the way of a job that nobody knows
+        line.counted.kinds[asked.spec.kind].conflicts += 1
     decision.error.job_id = job_id
     raise decision.error
 

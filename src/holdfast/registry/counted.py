@@ -2,14 +2,17 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Expire
 from holdfast.core.state import State
+
+T = TypeVar("T")
 
 KINDS_MAX = 200
 OTHER = "other"
@@ -22,7 +25,7 @@ SECONDS = (
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 _CLAIMED = EventType.CLAIMED
 _JUDGED = (State.VALIDATING, State.PARTIAL_SUCCESS)
-_EXPIRER = Expire().actor
+EXPIRER = Expire().actor
 
 
 class Histogram:
@@ -48,6 +51,20 @@ class Histogram:
         self.total += seconds
 
 
+class Kinds(dict[str, T]):
+    """What is kept of each kind of job; once there are too many, of all others together."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> T:
+        known = name if len(self) < KINDS_MAX else OTHER
+        if known not in self:
+            self[known] = self._make()
+        return self[known]
+
+
 class Kind:
     """What is counted of one kind of job."""
 
@@ -66,22 +83,20 @@ class Kind:
 
 
 class Counted:
-    """Everything since the process began. It only grows."""
+    """Everything since the process began, of what went through its own registry. It only grows."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, Kind] = {}
+        self.kinds = Kinds(Kind)
         self.others: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
         self.works = Histogram(SIZES)
         self.commits = Histogram()
         self.failed = 0
 
-    def kind(self, name: str) -> Kind:
-        """The numbers of this kind, or of all others when there are too many."""
-        found = self.kinds.get(name)
-        if found is None:
-            known = name if len(self.kinds) < KINDS_MAX else OTHER
-            found = self.kinds.setdefault(known, Kind())
-        return found
+    @property
+    def events(self) -> Counter[str]:
+        """All events that were written, by type."""
+        return sum((kind.events for kind in self.kinds.values()), self.others.copy())
 
     def changed(self, changes: Iterable[Change]) -> None:
         """Count what was committed: 0.3 us for a new job, 0.7 for a claim, 1.2 for an ending."""
@@ -97,7 +112,7 @@ class Counted:
 
     def _moved(self, change: Change, events: Sequence[Event]) -> None:
         after, before = change.after, change.before
-        kind = self.kinds.get(after.spec.kind) or self.kind(after.spec.kind)
+        kind = self.kinds[after.spec.kind]
         counted = kind.events
         for event in events:
             counted[event.event_type] += 1
@@ -106,11 +121,11 @@ class Counted:
             kind.verdicts[after.state] += 1
         if before is not None and before.lease is not None and _is_over(before, after):
             kind.run.since(before.lease.granted_at, events[-1].occurred_at)
-            kind.lapsed += events[0].actor == _EXPIRER
+            kind.lapsed += events[0].actor == EXPIRER
             kind.retries += not after.ended and _tries(after) > _tries(before)
         if after.ended_at is not None and (before is None or before.ended_at is None):
             kind.latency.since(after.created_at, after.ended_at)
-            kind.late += events[-1].actor == _EXPIRER and _is_late(after, after.ended_at)
+            kind.late += events[-1].actor == EXPIRER and _is_late(after, after.ended_at)
         elif lease is not None and events[-1].event_type == _CLAIMED:
             kind.wait.since(after.ready_at, lease.granted_at)
 

@@ -31,8 +31,7 @@ async def heartbeat(
         checkpoint=checkpoint,
     )
     job = await line.settle(grant.job_id, command)
-    line.tally["lease_renewals"] += 1
-    line.counted.kind(job.spec.kind).renewals += 1
+    line.counted.kinds[job.spec.kind].renewals += 1
     return job
 
 

@@ -1,7 +1,7 @@
 """The line: concurrent calls share commits, and a repeated op_id gets its original answer."""
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -12,14 +12,12 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, decide
 from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_id
-from holdfast.core.state import LEASED
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 from holdfast.registry.counted import Counted
 from holdfast.registry.repeats import as_of, is_of
 
 SWEEP_ITEMS = 100
-EXPIRER = Expire().actor
 
 Asked: TypeAlias = tuple[str, Complete]
 """A job, and how its owner says that the attempt ended."""
@@ -38,7 +36,6 @@ class Line:
     def __init__(self, store: Store, ids: Ids) -> None:
         self.store = store
         self.ids = ids
-        self.tally: Counter[str] = Counter()
         self.counted = Counted()
         self.counting = False
         self._waiting: deque[_Entry] = deque()
@@ -110,7 +107,7 @@ class Line:
                 answers.append(decision.after)
             else:
                 decision.error.job_id = job_id
-                self.tally[type(decision.error).__name__.lower()] += 1
+                self.counted.refusals[type(decision.error).__name__.lower()] += 1
                 facts += decision.facts
                 answers.append(decision.error)
         if facts:  # each of them a stale write, known or new
@@ -168,7 +165,9 @@ class Line:
                     failpoint("line.committed")
                     _settle(batch, answers)
                     failpoint("line.answered")
-                    self._count(answers)
+                    if self.counting:
+                        decisions = (d for some in answers for d in some)
+                        self.counted.changed(d for d in decisions if isinstance(d, Change))
         finally:
             self._flusher = None
 
@@ -191,16 +190,6 @@ class Line:
             batch.append(self._waiting.popleft())
             size += batch[-1].size
         return batch
-
-    def _count(self, answers: list[list[Decision]]) -> None:
-        changes = [d for decisions in answers for d in decisions if isinstance(d, Change)]
-        events = [event for change in changes for event in change.events]
-        events += [event for change in changes for made in change.made for event in made.events]
-        self.tally.update([event.event_type for event in events])
-        lapsed = [e for e in events if e.actor == EXPIRER and e.from_state in LEASED]
-        self.tally["lease_expiries"] += len(lapsed)
-        if self.counting:
-            self.counted.changed(changes)
 
 
 class _Entry:

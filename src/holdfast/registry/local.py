@@ -1,6 +1,5 @@
 """The local registry: the verbs, bound to one store. It holds no rule and no state of its own."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
@@ -62,13 +61,8 @@ class LocalRegistry:
         self._reads = Reads(store)
 
     @property
-    def tally(self) -> Counter[str]:
-        """How often what happened, in this process: events by type, conflicts, refusals by class."""
-        return self._line.tally
-
-    @property
     def counted(self) -> Counted:
-        """The same by kind of job, and what the line did."""
+        """How often what happened, in this process: to jobs by their kind, and in the line."""
         return self._line.counted
 
     def count(self) -> None:

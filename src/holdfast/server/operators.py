@@ -6,6 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.errors import Denied, HoldfastError
+from holdfast.registry.exposition import CONTENT_TYPE
 from holdfast.server.admission import overlook
 from holdfast.server.calls import NO_KEY
 from holdfast.server.context import Context
@@ -16,7 +17,7 @@ from holdfast.server.metrics import Metrics
 Page: TypeAlias = Callable[[Scope, Send], Awaitable[None]]
 
 JSON = (b"content-type", b"application/json")
-PROMETHEUS = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+PROMETHEUS = (b"content-type", CONTENT_TYPE.encode())
 ONLY_GET = b"Send a GET: this only tells.\n"
 AWAY = b"The keys cannot be read now: the store does not answer. Ask again, and see /readyz.\n"
 

@@ -196,7 +196,7 @@ class ClaimContract:
             refused = [a for a in answers if isinstance(a, Conflict)]
             assert len(refused) == 63
             assert all("owned by w-" in a.message and a.version == 2 for a in refused)
-            assert world.registry.tally["claim_conflicts"] == 63
+            assert world.local.counted.kinds["command"].conflicts == 63
             assert await world.types("job-1") == ["job_queued", "job_claimed"]
             assert (await world.registry.get("job-1")).fencing_token == 1
 

@@ -38,6 +38,7 @@ class World:
         self.clock = clock
         self.ids = ids
         self.local = local or LocalRegistry(store, ids)
+        self.local.count()
         self.registry: Registry = registry or self.local
 
     async def enqueue(

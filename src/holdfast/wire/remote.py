@@ -1,6 +1,5 @@
 """The remote registry: the same verbs, done by a server."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
@@ -44,12 +43,6 @@ class RemoteRegistry(RemoteJudging):
         self._clock = clock
         self._mark: str | None = None
         self._changes = 0
-        self._tally: Counter[str] = Counter()
-
-    @property
-    def tally(self) -> Counter[str]:
-        """Nothing is counted here: the server counts."""
-        return self._tally
 
     def describe(self) -> str:
         return f"a holdfast server at {' or '.join(self._link.addresses)}"

@@ -6,8 +6,9 @@ from itertools import accumulate
 
 from holdfast.registry.counted import Histogram
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "holdfast_"
+Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 def counter(name: str, words: str, labels: Sequence[str], samples: Samples) -> str:
@@ -75,3 +76,12 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def _safe(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def process() -> str:
+    """The memory, time and files of this process. It reads files: not for an event loop."""
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    return generate_latest(registry).decode()
