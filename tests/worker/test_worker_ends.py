@@ -12,10 +12,15 @@ from link_desk import CLOCK, held, run
 from shop import Silent
 
 from holdfast.core.catalogue import ReasonCode
+from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.job import Job
 from holdfast.core.state import State
-from holdfast.ports import Registry
+from holdfast.ports import Completion, Registry
+from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
+from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.worker.claims import Settings
 from holdfast.worker.endings import Endings, Note
 from holdfast.worker.executor import Ending, Host
@@ -128,6 +133,67 @@ def test_an_ending_that_breaks_does_not_keep_the_worker() -> None:
 
         assert (await registry.get(hold.job_id)).state is State.SUCCEEDED
         assert any("it sticks" in trouble for trouble in report.troubles)
+        await registry.close()
+
+    run(body())
+
+
+class Away(LocalRegistry):
+    """A registry that is away for 20 seconds when it is first told of an ending."""
+
+    clock: ManualClock
+
+    async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
+        self.clock.advance(20)
+        return [Unavailable("The store is away.") for _ in completions]
+
+
+class Worked(Talker):
+    """An executor whose jobs work for 20 seconds."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+
+    def run(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            self._clock.advance(20)
+            self._host.ended(hold, Ending())
+
+
+class Timed(Silent):
+    """A report that keeps how long attempts took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def ended(self, job: Job, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def test_an_attempt_takes_as_long_as_its_work_however_long_the_store_is_away() -> None:
+    async def body() -> None:
+        clock, ids, report = ManualClock(), CountingIds(), Timed()
+        registry = Away(MemoryStore(clock, ids), ids)
+        registry.clock = clock
+        hold = await held(registry)
+        worker = Worker(
+            registry,
+            Settings(owner="w"),
+            report,
+            clock=clock,
+            ids=ids,
+            executors=[Worked(clock)],
+            spool=MemorySpool(),
+        )
+        async with asyncio.timeout(5):
+            ours = await worker.run_one(hold.grant, clock.monotonic() + 60)
+
+        assert ours, report.losses
+
+        assert (await registry.get(hold.job_id)).state is State.SUCCEEDED
+        assert report.troubles == ["The store is away."]
+        assert report.seconds == [20]
         await registry.close()
 
     run(body())

@@ -173,9 +173,9 @@ def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(
 ) -> None:
     telling = Endings._tell
 
-    def tell(self: Endings, hold: Hold, answer: Job | HoldfastError, now: float) -> None:
+    def tell(self: Endings, hold: Hold, answer: Job | HoldfastError) -> None:
         hold.lose("the job is succeeded")  # as the keeper hears it, a moment before it is let go
-        telling(self, hold, answer, now)
+        telling(self, hold, answer)
 
     monkeypatch.setattr(Endings, "_tell", tell)
     shop.submit("true")

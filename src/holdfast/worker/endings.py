@@ -101,14 +101,13 @@ class Endings:
         base = self._ids.new()
         for hold, _ in ended:
             if hold.lost:
-                self._tell(hold, Fenced(hold.lost), 0.0)
+                self._tell(hold, Fenced(hold.lost))
         batch = [one for one in ended if not one[0].lost]
         completions = [
             ending.completion(hold.grant, f"{base}.{n}") for n, (hold, ending) in enumerate(batch)
         ]
         answers = await self._registry.complete_many(completions)
         failpoint("worker.completed_many")
-        now = self._clock.monotonic()
         for n, ((hold, ending), answer) in enumerate(zip(batch, answers, strict=True)):
             if isinstance(answer, Unavailable):
                 self._report.trouble(answer.message)
@@ -116,7 +115,7 @@ class Endings:
             elif isinstance(answer, Invalid) and ending.failure is None:
                 self._begin(hold, self._refused(answer), None)
             else:
-                self._tell(hold, answer, now)
+                self._tell(hold, answer)
 
     async def _end(self, hold: Hold, note: Note, output: Output | None) -> None:
         if output is not None:
@@ -133,7 +132,7 @@ class Endings:
             failpoint("worker.completed")
         if output is not None:
             await output.close()
-        self._tell(hold, answer, self._clock.monotonic())
+        self._tell(hold, answer)
 
     async def _show(self, hold: Hold, note: Note) -> None:
         """The last word about its progress; and that it was run, if it is given back. Neither is worth
@@ -167,13 +166,13 @@ class Endings:
             except HoldfastError as error:
                 return error
 
-    def _tell(self, hold: Hold, answer: Job | HoldfastError, now: float) -> None:
+    def _tell(self, hold: Hold, answer: Job | HoldfastError) -> None:
         if isinstance(answer, Job):
-            seconds = 0.0 if hold.begun_at is None else now - hold.begun_at
+            hold.lost = None  # we ended it, whatever the keeper has heard of it since
             if answer.state is VALIDATING and self._validate is not None:
-                self._validate(answer, seconds)
+                self._validate(answer, hold.seconds)
             else:
-                self._report.ended(answer, seconds)
+                self._report.ended(answer, hold.seconds)
         else:
             hold.lose(answer.message)
             self._report.lost(hold.grant, hold.lost or answer.message)

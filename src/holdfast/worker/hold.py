@@ -23,6 +23,7 @@ class Hold:
         "cancelled",
         "checkpoint",
         "deadline",
+        "ended_at",
         "grant",
         "job_id",
         "listener",
@@ -41,6 +42,7 @@ class Hold:
         self.job_id = grant.job.job_id
         self.deadline = deadline
         self.begun_at: float | None = None
+        self.ended_at: float | None = None
         self.renew_at = 0.0
         self.progress: Progress | None = None
         self.checkpoint: Json = grant.job.checkpoint
@@ -57,6 +59,13 @@ class Hold:
     def traceparent(self) -> str | None:
         """The trace that whatever the job does is part of: in the attempt's span, where there is one."""
         return self.grant.job.traceparent if self.span is None else self.span.traceparent
+
+    @property
+    def seconds(self) -> float:
+        """How long its work took, or 0 when none was begun: not how long it took to tell its end."""
+        if self.begun_at is None or self.ended_at is None:
+            return 0.0
+        return self.ended_at - self.begun_at
 
     def lose(self, why: str) -> None:
         """Somebody else may own the job from now on: stop, and keep the result to yourself."""

@@ -54,6 +54,7 @@ class Keeper:
 
     def end(self, hold: Hold) -> None:
         """The work is over, and about to be told: renew its lease only if that takes long."""
+        hold.ended_at = self._clock.monotonic()
         hold.renew_at = max(hold.renew_at, hold.deadline - UNTOLD_SECONDS)
 
     def remove(self, hold: Hold) -> None:
