@@ -58,6 +58,17 @@ def on_a_terminal(world: CliWorld, *arguments: str, **environment: str) -> tuple
     return process.wait(timeout=30), seen.decode()
 
 
+def test_status_says_of_a_job_no_less_time_than_its_command_took(world: CliWorld) -> None:
+    """Its first heartbeat, which shows it as started, comes when it has run for a while."""
+    done = world.process("run", "--job-id", "nap", "--", "sleep", "0.4")
+
+    assert done.returncode == 0, done.stderr
+    [after] = re.findall(
+        r"^Ended .* after (\S+) s$", world.run("status", "nap").stdout, re.MULTILINE
+    )
+    assert float(after) >= 0.4
+
+
 def test_help_comes_at_once(world: CliWorld) -> None:
     """By the processor's time, which is the wall's on a machine that is not busy with others."""
     environment = {k: v for k, v in world.environment.items() if k != "PYTHONDONTWRITEBYTECODE"}

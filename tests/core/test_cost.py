@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.core.cost import RATE, Cost, check_rate, cost_of
+from holdfast.core.cost import RATE, Cost, check_rate, cost_of, last_attempt
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
@@ -132,6 +132,20 @@ def test_a_clock_that_was_set_back_counts_as_no_time() -> None:
     running = Life().claim(50)
 
     assert life.seconds(500) == running.seconds(49) == 0
+
+
+def test_the_last_attempt_takes_from_its_claim_to_its_end_however_late_its_first_heartbeat() -> (
+    None
+):
+    life = Life().claim(10).end(13, Failure(message="no"))
+    life.claim(100).do(100.3, Heartbeat(token=2, actor=WORKER))
+
+    assert last_attempt(life.history, at(100.4)) == timedelta(seconds=0.4)
+    assert last_attempt(life.end(100.5).history, at(500)) == timedelta(seconds=0.5)
+
+
+def test_a_job_that_nobody_has_had_has_no_attempt() -> None:
+    assert last_attempt(Life().history, at(500)) is None
 
 
 def test_an_hour_costs_the_rate() -> None:

@@ -1,12 +1,13 @@
 """What a job cost, for people and for programs."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from holdfast.core.cost import RATE, Cost, check_rate, cost_of
 from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
 from holdfast.core.explain import span
 from holdfast.core.job import Job
-from holdfast.ports import Registry
 from holdfast.sdk.settings import Given, chosen
 
 
@@ -20,9 +21,9 @@ def rate_of(given: Given | None) -> float:
         raise Invalid(f"{given.place}: {error.message}") from error
 
 
-async def job_cost(registry: Registry, job: Job) -> Cost:
-    history = await registry.history(job.job_id)
-    return cost_of(history, await registry.now(), rate=rate_of(chosen("cost_per_hour")))
+def cost_by(history: Sequence[Event], now: datetime) -> Cost:
+    """The cost of a job with this history, at the rate that is set."""
+    return cost_of(history, now, rate=rate_of(chosen("cost_per_hour")))
 
 
 def cost_words(job: Job, cost: Cost) -> str | None:

@@ -1,7 +1,7 @@
 """A job in words: what it runs, how it stands, what came of it."""
 
 import shlex
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
@@ -60,9 +60,16 @@ def _command(job: Job) -> Facts:
 
 
 def portrait(
-    job: Job, now: datetime, *, why: str, links: "Links", cost: str | None = None
+    job: Job,
+    now: datetime,
+    *,
+    why: str,
+    links: "Links",
+    took: timedelta | None,
+    cost: str | None = None,
 ) -> Facts:
-    """Everything worth knowing about one job, in the order people ask for it."""
+    """Everything worth knowing about one job, in the order people ask for it; `took` is how long its last
+    attempt took, from claim to end."""
     spec = job.spec
     priority = "" if spec.priority == PRIORITY_DEFAULT else f", priority {spec.priority}"
     return [
@@ -75,7 +82,7 @@ def portrait(
         *_ownership(job, now),
         ("Budget", _budget(job)),
         ("Progress", _progress(job)),
-        *_times(job, now),
+        *_times(job, now, took),
         ("Cost", cost),
         *_ending(job),
         *_outputs(job, now),
@@ -126,9 +133,8 @@ def _progress(job: Job) -> str | None:
     return f"{job.progress.done}{total} {job.progress.message or ''}".strip()
 
 
-def _times(job: Job, now: datetime) -> Facts:
+def _times(job: Job, now: datetime, took: timedelta | None) -> Facts:
     by = f" by {job.submitted_by}" if job.submitted_by else ""
-    took = (job.ended_at or now) - job.started_at if job.started_at else None
     running = f" (for {span(took)})" if took is not None and job.leased else ""
     after = f" after {span(took)}" if took is not None else ""
     return [

@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast.cli.costs import cost_fields, cost_words, job_cost
+from holdfast.cli.costs import cost_by, cost_fields, cost_words
 from holdfast.cli.documents import print_json
 from holdfast.cli.exits import outcome_exit
 from holdfast.cli.options import job_argument, store_option
@@ -10,6 +10,7 @@ from holdfast.cli.portrait import Facts, links_of, portrait
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
 from holdfast.core.catalogue import EventType
+from holdfast.core.cost import last_attempt
 from holdfast.core.documents import job_document
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -41,17 +42,20 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
 
 
 async def _portrait(registry: Registry, job: Job) -> Facts:
+    history, now = await registry.history(job.job_id), await registry.now()
     return portrait(
         job,
-        await registry.now(),
+        now,
         why=await registry.why(job.job_id),
         links=await links_of(registry, job),
-        cost=cost_words(job, await job_cost(registry, job)),
+        took=last_attempt(history, now),
+        cost=cost_words(job, cost_by(history, now)),
     )
 
 
 async def _document(registry: Registry, job: Job) -> dict[str, object]:
-    return {**job_document(job), **cost_fields(await job_cost(registry, job))}
+    history = await registry.history(job.job_id)
+    return {**job_document(job), **cost_fields(cost_by(history, await registry.now()))}
 
 
 async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
