@@ -3,6 +3,7 @@
 Tests run on Debian's version; the contracts also on the newest. HOLDFAST_POSTGRES=18 runs all on that.
 """
 
+import asyncio
 import os
 from functools import cache, partial
 from pathlib import Path
@@ -42,6 +43,26 @@ async def fresh_url(folder: Path, major: int = MAJOR) -> str:
         _folders[place] = f"world_{len(_folders) % SCHEMAS}"
         await _empty(_folders[place], major)
     return server(major).url(schema=_folders[place])
+
+
+def guard(role: str, password: str, major: int = MAJOR) -> None:
+    """Have a user who has to give this password."""
+    asyncio.run(_guard(server(major), role, password))
+
+
+async def _guard(found: PostgresServer, role: str, password: str) -> None:
+    rules, rule = found.data / "pg_hba.conf", f"host all {role} 127.0.0.1/32 scram-sha-256\n"
+    if rule in rules.read_text():
+        return
+    found.sql(f"CREATE ROLE {role} LOGIN PASSWORD '{password}';")
+    rules.write_text(rule + rules.read_text())
+    found.sql("SELECT pg_reload_conf();")
+    while True:  # until the server goes by its new rules
+        try:
+            connection = await asyncpg.connect(found.url(user=role))
+        except asyncpg.InvalidPasswordError:
+            return
+        await connection.close()
 
 
 async def _empty(schema: str, major: int) -> None:

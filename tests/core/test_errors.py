@@ -36,3 +36,16 @@ def test_each_class_has_an_advice_of_its_own() -> None:
 def test_a_store_that_failed_says_whether_it_may_have_written() -> None:
     assert Unavailable("The disk is full.").applied == "no"
     assert Unavailable("The answer was lost.", applied="unknown").applied == "unknown"
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_that_knows_what_to_do_says_so_in_its_text(kind: type[HoldfastError]) -> None:
+    error = kind("It broke.", advice="Mend it.")
+
+    assert (str(error), error.message, error.advice) == (
+        "It broke. Mend it.",
+        "It broke.",
+        "Mend it.",
+    )
+    assert error.advised
+    assert not kind("It broke.").advised

@@ -86,7 +86,9 @@ def test_an_override_of_another_version_is_refused() -> None:
 def test_only_the_validator_upgrades_a_partial_success() -> None:
     command = judge(0, 0, actor=USER, override=State.SUCCEEDED, reason="checked by hand")
 
-    assert isinstance(refused(job_in(State.PARTIAL_SUCCESS), command).error, Denied)
+    error = refused(job_in(State.PARTIAL_SUCCESS), command).error
+    assert isinstance(error, Denied)
+    assert "holdfast resume" in error.advice
 
 
 @pytest.mark.parametrize("target", [State.QUEUED, State.CANCELLED, State.RUNNING])

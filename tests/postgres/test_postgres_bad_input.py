@@ -31,7 +31,7 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres import sessions
 from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION
 from holdfast.system import SystemIds
-from postgres_world import MAJOR, server
+from postgres_world import MAJOR, guard, server
 from verify.postgres_server import free_port
 
 SECRET = "s3cret"
@@ -136,14 +136,7 @@ def test_a_server_without_tls_for_a_url_that_demands_it() -> None:
 @pytest.fixture
 def guarded() -> str:
     """A user who has to give a password."""
-    rules = server(MAJOR).data / "pg_hba.conf"
-    rule = "host all guarded 127.0.0.1/32 scram-sha-256\n"
-    if rule not in rules.read_text():
-        rules.write_text(rule + rules.read_text())
-        server(MAJOR).sql(
-            f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'; SELECT pg_reload_conf();"
-        )
-        time.sleep(0.3)
+    guard("guarded", SECRET)
     return server(MAJOR).url(user="guarded")
 
 

@@ -1,17 +1,19 @@
 """`holdfast doctor`: what this store guarantees, what it does not, and what to do about it."""
 
+import asyncio
 from collections.abc import Sequence
 
 import click
 
 from holdfast.cli.documents import print_json
 from holdfast.cli.exits import Exit
-from holdfast.cli.options import store_option
+from holdfast.cli.options import chosen_store, store_option
 from holdfast.cli.safe import plain
-from holdfast.cli.session import advice, run
+from holdfast.cli.session import advice
 from holdfast.cli.terminal import console, count, on_terminal
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Finding, Level
+from holdfast.sdk.open import examine_store
 
 _STYLES: dict[Level, str] = {"good": "green", "note": "blue", "warning": "yellow", "fault": "red"}
 _WORSE: tuple[Level, ...] = ("warning", "fault")
@@ -23,11 +25,12 @@ _WORSE: tuple[Level, ...] = ("warning", "fault")
 def doctor(*, as_json: bool) -> None:
     """Say what this store guarantees and what it does not, with advice.
 
-    It opens the store as every command does, and then only looks. Exits with 0 when there is no fault,
-    else with 1; a store that cannot be opened is explained as by every command, with its exit code.
+    It opens the store as every command does, and then only looks: a PostgreSQL server is examined before
+    our tables are made there, too. Exits with 0 when there is no fault, else with 1; a store that cannot
+    be opened is explained as by every command, with its exit code.
     """
     try:
-        found = run(lambda registry: registry.examine())
+        found = asyncio.run(examine_store(chosen_store()))
     except (HoldfastError, OSError) as error:
         if as_json:
             words = error.message if isinstance(error, HoldfastError) else str(error)

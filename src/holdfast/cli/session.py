@@ -51,6 +51,9 @@ def explain_error(error: Exception) -> int:
 
 
 def advice(error: HoldfastError | OSError) -> str:
+    """What to do: as the error itself knows best, else as its class says in the words of this program."""
+    if isinstance(error, HoldfastError) and error.advised:
+        return plain(error.advice)
     job = plain(error.job_id) if isinstance(error, HoldfastError) and error.job_id else None
     match error:
         case NotFound() if job is not None:
@@ -58,10 +61,7 @@ def advice(error: HoldfastError | OSError) -> str:
                 f"Check the id: holdfast list shows the jobs in {plain(shown_url(chosen_store()))}."
             )
         case NotFound():
-            return (
-                "Go to the folder where it is, name it with --store, or make it with your first"
-                " job: holdfast submit -- echo hello"
-            )
+            return "Check the name; nothing was changed."
         case Invalid():
             return "Correct the request; --help after the command shows what it takes."
         case Conflict() if job is not None:
@@ -77,7 +77,7 @@ def advice(error: HoldfastError | OSError) -> str:
         case Exhausted():
             return "Wait a little, then try again."
         case Denied():
-            return "Ask whoever owns the store for the right to do this."
+            return "Ask the owner of the store for the right to do this."
         case Corrupt():
             return (
                 "Stop its workers and keep the damaged store as it is: much of it may be readable."

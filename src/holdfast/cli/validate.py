@@ -23,7 +23,9 @@ _OVERRIDES = click.Choice([State.SUCCEEDED.value, State.FAILED.value])
 @click.command()
 @job_argument
 @click.option("--force", is_flag=True, help="Look now, though it is not due.")
-@click.option("--override", type=_OVERRIDES, help="End the job so, whatever is there.")
+@click.option(
+    "--override", type=_OVERRIDES, help="End a job that is validating so, whatever is there."
+)
 @click.option("--reason", help="Why it is overridden; kept with the job.")
 @outputs_option
 @store_option
@@ -31,8 +33,9 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
     """Look for the promised outputs of a job and judge it: succeeded, partial_success or failed.
 
     Workers and servers do this by themselves, when the work is done and, for what is missing, now and
-    then later; --force does not wait for that. If nobody can see the outputs and you know what became
-    of them, --override says so, under your name and with your reason.
+    then later; --force does not wait for that. If nobody can see the outputs of a job that is validating
+    and you know what became of them, --override says so, under your name and with your reason. A partial
+    success cannot be overridden: it has succeeded when its outputs are there.
 
     It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen.
     """

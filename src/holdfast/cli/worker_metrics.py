@@ -182,7 +182,10 @@ class Server:
             self._server, _ = start_http_server(port, addr=host, registry=CollectorRegistry())
         except OSError as error:
             why = error.strerror or str(error)
-            raise Invalid(f"Metrics cannot be served at {shown}:{port}: {why}.") from error
+            raise Invalid(
+                f"Metrics cannot be served at {shown}:{port}: {why}.",
+                advice="Stop what listens there, or take another: --metrics HOST:PORT",
+            ) from error
         self._server.set_app(self._answer)
         return f"http://{shown}:{self._server.server_port}/metrics"
 

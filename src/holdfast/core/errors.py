@@ -5,19 +5,38 @@ from typing import Literal
 
 class HoldfastError(Exception):
     """The root of every error we raise. `job_id` and `version` are there whenever a job is known; the
-    other two are for the log of a server, not for callers."""
+    correlation and the trace are for the log of a server, not for callers.
+
+    Each class has its advice. An error that knows better what to do says so with `advice`, which is then
+    part of its text.
+    """
 
     advice = "Report this."
     correlation_id: str | None = None
     trace_id: str | None = None
 
     def __init__(
-        self, message: str, *, job_id: str | None = None, version: int | None = None
+        self,
+        message: str,
+        *,
+        job_id: str | None = None,
+        version: int | None = None,
+        advice: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.job_id = job_id
         self.version = version
+        if advice is not None:
+            self.advice = advice
+
+    @property
+    def advised(self) -> bool:
+        """Whether the advice is about this very error, not about its class."""
+        return self.advice != type(self).advice
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}" if self.advised else self.message
 
 
 class Invalid(HoldfastError):
@@ -68,8 +87,9 @@ class Unavailable(HoldfastError):
         applied: Literal["no", "unknown"] = "no",
         job_id: str | None = None,
         version: int | None = None,
+        advice: str | None = None,
     ) -> None:
-        super().__init__(message, job_id=job_id, version=version)
+        super().__init__(message, job_id=job_id, version=version, advice=advice)
         self.applied = applied
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.failpoint import failpoint
-from holdfast.sdk.open import sqlite_path
+from holdfast.sdk.open import NO_STORE, sqlite_path
 from holdfast.stores.sqlite.restoring import closed_off, open_copy
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.system import SystemIds
@@ -88,7 +88,7 @@ def _check_backup(source: Path, target: Path) -> None:
         raise Invalid(f"{target} is a URL; a backup goes to a plain file, such as backup.db.")
     with _told(source, "cannot be read"):
         if not source.exists():
-            raise NotFound(f"There is no store at {source}.")
+            raise NotFound(f"There is no store at {source}.", advice=NO_STORE)
     with _told(target, "cannot be written"):
         _check_folder(target)
         if target.exists():

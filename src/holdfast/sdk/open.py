@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.core.errors import Invalid, NotFound
-from holdfast.ports import Registry
+from holdfast.ports import Finding, Registry
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.settings import Given, chosen
 from holdfast.system import SteadyClock, SystemClock, SystemIds
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "sqlite:///holdfast.db"
 _POSTGRES = ("postgresql", "postgres")
 _SERVERS = ("http", "https")
+_URLS = (
+    "Write sqlite:///jobs.db for a file, postgresql://user@host/database for many machines,"
+    " http://host:8080 for a server, or memory:// for tests."
+)
+NO_STORE = (
+    "Go to the folder where it is, name it with --store, or make it with your first job:"
+    " holdfast submit -- echo hello"
+)
 _LATER = ("s3", "gs", "az", "file", "dynamodb")
 
 
@@ -39,7 +47,7 @@ async def open_local(url: str, *, create: bool = True) -> LocalRegistry:
     scheme, colon, _ = url.partition("://")
     ids = SystemIds()
     if not colon:
-        raise Invalid(f"{url!r} is not a store URL; try {DEFAULT_STORE} or memory://")
+        raise Invalid(f"{shown_url(url)!r} is not a store URL.", advice=_URLS)
     if not create:
         check_exists(url)
     if scheme == "memory":
@@ -55,8 +63,24 @@ async def open_local(url: str, *, create: bool = True) -> LocalRegistry:
 
         return LocalRegistry(await PostgresStore.open(url, ids=ids, create=create), ids)
     if scheme in _LATER:
-        raise Invalid(f"{scheme}:// stores are not in this version; use {DEFAULT_STORE}.")
-    raise Invalid(f"No store is called {scheme}://; try {DEFAULT_STORE} or memory://")
+        raise Invalid(f"{scheme}:// stores are not in this version.", advice=_URLS)
+    raise Invalid(f"No store is called {scheme}://.", advice=_URLS)
+
+
+async def examine_store(url: str) -> list[Finding]:
+    """What the store behind `url` guarantees. PostgreSQL is asked although our tables are not made yet."""
+    try:
+        registry = await open_registry(url, create=False)
+    except NotFound:
+        if url.partition("://")[0] not in _POSTGRES:
+            raise
+        from holdfast.stores.postgres.store import PostgresStore
+
+        return await PostgresStore.examine_server(url, ids=SystemIds())
+    try:
+        return await registry.examine()
+    finally:
+        await registry.close()
 
 
 def open_remote(url: str) -> "RemoteRegistry":
@@ -72,9 +96,9 @@ def open_remote(url: str) -> "RemoteRegistry":
     for address in addresses:
         parts = urlsplit(address)
         if not _server(parts) or parts.query or parts.fragment:
-            raise Invalid(f"{url!r} names no server; write http://127.0.0.1:8080")
+            raise Invalid(f"{url!r} names no server.", advice="Write http://127.0.0.1:8080")
         if "@" in parts.netloc:
-            raise Invalid("A key does not belong into a URL: put it into HOLDFAST_KEY.")
+            raise Invalid("A key does not belong into a URL.", advice="Put it into HOLDFAST_KEY.")
     link = Link(addresses, chosen_key(), _certificates())
     return RemoteRegistry(link, SystemClock(), SystemIds())
 
@@ -123,7 +147,10 @@ def _key_file() -> Given | None:
 def check_exists(url: str) -> None:
     """Raise `NotFound` for a file that is not there: a slip of the pen must make no empty store."""
     if url.startswith("sqlite:") and not (path := sqlite_path(url)).exists():
-        raise NotFound(f"There is no store at {path.absolute()}.")
+        raise NotFound(
+            f"There is no store at {path.absolute()}.",
+            advice=NO_STORE,
+        )
 
 
 def shown_url(url: str) -> str:
@@ -146,14 +173,21 @@ def store_name(url: str) -> str:
 
 def sqlite_path(url: str) -> Path:
     """The file of a sqlite URL: three slashes for a relative path, four for an absolute one."""
-    if url.partition("://")[0] in _POSTGRES:
-        raise Invalid(
-            "This is for SQLite files. PostgreSQL has its own tools: pg_dump and pg_restore, or a base"
-            " backup; a restored database shuts out every earlier owner when it is opened."
-        )
     scheme, _, rest = url.partition("://")
+    if scheme in _POSTGRES:
+        raise Invalid(
+            "This is for SQLite files.",
+            advice="PostgreSQL has its own tools: pg_dump and pg_restore, or a base backup; a restored"
+            " database shuts out every earlier owner when it is opened.",
+        )
+    if scheme in _SERVERS:
+        raise Invalid(
+            "This is for SQLite files, not for a server.",
+            advice="Do it where the server is, with --store and the URL of the store that it serves.",
+        )
     if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
         raise Invalid(
-            f"{url!r} names no file; write sqlite:///jobs.db or sqlite:////var/lib/jobs.db"
+            f"{shown_url(url)!r} names no file.",
+            advice="Write sqlite:///jobs.db or sqlite:////var/lib/jobs.db",
         )
     return Path(unquote(rest[1:]))

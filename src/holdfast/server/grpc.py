@@ -25,7 +25,13 @@ from holdfast.server.limits import (
     REQUEST_SECONDS_MAX,
     STALLED_SECONDS_MAX,
 )
-from holdfast.server.serving import IDLE_SECONDS, LEAVE_SECONDS, UNREAD_SECONDS, Place
+from holdfast.server.serving import (
+    CERTIFICATES,
+    IDLE_SECONDS,
+    LEAVE_SECONDS,
+    UNREAD_SECONDS,
+    Place,
+)
 from holdfast.wire.errors import FAULT
 
 log = logging.getLogger("holdfast.server")
@@ -89,10 +95,15 @@ def _listen(server: grpc.aio.Server, place: Place) -> int:
         pair = place.certificate_key.read_bytes(), place.certificate.read_bytes()
         return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except OSError as error:
-        raise Invalid(f"--tls-cert or --tls-key cannot be used: {error}") from error
+        raise Invalid(
+            f"--tls-cert or --tls-key cannot be used: {error}", advice=CERTIFICATES
+        ) from error
     except RuntimeError as error:
         words = "it is in use or not of this machine, or --tls-cert and --tls-key are no good."
-        raise Invalid(f"Cannot listen on {address} for gRPC: {words}") from error
+        raise Invalid(
+            f"Cannot listen on {address} for gRPC: {words}",
+            advice="Stop what listens there, or take another: --grpc HOST:PORT",
+        ) from error
 
 
 def _address(place: Place) -> str:

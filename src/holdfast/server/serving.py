@@ -46,6 +46,14 @@ class Place(Struct, frozen=True, kw_only=True):
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 
 
+ELSEWHERE = (
+    "Stop what listens there, or listen at another address of this machine: --listen HOST:PORT"
+)
+CERTIFICATES = (
+    "Check that both are PEM files that this user may read, and that they belong together."
+)
+
+
 def check_place(place: Place, *, keys: bool) -> None:
     """Raise `Invalid` for a place where everybody could come in, or listen to keys as they pass."""
     if (place.certificate is None) != (place.certificate_key is None):
@@ -179,7 +187,9 @@ class Server(uvicorn.Server):
         try:
             self.config.load()
         except OSError as error:
-            raise Invalid(f"--tls-cert or --tls-key cannot be used: {error}") from error
+            raise Invalid(
+                f"--tls-cert or --tls-key cannot be used: {error}", advice=CERTIFICATES
+            ) from error
         with _listening(self._place) as sockets:
             port = sockets.getsockname()[1]
             place = Place(
@@ -239,7 +249,9 @@ def _listening(place: Place) -> socket.socket:
         listener.bind((place.host, place.port))
     except OSError as error:
         listener.close()
-        raise Invalid(f"Cannot listen on {place.host}:{place.port}: {error.strerror}.") from error
+        raise Invalid(
+            f"Cannot listen on {place.host}:{place.port}: {error.strerror}.", advice=ELSEWHERE
+        ) from error
     listener.listen(2048)
     listener.setblocking(False)
     return listener

@@ -45,6 +45,7 @@ UNKNOWN_KEY = (
     "The server lets nobody in without a key that it knows: put yours into HOLDFAST_KEY, or the name of"
     " its file into HOLDFAST_KEY_FILE."
 )
+NEW_KEY = "The owner of the store makes keys: holdfast keys create NAME"
 
 TABLE = (
     Row(Invalid, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, 422, "A rule refuses this request"),
@@ -82,11 +83,17 @@ def detail(error: HoldfastError) -> ErrorDetail:
     return ErrorDetail(
         kind=row.error.__name__,
         message=clip(row.words or error.message, WORDS_CHARACTERS_MAX),
-        advice=error.advice,
+        advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,
         applied=error.applied if isinstance(error, Unavailable) else "",
     )
+
+
+def advice_of(error: HoldfastError) -> str:
+    """What to do; of an error whose message is not for callers, what its class says."""
+    row = row_of(error)
+    return clip(row.error.advice if row.words else error.advice, WORDS_CHARACTERS_MAX)
 
 
 def refusal(error: HoldfastError, *, job_v1: bool = False) -> ConnectError:
@@ -103,7 +110,7 @@ def heard(error: ConnectError) -> HoldfastError:
     if "larger than" in error.message and error.code is Code.RESOURCE_EXHAUSTED:
         return Invalid("The request is larger than a server takes, which is 1 MiB.")
     if error.code is Code.UNAUTHENTICATED:
-        return Denied(UNKNOWN_KEY)
+        return Denied(UNKNOWN_KEY, advice=NEW_KEY)
     kind = _BY_CODE.get(error.code, Unavailable)
     if kind is Unavailable:  # a fault, a proxy or a network: who knows how far it came
         return Unavailable(error.message, applied="unknown")
@@ -118,4 +125,4 @@ def error_of(told: ErrorDetail) -> HoldfastError:
     if kind is Unavailable:
         applied: Literal["no", "unknown"] = "no" if told.applied == "no" else "unknown"
         return Unavailable(told.message, applied=applied, job_id=job_id, version=version)
-    return kind(told.message, job_id=job_id, version=version)
+    return kind(told.message, job_id=job_id, version=version, advice=told.advice or None)

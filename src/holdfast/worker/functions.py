@@ -69,7 +69,7 @@ class Functions:
         """Start the app; `Invalid` when it cannot be loaded."""
         hello = await self._runners.load()
         if not hello.known:
-            raise Invalid(f"{self._app} has no jobs: decorate a function with @app.job.")
+            raise Invalid(f"{self._app} has no jobs.", advice="Decorate a function with @app.job.")
         self._known = {known.kind: known for known in hello.known}
         self.kinds = tuple(self._known)
         return hello

@@ -195,11 +195,17 @@ class Runners:
                 hello = await asyncio.shield(link.hello)
         except (TimeoutError, ConnectionError) as error:
             link.kill()
-            raise Invalid(str(error) or f"{self._app} took too long to load.") from error
+            words = str(error) or f"{self._app} took too long to load."
+            raise Invalid(words, advice=self._trial()) from error
         if hello.error is not None:
-            raise Invalid(hello.error)
+            raise Invalid(hello.error, advice=self._trial())
         link.ready = True
         return link, hello
+
+    def _trial(self) -> str:
+        """What shows by itself whether the app can be loaded."""
+        module = self._app.partition(":")[0]
+        return f"Try it in the folder of the app: python -c 'import {module}'"
 
 
 def _idle(link: Link) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Conflict, Invalid
+from holdfast.core.errors import Conflict, Denied, Invalid
 from holdfast.core.event import Attributes, Event, fact_id
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle.commands import Judge, Look
@@ -82,6 +82,8 @@ def judge(job: Job, command: Judge, now: datetime) -> Change:
         return _still_partial(draft, command)
     if job.state is override:
         return same(job)
+    if job.state is State.PARTIAL_SUCCESS:
+        _check_upgrade(job, target, command.actor)
     attributes: Attributes = {"override": True} if override else _evidence(command)
     failure = _failure(command) if target is State.FAILED else None
     if failure is not None:
@@ -104,6 +106,18 @@ def _judged(job: Job, version: int | None) -> None:
         raise Conflict(f"Job is {job.state}: there are no outputs to judge.")
     if version not in (None, job.version):
         raise Conflict(f"Somebody else has judged it since: it is {job.state} now.")
+
+
+def _check_upgrade(job: Job, target: State, actor: str) -> None:
+    """Raise what the table says against it; for an override, which nobody may have, with the way there is."""
+    try:
+        arrow(job.state, target, actor)
+    except Denied as error:
+        raise Denied(
+            error.message,
+            advice="Nobody's word makes a partial success whole, only its outputs. Look for them again:"
+            f" holdfast validate {job.job_id} --force. Make what is missing: holdfast resume {job.job_id}",
+        ) from None
 
 
 def _verdict(found: Found) -> State:

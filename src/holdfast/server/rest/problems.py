@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.limits import ID_CHARACTERS_MAX, clip
-from holdfast.wire.errors import FAULT, WORDS_CHARACTERS_MAX, row_of
+from holdfast.wire.errors import FAULT, WORDS_CHARACTERS_MAX, advice_of, row_of
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -48,7 +48,7 @@ def problem(error: HoldfastError) -> Problem:
         title=row.title,
         status=row.http,
         detail=clip(row.words or error.message, WORDS_CHARACTERS_MAX),
-        advice=error.advice,
+        advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,
         applied=error.applied if isinstance(error, Unavailable) else "no",

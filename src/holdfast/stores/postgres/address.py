@@ -28,17 +28,17 @@ def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:  # its words may be part of a password
-        raise Invalid(f"That is not a PostgreSQL URL. {_EXAMPLE}") from None
+        raise Invalid("That is not a PostgreSQL URL.", advice=_EXAMPLE) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
     misplaced = "@" in parts.path + parts.fragment + "".join(name for name, _ in query)
     if misplaced or "\0" in url or not all(h and int(h[3] or 0) <= _PORT_MAX for h in hosts):
-        raise Invalid(f"That is not a PostgreSQL URL. {_EXAMPLE}")
+        raise Invalid("That is not a PostgreSQL URL.", advice=_EXAMPLE)
     schema = dict(query).get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise Invalid(
-            f"schema={schema!r} cannot be used: small letters, digits and underscores, not a digit"
-            " first and not pg_."
+            f"schema={schema!r} cannot be used.",
+            advice="Its name has small letters, digits and underscores, not a digit first and not pg_.",
         )
     rest = urlencode([(name, value) for name, value in query if name != "schema"])
     bare = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))

@@ -106,22 +106,26 @@ def _away(error: BaseException, address: Address) -> str:
 
 def _no_database(error: BaseException, address: Address) -> HoldfastError:
     name = address.database or address.user
-    return Invalid(f"There is no database {name!r} at {address.shown}. Create it: createdb {name}")
+    return Invalid(
+        f"There is no database {name!r} at {address.shown}.",
+        advice=f"Check the URL; if it is right, create it: createdb {name}",
+    )
 
 
 def _no_entry(error: BaseException, address: Address) -> HoldfastError:
     return Denied(
-        f"PostgreSQL at {address.shown} does not let {address.user or 'this user'} in: {error}."
-        " Check user and password in the URL."
+        f"PostgreSQL at {address.shown} does not let {address.user or 'this user'} in: {error}.",
+        advice="Check user and password in the URL.",
     )
 
 
 def _no_right(error: BaseException, address: Address) -> HoldfastError:
     return Denied(
-        f"{address.user or 'This user'} may not do this in {address.shown}: {error}. Let the owner of"
-        f" the database run: GRANT CREATE ON DATABASE {address.database} TO {address.user};"
+        f"{address.user or 'This user'} may not do this in {address.shown}: {error}.",
+        advice=f"Let the owner of the database run: GRANT CREATE ON DATABASE {address.database} TO"
+        f" {address.user};"
         f" or, once the tables are there, GRANT USAGE ON SCHEMA {address.schema} and ALL on what is"
-        " in it."
+        " in it.",
     )
 
 
@@ -161,13 +165,16 @@ def _busy(error: BaseException, address: Address) -> HoldfastError:
 
 def _other_tables(error: BaseException, address: Address) -> HoldfastError:
     return Invalid(
-        f"Schema {address.schema} in {address.shown} belongs to another program: {error}. Name one of"
-        " our own in the URL, such as ?schema=jobs."
+        f"Schema {address.schema} in {address.shown} belongs to another program: {error}.",
+        advice="Name a schema of our own in the URL, such as ?schema=jobs.",
     )
 
 
 def _wrong_option(error: BaseException, address: Address) -> HoldfastError:
-    return Invalid(f"The URL of PostgreSQL at {address.shown} asks for what there is not: {error}")
+    return Invalid(
+        f"The URL of PostgreSQL at {address.shown} asks for what there is not: {error}",
+        advice="Correct the part of the URL after the question mark.",
+    )
 
 
 def _misshapen(error: BaseException, address: Address) -> HoldfastError:

@@ -29,22 +29,46 @@ async def examine(
     """Everything, in the order people ask."""
     counts = await reading.counts(None)
     version, _ = await schema_version(session, address.schema)
-    [row] = await session.fetch(statement("examine", address.schema), address.schema)
-    found = cast("asyncpg.Record", row)
+    found = await _asked(session, "examine", address)
+    tables = await _asked(session, "examine_tables", address)
     looks = (
         _store(found, address),
         _version(found),
-        _schema(found, address, version),
+        _schema(tables, address, version),
         _durability(found),
         _sharing(found),
         _clock(found, clock),
-        _privileges(found, address),
+        _privileges(tables, address, found["me"]),
         _pooler(pooled),
         _disk(found),
-        _jobs(found, counts),
+        _jobs(found, tables, counts),
         _backup(address),
     )
     return [finding for look in looks for finding in look]
+
+
+async def examine_server(
+    session: Session, address: Address, clock: Clock, *, pooled: bool
+) -> list[Finding]:
+    """What the server would guarantee: for a database in which our tables are not made yet."""
+    found = await _asked(session, "examine", address)
+    looks = (
+        _store(found, address),
+        _version(found),
+        _no_schema(address),
+        _durability(found),
+        _sharing(found),
+        _clock(found, clock),
+        _right_to_make(found),
+        _pooler(pooled),
+        _disk(found),
+    )
+    return [finding for look in looks for finding in look]
+
+
+async def _asked(session: Session, question: str, address: Address) -> asyncpg.Record:
+    [row] = await session.fetch(statement(question, address.schema), address.schema)
+    return cast("asyncpg.Record", row)
 
 
 def _store(found: asyncpg.Record, address: Address) -> Iterator[Finding]:
@@ -67,9 +91,18 @@ def _version(found: asyncpg.Record) -> Iterator[Finding]:
         yield Finding("version", "good", f"PostgreSQL {found['version']}.")
 
 
-def _schema(found: asyncpg.Record, address: Address, version: int) -> Iterator[Finding]:
+def _no_schema(address: Address) -> Iterator[Finding]:
+    yield Finding(
+        "schema",
+        "note",
+        f"There are no tables yet in schema {address.schema}.",
+        "The first command that writes makes them: holdfast submit, worker or serve",
+    )
+
+
+def _schema(tables: asyncpg.Record, address: Address, version: int) -> Iterator[Finding]:
     known = len(migrations(address.schema))
-    words = f"Schema {version}, {found['partitions']} partitions of events."
+    words = f"Schema {version}, {tables['partitions']} partitions of events."
     if version > known:
         words += f" This holdfast knows {known}, and can work with it."
         yield Finding("schema", "note", words, "Upgrade holdfast when it suits you.")
@@ -130,9 +163,21 @@ def _clock(found: asyncpg.Record, clock: Clock) -> Iterator[Finding]:
         yield Finding("clock", "good", words)
 
 
-def _privileges(found: asyncpg.Record, address: Address) -> Iterator[Finding]:
-    me = found["me"]
-    if not found["can_write"]:
+def _right_to_make(found: asyncpg.Record) -> Iterator[Finding]:
+    me, database = found["me"], found["database"]
+    if found["can_make"]:
+        yield Finding("privileges", "good", f"{me} may make the tables.")
+    else:
+        yield Finding(
+            "privileges",
+            "fault",
+            f"{me} may not make the tables.",
+            f"GRANT CREATE ON DATABASE {database} TO {me};",
+        )
+
+
+def _privileges(tables: asyncpg.Record, address: Address, me: str) -> Iterator[Finding]:
+    if not tables["can_write"]:
         yield Finding(
             "privileges",
             "fault",
@@ -140,7 +185,7 @@ def _privileges(found: asyncpg.Record, address: Address) -> Iterator[Finding]:
             f"GRANT ALL ON ALL TABLES IN SCHEMA {address.schema} TO {me};"
             f" GRANT ALL ON ALL SEQUENCES IN SCHEMA {address.schema} TO {me};",
         )
-    elif not found["can_change"]:
+    elif not tables["can_change"]:
         yield Finding(
             "privileges",
             "warning",
@@ -177,12 +222,15 @@ def _disk(found: asyncpg.Record) -> Iterator[Finding]:
         yield Finding("disk", "good", words)
 
 
-def _jobs(found: asyncpg.Record, counts: dict[State, int]) -> Iterator[Finding]:
+def _jobs(
+    found: asyncpg.Record, tables: asyncpg.Record, counts: dict[State, int]
+) -> Iterator[Finding]:
     ended = sum(n for state, n in counts.items() if state in ENDED)
     live = sum(counts.values()) - ended
-    yield Finding("jobs", "good", f"{live:,} jobs live, {ended:,} ended.")
-    if found["due"] and found["now"] - found["due"] > OVERDUE:
-        late = span(found["now"] - found["due"])
+    noun = "job" if live == 1 else "jobs"
+    yield Finding("jobs", "good", f"{live:,} live {noun}, {ended:,} ended.")
+    if tables["due"] and found["now"] - tables["due"] > OVERDUE:
+        late = span(found["now"] - tables["due"])
         words = (
             f"A lease or deadline passed {late} ago and nobody has looked: no worker is running."
         )

@@ -27,11 +27,16 @@ async def migrate(session: Session, address: Address, *, create: bool = True) ->
     scripts = migrations(address.schema)
     version, needs = await schema_version(session, address.schema)
     if not version and not create:
-        raise NotFound(f"There is no store at {address.shown} in schema {address.schema}.")
+        raise NotFound(
+            f"There is no store at {address.shown} in schema {address.schema}.",
+            advice="Check database and schema in the URL. If they are right, the tables are made with the"
+            " first job: holdfast submit -- echo hello",
+        )
     if needs > len(scripts):
         raise Invalid(
             f"{address.shown} was brought forward by a newer holdfast (schema {version}; this one"
-            f" knows {len(scripts)}). Upgrade holdfast, or use another database or schema."
+            f" knows {len(scripts)}).",
+            advice="Upgrade holdfast, or use another database or schema.",
         )
     for number in range(version + 1, len(scripts) + 1):
         try:

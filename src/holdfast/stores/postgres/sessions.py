@@ -244,7 +244,8 @@ class Sessions:
         if "off" in unsafe:
             raise Invalid(
                 f"PostgreSQL at {self.address.shown} runs with fsync or full_page_writes off: a crash"
-                " can lose or damage everything. Turn both on, then try again."
+                " can lose or damage everything.",
+                advice="Turn both on, then try again.",
             )
         if timeline is None:
             raise Replica

@@ -31,7 +31,7 @@ from holdfast.stores.postgres.choosing import Choice, Seen
 from holdfast.stores.postgres.committing import Commit, Misguessed
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
-from holdfast.stores.postgres.examining import examine
+from holdfast.stores.postgres.examining import examine, examine_server
 from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
 from holdfast.stores.postgres.listening import Herald, Listener
 from holdfast.stores.postgres.marks import Marks
@@ -92,6 +92,20 @@ class PostgresStore:
             raise
         store._sessions.renew = store._open
         return store
+
+    @classmethod
+    async def examine_server(cls, url: str, *, ids: Ids) -> list[Finding]:
+        """Connect, and say what the server guarantees, though our tables are not there."""
+        store = cls(address_of(url), None, ids)
+        sessions, address = store._sessions, store._address
+
+        async def work(session: Session) -> list[Finding]:
+            return await examine_server(session, address, SystemClock(), pooled=sessions.pooled)
+
+        try:
+            return await sessions.use(work, patient=False)
+        finally:
+            await store.close()
 
     async def _open(self, *, create: bool = False) -> None:
         """Find the tables and their epoch; also anew, when another server answers than before."""

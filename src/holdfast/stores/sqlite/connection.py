@@ -113,8 +113,9 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
     match error:
         case apsw.NotADBError() | apsw.CorruptError():
             return Corrupt(
-                f"{path} is damaged or not a database ({error}). Nothing was written."
-                " Restore the newest backup: holdfast restore FILE"
+                f"{path} is damaged or not a database ({error}). Nothing was written.",
+                advice="Stop its workers, keep the file as it is, and restore the newest backup beside it:"
+                " holdfast restore FILE",
             )
         case apsw.FullError():
             return Unavailable(
@@ -130,7 +131,8 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
             )
         case apsw.CantOpenError():
             return Invalid(
-                f"{path} cannot be opened: is the folder there, and may you write to it?"
+                f"{path} cannot be opened.",
+                advice="Is the folder there, and may you write to it?",
             )
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(
@@ -156,12 +158,13 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         if version > len(scripts):
             raise Invalid(
                 f"{path} was written by a newer holdfast (schema {version}; this one knows"
-                f" {len(scripts)}). Upgrade holdfast, or use another file."
+                f" {len(scripts)}).",
+                advice="Upgrade holdfast, or use another file.",
             )
         if version == len(scripts):
             return
         if version == 0 and _foreign(connection):
-            raise Invalid(f"{path} is some other program's database; use another file.")
+            raise Invalid(f"{path} is some other program's database.", advice="Use another file.")
         for number, script in enumerate(scripts[version:], start=version + 1):
             _step(connection, number, script)
 

@@ -10,12 +10,10 @@ SELECT current_setting('server_version') AS version,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
        clock_timestamp() AS now,
        current_user AS me,
-       has_schema_privilege($1::text, 'CREATE') AND pg_has_role(
-           (SELECT relowner FROM pg_class WHERE oid = 'holdfast.event'::regclass), 'USAGE') AS can_change,
-       has_table_privilege('holdfast.job', 'INSERT, UPDATE, DELETE') AS can_write,
+       has_database_privilege(current_database(), 'CREATE')
+           AND coalesce(has_schema_privilege(to_regnamespace($1::text), 'CREATE'), true) AS can_make,
+       current_database() AS database,
        pg_database_size(current_database()) AS size,
-       (SELECT count(*) FROM pg_inherits WHERE inhparent = 'holdfast.event'::regclass) AS partitions,
        (SELECT sum(n_dead_tup)::bigint FROM pg_stat_user_tables WHERE schemaname = $1) AS dead,
        (SELECT min(xact_start) FROM pg_stat_activity WHERE backend_xid IS NOT NULL) AS oldest_writer,
-       (SELECT min(prepared) FROM pg_prepared_xacts) AS oldest_prepared,
-       (SELECT min(due_at) FROM holdfast.job WHERE due_at IS NOT NULL) AS due
+       (SELECT min(prepared) FROM pg_prepared_xacts) AS oldest_prepared
