@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import re
 import tempfile
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import pytest
 
 from holdfast.core.manifest import Task
 from holdfast.outputs.paths import TOKEN_1
-from test_tutorial import ROOT, commands, masked, play, refreshed
+from pages import ROOT, blocks, differences, play, refreshed, write
 
 PAGE = ROOT / "docs" / "outputs.md"
 HOME = "/home/ana/study"
-_MASKS = (
+MASKS = (
     (r"-resume-[0-9a-f]{4}", "-resume-XXXX"),
     (r"reports/\S+", "REPORT"),
     (r"(reused +\d+) +[0-9a-f]{12}", r"\1 MARKER"),  # it names the job that wrote it
@@ -26,26 +25,14 @@ _MASKS = (
 )
 
 
-def plain(lines: list[str], typed: str) -> list[str]:
-    """The lines without what differs from run to run."""
-    for pattern, word in _MASKS:
-        lines = [re.sub(pattern, word, line) for line in lines]
-    return masked(lines, typed)
-
-
 @pytest.mark.slow
 def test_the_guide_to_outputs_can_be_followed_to_its_end(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
 
-    said = play(page, tmp_path, "")
+    write(page, tmp_path)
+    said = play(blocks(page), tmp_path)
 
-    differences = [
-        f"$ {command.typed}\nshown: {shown}\nsaid:  {heard}"
-        for command, lines in zip(commands(page), said, strict=True)
-        if (shown := plain(list(command.shown), command.typed))
-        != (heard := plain(lines, command.typed))
-    ]
-    assert not differences, "\n".join(differences)
+    assert not (found := differences(blocks(page), said, MASKS)), "\n".join(found)
 
 
 def blake2b(text: str, size: int) -> str:
@@ -79,5 +66,6 @@ def test_the_paths_are_those_that_the_page_tells_other_programs() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         text = PAGE.read_text(encoding="utf-8")
-        found = play(text, Path(folder), "")
-        PAGE.write_text(refreshed(text, found, "\0").replace(folder, HOME), encoding="utf-8")
+        write(text, Path(folder))
+        found = refreshed(text, play(blocks(text), Path(folder), {HOME: folder}))
+        PAGE.write_text(found, encoding="utf-8")

@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 def refused(path: Path, kind: type[HoldfastError]) -> str:
     with pytest.raises(kind) as caught:
         use(path, lambda r: enqueue(r, "second"))
-    return caught.value.message
+    return str(caught.value)
 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, wo
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    assert "is the folder there" in refused(tmp_path / "no" / "jobs.db", Invalid)
+    assert "Is the folder there" in refused(tmp_path / "no" / "jobs.db", Invalid)
 
 
 @pytest.fixture
