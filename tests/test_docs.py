@@ -1,5 +1,6 @@
 """The documentation: what is generated is current, what is linked exists, what is typed runs."""
 
+import asyncio
 import os
 import re
 import shlex
@@ -8,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import click
 import pytest
 
 from holdfast.cli.main import cli
+from holdfast.core.job import Job, Lease
+from holdfast.sdk.open import open_registry
+from pages import ROOT, blocks, differences, play
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -53,6 +57,84 @@ def test_the_readme_names_the_run_of_the_proofs_that_is_kept() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert f"{when[1]}, commit {when[2]}" in readme.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["peers", "wire", "rest"])
+def test_the_readme_says_of_which_commit_its_figures_are(name: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+
+    assert "{}, commit {}".format(*_run_of(name)) in readme
+
+
+def test_the_guide_to_the_benchmarks_says_of_which_commit_every_page_is() -> None:
+    guide = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(
+        r"^\| \[(\w+)\]\(results/\1\.md\) \| (\S+) \| ([^|]+) \|", guide, re.MULTILINE
+    )
+    dated = [
+        page.stem
+        for page in (ROOT / "bench" / "results").glob("*.md")
+        if "\n- commit: " in page.read_text(encoding="utf-8")
+    ]
+
+    assert sorted(name for name, _, _ in listed) == sorted(dated)
+    for name, date, commit in listed:
+        assert (date, commit) == _run_of(name)
+
+
+def _run_of(name: str) -> tuple[str, str]:
+    """The date and the commit of a page of figures."""
+    page = (ROOT / "bench" / "results" / f"{name}.md").read_text(encoding="utf-8")
+    found = re.search(r"^- date: (\S+) .*\n- commit: (.*)$", page, re.MULTILINE)
+    assert found is not None
+    return found[1], found[2]
+
+
+def test_the_fields_of_a_lease_are_those_in_its_guide() -> None:
+    guide = (ROOT / "docs" / "leases.md").read_text(encoding="utf-8")
+    table = guide.partition("| field | meaning |")[2].partition("\n\n")[0]
+    rows = [row.partition(" | ")[0] for row in table.splitlines()[2:]]
+
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+    assert sorted(named) == sorted(Lease.__struct_fields__)
+    assert "`claim_op_id`" in guide
+    assert "claim_op_id" in Job.__struct_fields__
+
+
+def test_a_query_of_the_log_in_sqlite_reads_all_of_it_as_its_guide_says(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    [query] = re.findall(r"SELECT event_id, event_type, occurred_at FROM job_event_log.*", guide)
+    asyncio.run(_made(f"sqlite:///{tmp_path / 'jobs.db'}"))
+
+    log = apsw.Connection(str(tmp_path / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    plan = [row[3] for row in log.execute(f"EXPLAIN QUERY PLAN {query}")]
+    log.close()
+
+    assert any(str(step).startswith("SCAN event") for step in plan)
+    assert "every query of this view reads the whole log" in guide
+
+
+async def _made(url: str) -> None:
+    await (await open_registry(url)).close()
+
+
+def test_the_guide_to_the_command_line_has_every_kind_of_store() -> None:
+    guide = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = guide.partition("| URL | what |")[2].partition("\n\n")[0]
+
+    for scheme in ("sqlite://", "postgresql://", "http://", "https://", "memory://"):
+        assert f"`{scheme}" in table
+
+
+@pytest.mark.slow
+def test_the_example_of_a_secret_is_what_is_said(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    parts = blocks(guide.partition("\n## Secrets\n")[2])
+
+    said = play(parts, tmp_path)
+
+    assert not (found := differences(parts, said)), "\n".join(found)
 
 
 def test_every_command_shown_exists_with_its_options() -> None:

@@ -8,8 +8,11 @@ import pytest
 from cli_world import CliWorld, failure, output
 
 from holdfast.core.command import decode_command
+from holdfast.core.lifecycle import HandoffStep
 from holdfast.core.retry import COMMAND_RETRY
+from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.ports import Registry, Request
 
 
 @pytest.fixture
@@ -61,7 +64,10 @@ def test_the_same_request_gives_the_same_job(world: CliWorld) -> None:
 def test_the_same_request_id_for_another_command_is_refused(world: CliWorld) -> None:
     world.submit("--request-id", "r1")
 
-    assert "other words" in world.run("submit", "--request-id", "r1", "--", "other", code=4).stderr
+    assert (
+        "different request"
+        in world.run("submit", "--request-id", "r1", "--", "other", code=4).stderr
+    )
 
 
 def test_submit_with_a_time_waits_for_it(world: CliWorld) -> None:
@@ -131,6 +137,23 @@ def test_status_shows_a_running_job(world: CliWorld) -> None:
     assert shown["Budget"] == "0 of 1 failures, 0 of 5 crashes; then fail"
     assert shown["Labels"] == "team=a"
     assert "host-1 has claimed it" in shown["Why"]
+
+
+def test_status_shows_the_executor_of_a_job_and_its_handle_there(world: CliWorld) -> None:
+    async def handed_over(registry: Registry) -> None:
+        request = Request(spec=Spec(executor="kubernetes"), job_id="far", register=True)
+        handle = {"pod": "far-7", "namespace": "jobs"}
+        await registry.enqueue(request, actor="user:ana")
+        await registry.handoff("far", HandoffStep.BEGIN, actor="user:ana")
+        await registry.handoff("far", HandoffStep.DONE, actor="user:ana", handle=handle)
+
+    world.registry(handed_over)
+
+    lines = world.run("status", "far").stdout.splitlines()
+    document = json.loads(world.run("status", "--json", "far").stdout)
+    assert "Executor  kubernetes" in lines
+    assert "Handle    namespace=jobs, pod=far-7" in lines
+    assert (document["spec"]["executor"], document["handle"]["pod"]) == ("kubernetes", "far-7")
 
 
 def test_status_shows_how_a_job_ended_and_what_became_of_it(world: CliWorld) -> None:

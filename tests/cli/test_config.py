@@ -20,6 +20,7 @@ from holdfast.sdk.client import Client
 from holdfast.sdk.open import DEFAULT_STORE, chosen_key, own_environment
 from holdfast.sdk.settings import NAMES, SETTINGS, variable
 from holdfast.sdk.settings_file import places
+from holdfast.server.app import SERVICES
 from holdfast.worker.environment import own_keys
 
 __all__ = ["empty_folder"]
@@ -234,14 +235,48 @@ def test_a_server_needs_nothing_but_its_file(folder: Path) -> None:
     assert (folder / "jobs.db").exists()
 
 
-def test_the_example_in_the_guide_has_every_setting_and_is_right(tmp_path: Path) -> None:
+def guide_example() -> str:
     [example] = re.findall(
         r"^```toml\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
-    path = write(tmp_path / "example.toml", example)
+    return str(example)
+
+
+def test_the_example_in_the_guide_has_every_setting_and_is_right(tmp_path: Path) -> None:
+    whole = re.sub(r"^# (?=\w+ = )", "", guide_example(), flags=re.MULTILINE)
+    path = write(tmp_path / "example.toml", whole)
 
     found = shown("--config", str(path))
 
     assert {name: origin for name, (_, origin) in found.items() if name != "key"} == {
         name: f"file {path}:{name}" for name in NAMES
     }
+
+
+def test_the_example_in_the_guide_changes_nothing_where_it_is_copied(folder: Path) -> None:
+    before = {table: params(table) for table in COMMANDS}
+    values = {name: value for name, (value, _) in shown().items() if "." not in name}
+
+    write(folder / "holdfast.toml", guide_example())
+
+    assert {table: params(table) for table in COMMANDS} == before
+    assert {name: shown()[name][0] for name in values} == values
+
+
+def test_every_page_that_shows_a_server_starting_shows_all_its_services() -> None:
+    root = GUIDE.parents[1]
+    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("examples/**/*.md")]
+    lines = [line for page in pages for line in page.read_text("utf-8").splitlines()]
+    started = [line for line in lines if re.search(r"serves \w+:///\S+ \(", line)]
+
+    assert len(started) > 2
+    for line in started:
+        assert f"({', '.join(SERVICES)})" in line
+    for name in SERVICES:
+        assert name in serve_help("services")
+
+
+def serve_help(name: str) -> str:
+    [option] = [one for one in serve.params if one.name == name]
+    assert isinstance(option, click.Option)
+    return option.help or ""

@@ -51,7 +51,7 @@ def test_other_words_under_the_same_id_are_refused() -> None:
     refusal = refused(job_in(State.QUEUED), enqueue(Spec(kind="other")))
 
     assert isinstance(refusal.error, Conflict)
-    assert "other words" in refusal.error.message
+    assert "different request" in refusal.error.message
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ def test_whoever_made_the_job_meanwhile_made_it_for_all_who_ask_for_the_same(
         if names == LACKING.names:
             assert (await asked).job_id == new_id
         else:
-            with pytest.raises(Conflict, match="other words"):
+            with pytest.raises(Conflict, match="different request"):
                 await asked
 
     run(body)

@@ -195,7 +195,7 @@ def test_a_repeated_request_is_the_same_job_and_another_promise_is_another_reque
     job = app.job(outputs=["a"])(train).configure(request_id="r-1")
 
     assert job.enqueue().job_id == job.enqueue().job_id
-    with pytest.raises(Exception, match="exists already and was asked for with other words"):
+    with pytest.raises(Exception, match="exists already, for a different request"):
         job.configure(outputs=["b"]).enqueue()
 
 

@@ -79,6 +79,11 @@ def portrait(
         ("Command" if command_line(job) else "Kind", command_line(job) or spec.kind),
         *_command(job),
         ("Queue", f"{spec.queue}{priority}"),
+        ("Executor", spec.executor),
+        (
+            "Handle",
+            ", ".join(f"{key}={value}" for key, value in sorted((job.handle or {}).items())),
+        ),
         *_ownership(job, now),
         ("Budget", _budget(job)),
         ("Progress", _progress(job)),

@@ -63,7 +63,8 @@ class Listen(click.ParamType[tuple[str, int]]):
 )  # fmt: skip
 @click.option(
     "--services", type=Services(), metavar="NAMES", default=",".join(SERVICES), show_default=True,
-    help="What to serve: the queue of job.v1, its event streams, holdfast.v1.",
+    help="What to serve: jobs (the queue of job.v1), events (its streams), registry (holdfast.v1),"
+    " rest (/v1, /registry and /docs).",
 )  # fmt: skip
 @click.option("--keys/--no-keys", help="Let nobody in without a key: holdfast keys create.")
 @click.option(

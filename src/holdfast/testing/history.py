@@ -253,7 +253,7 @@ def _check_repeats(life: Life, late: list[Operation], repeated: list[bool]) -> N
 
 
 _REPEATABLE = frozenset({"aggregate", "complete", "release", "cancel"})
-"""Verbs whose repeat always gets the original answer: an enqueue may have come with other words, and the
+"""Verbs whose repeat always gets the original answer: an enqueue may have asked for something else, and the
 grant of a claim may be gone."""
 _LOST = {"enqueue": "I11", "complete": "I13"}
 _ANSWERED: dict[str, Callable[[Life, Operation], bool]] = {

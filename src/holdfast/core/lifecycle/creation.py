@@ -25,7 +25,7 @@ def enqueue(job: Job | None, command: Enqueue, now: datetime, floor: int) -> Cha
         if job.spec == command.spec:
             return same(job)
         raise Conflict(
-            f"Job {job.job_id} exists already and was asked for with other words;"
+            f"Job {job.job_id} exists already, for a different request;"
             " use another request_id or job_id."
         )
     made = create(command, now, _first(command), floor)

@@ -130,8 +130,8 @@ async def lost(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(_methods(request))
-        words = f"{request.method} is not taken here. These are: {allowed}."
-        return wrong(Wrong(405, "The method is not taken", words, ADVICE), {"allow": allowed})
+        words = f"{request.method} is not allowed here. These are: {allowed}."
+        return wrong(Wrong(405, "Method not allowed", words, ADVICE), {"allow": allowed})
     words = f"There is nothing at {request.url.path}."
     return wrong(Wrong(404, "There is no such path", words, ADVICE))
 

@@ -164,7 +164,7 @@ def _put(told: dict[str, Any], known: Places, name: str, value: str) -> None:
     elif isinstance(default, dict) and bracket:
         target.setdefault(field, {})[key[:-1]] = value
     elif field in target or bracket or isinstance(default, dict):
-        raise _no_form(f"{clip(name, 80)} is given twice, or in a way that is not taken.")
+        raise _no_form(f"{clip(name, 80)} is given twice, or in a way that is not accepted.")
     elif isinstance(default, bool) and value not in ("true", "false"):
         raise _no_form(f"{field} is true or false.")
     else:
@@ -186,4 +186,4 @@ def places(kind: type[Struct]) -> Places:
 
 
 def _no_form(detail: str) -> Wrong:
-    return Wrong(400, "The request is not of the form that is taken", detail, ADVICE)
+    return Wrong(400, "The request does not have the expected form", detail, ADVICE)
