@@ -31,7 +31,7 @@ MASKS = (
     (r"simulate-\d\d", "simulate-N"),
     (r"(job_queued +attempt 1 +)\S+", r"\1USER"),
     (r"\d+ needed", "N needed"),
-    (r"\d+ (events|transitions)", r"N \1"),
+    (r"\d+ events, \d+ transitions", "N events, N transitions"),
 )
 
 

@@ -10,7 +10,8 @@ from cli_world import CliWorld
 from outputs_world import OutputsWorld
 
 from holdfast.core.errors import Denied, NotFound, Unavailable
-from holdfast.wire.errors import heard, refusal
+from holdfast.server.rest.problems import problem
+from holdfast.wire.errors import detail, heard, refusal
 from postgres_world import guard, server
 
 
@@ -172,3 +173,4 @@ def test_a_server_passes_on_what_an_error_advises_but_nothing_of_what_it_hides()
     assert heard(refusal(known)).advice == known.advice
     assert not heard(refusal(NotFound("There is none."))).advised
     assert "internal" not in str(heard(refusal(hidden)))
+    assert "internal" not in detail(hidden).advice + problem(hidden).advice
