@@ -4,14 +4,21 @@ import pytest
 from msgspec import Raw
 
 from holdfast.core.command import (
+    OWN_COMMAND_KIND,
     Command,
     check_command,
+    claim_kind,
+    claim_kinds,
     decode_command,
     encode_command,
     exited,
+    need,
 )
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
+from holdfast.core.limits import check_id
+from holdfast.core.outputs import File, Promise
+from holdfast.core.spec import Spec
 
 FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
 
@@ -100,3 +107,57 @@ def test_an_exit_that_is_no_success_says_its_code_and_whether_it_was_a_crash(
 def test_what_is_the_workers_own_is_no_secret_for_a_job(name: str) -> None:
     with pytest.raises(Invalid, match=f"^{name} is the worker's own"):
         check_command(Command(argv=("env",), secrets=("TOKEN", name)))
+
+
+def asking(**more: object) -> Spec:
+    return Spec(payload=encode_command(Command(argv=("make",), **more)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spec", "lacking"),
+    [
+        (asking(memory_bytes=20_000_000), "it has a memory limit"),
+        (asking(secrets=("TOKEN",)), "it takes secrets from the worker's environment"),
+        (asking(pty=True, rows=50), "its terminal has a size of its own"),
+        (asking(pty=True, columns=132), "its terminal has a size of its own"),
+        (Spec(outputs=Promise(files=(File("model.pt"),))), "it promises outputs"),
+        (
+            Spec(payload=Raw(rb'{"argv":["make"],"memory_byt\u0065s":20000000}')),
+            "it has a memory limit",
+        ),
+        (
+            Spec(payload=Raw(b'{"argv":["make"],"secrets":"all"}')),
+            "other workers do not understand its payload",
+        ),
+    ],
+)
+def test_what_only_a_holdfast_worker_keeps_needs_one(spec: Spec, lacking: str) -> None:
+    assert need(spec) == lacking
+    assert claim_kind(spec) == OWN_COMMAND_KIND
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(),
+        asking(env={"secrets": "memory_bytes"}, cwd="/tmp", pty=True),
+        asking(rows=50),
+        asking(env={"A": "\u0001"}),
+        Spec(kind="resize", payload=Raw(b'{"memory_bytes":1}')),
+        Spec(kind="resize", outputs=Promise(manifest="m")),
+        Spec(promised_outputs=3),
+    ],
+)
+def test_a_plain_command_and_a_function_are_found_under_their_kind(spec: Spec) -> None:
+    assert need(spec) is None
+    assert claim_kind(spec) == spec.kind
+
+
+def test_a_claim_for_commands_finds_all_of_them_and_a_plain_one_those_that_anybody_runs() -> None:
+    assert claim_kinds(["command", "resize"]) == ("command", "resize", OWN_COMMAND_KIND)
+    assert claim_kinds(["command", "job.v1"], plain=True) == ("command", "job.v1")
+    assert claim_kinds(["resize"]) == ("resize",)
+    assert claim_kinds([]) == ()
+    assert claim_kinds([OWN_COMMAND_KIND]) == ()
+    with pytest.raises(Invalid):
+        check_id(OWN_COMMAND_KIND, "kind")

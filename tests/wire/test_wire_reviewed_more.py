@@ -22,7 +22,7 @@ from holdfast.server.context import Settings
 from holdfast.server.grants import Grants
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.generated.job.v1 import job_pb as old
-from holdfast.wire.job_params import JOB_V1_KIND
+from holdfast.core.spec import JOB_V1_KIND
 
 DAY_SECONDS = 24 * 3600
 

@@ -9,8 +9,7 @@ from msgspec import Struct
 from holdfast.cli.findings import cached, lacking, looking, tally
 from holdfast.cli.terminal import clock
 from holdfast.core.catalogue import EventType
-from holdfast.core.command import decode_command
-from holdfast.core.errors import Invalid
+from holdfast.core.command import command_of
 from holdfast.core.explain import span
 from holdfast.core.job import Job
 from holdfast.core.spec import PRIORITY_DEFAULT
@@ -28,29 +27,23 @@ def title(job: Job) -> str:
 
 def program(job: Job) -> str:
     """Its name, else the program it runs, else its kind: a log says nothing of what is in a job."""
-    if job.spec.name or job.spec.kind != "command":
-        return job.spec.name or job.spec.kind
-    try:
-        return decode_command(job.spec.payload).argv[0]
-    except Invalid:
-        return job.spec.kind
+    if job.spec.name:
+        return job.spec.name
+    command = command_of(job.spec)
+    return job.spec.kind if command is None else command.argv[0]
 
 
 def command_line(job: Job) -> str | None:
     """The command as one would type it; None for other kinds of work."""
-    if job.spec.kind != "command":
-        return None
-    try:
-        return shlex.join(decode_command(job.spec.payload).argv)
-    except Invalid:
-        return None
+    command = command_of(job.spec)
+    return None if command is None else shlex.join(command.argv)
 
 
 def _command(job: Job) -> Facts:
     """Where and with what it runs: names of variables and secrets, never their values."""
-    if command_line(job) is None:
+    command, timeout = command_of(job.spec), job.spec.timeout
+    if command is None:
         return []
-    command, timeout = decode_command(job.spec.payload), job.spec.timeout
     return [
         ("Folder", command.cwd),
         ("Variables", ", ".join(sorted(command.env))),

@@ -1,6 +1,7 @@
 """The payload of a command job: what to run. Secrets are named here; their values never are."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -8,12 +9,15 @@ from msgspec import Struct
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import check_bytes
+from holdfast.core.spec import COMMAND_KIND, JOB_V1_KIND, Spec
 
 ARGUMENT_BYTES_MAX = 128 * 1024
 TERMINAL_SIDE_MAX = 65_535
 CRASH_EXITS = (137, 139)
 WORKERS_OWN = "HOLDFAST_"
 """How the names of variables begin that no job may ask for: who has them may do what the worker may."""
+
+ROWS, COLUMNS = 24, 80
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -23,6 +27,8 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
     `pty`: it runs on a terminal of its own, of `rows` and `columns`, at which nobody types.
     `memory_bytes`: what it and all it starts may use together.
+    `job_v1`: what a client of job.v1 said about it besides, for those clients to read; nothing is done
+    with it.
     """
 
     argv: tuple[str, ...]
@@ -30,9 +36,10 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     cwd: str | None = None
     secrets: tuple[str, ...] = ()
     pty: bool = False
-    rows: int = 24
-    columns: int = 80
+    rows: int = ROWS
+    columns: int = COLUMNS
     memory_bytes: int | None = None
+    job_v1: dict[str, object] = {}
 
 
 def check_command(command: Command) -> Command:
@@ -77,6 +84,75 @@ def decode_command(payload: msgspec.Raw) -> Command:
         raise Invalid(f"The payload is not a command: {error}") from error
 
 
+class _Params(Struct, frozen=True):
+    """What of a job for workers of job.v1 is a command."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    working_directory: str | None = msgspec.field(default=None, name="workingDirectory")
+
+
+def command_of(spec: Spec) -> Command | None:
+    """What a job runs, whoever can run it; None for a function, and for what cannot be read."""
+    try:
+        if spec.kind == COMMAND_KIND:
+            return decode_command(spec.payload)
+        if spec.kind == JOB_V1_KIND:
+            said = msgspec.json.decode(spec.payload, type=_Params)
+            argv, cwd = (said.command, *said.args), said.working_directory
+            return check_command(Command(argv=argv, env=said.environment, cwd=cwd))
+    except (Invalid, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None
+
+
 def exited(code: int, words: str) -> Failure:
     """An exit that is no success. One that shows a crash counts among the crashes."""
     return Failure(message=words, code=f"Exit{code}", exit_code=code, crash=code in CRASH_EXITS)
+
+
+OWN_COMMAND_KIND = f"{COMMAND_KIND}/own"
+"""The kind under which stores keep commands that need a holdfast worker. No caller can name it: ids have
+no slash."""
+
+_OWN = (b'"memory_bytes"', b'"secrets"', b'"rows"', b'"columns"', b"\\u")
+"""One of these is in every payload that asks for more than a plain command, however it was written."""
+
+
+def need(spec: Spec) -> str | None:
+    """What of a command only a holdfast worker keeps, as part of a sentence; None if any worker can run it.
+
+    A plain command is one that job.v1 has words for: arguments, variables, a folder, a terminal. Its
+    timeout, lock and retries are kept by the registry.
+    """
+    if spec.kind != COMMAND_KIND:
+        return None
+    if spec.outputs is not None:
+        return "it promises outputs"
+    payload = bytes(spec.payload)
+    if not any(name in payload for name in _OWN):
+        return None
+    try:
+        command = decode_command(spec.payload)
+    except Invalid:
+        return "other workers do not understand its payload"
+    if command.memory_bytes is not None:
+        return "it has a memory limit"
+    if command.secrets:
+        return "it takes secrets from the worker's environment"
+    if command.pty and (command.rows, command.columns) != (ROWS, COLUMNS):
+        return "its terminal has a size of its own"
+    return None
+
+
+def claim_kind(spec: Spec) -> str:
+    """The kind under which a claim finds the job: its own, but for commands that need a holdfast worker."""
+    return spec.kind if need(spec) is None else OWN_COMMAND_KIND
+
+
+def claim_kinds(kinds: Sequence[str], *, plain: bool = False) -> tuple[str, ...]:
+    """The kinds under which the jobs of these kinds are found; with `plain`, only commands that any
+    worker can run."""
+    named = tuple(kind for kind in kinds if kind != OWN_COMMAND_KIND)
+    return named if plain or COMMAND_KIND not in named else (*named, OWN_COMMAND_KIND)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from holdfast.core.command import need
 from holdfast.core.job import Job, Lease
 from holdfast.core.limits import NOT_UNDERSTOOD_MAX
 from holdfast.core.outputs import Check, Found, looks
@@ -61,9 +62,11 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
     )
     others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
     deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
+    lacking = need(spec)
+    own = f" It needs a holdfast worker: {lacking}." if lacking else ""
     return (
-        f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}.{deadline}{past}"
-        f"{next_step}"
+        f"It has been ready for {span(now - job.ready_at)} and waits for {who}{others}.{own}{deadline}"
+        f"{past}{next_step}"
     )
 
 
@@ -99,6 +102,11 @@ def _next(job: Job, lease: Lease, now: datetime) -> str:
     if lease.expires_at <= now:
         return f"{silent}; the lease has lapsed, so the next claim takes the job from it."
     suspected = " and has missed two heartbeats" if lease.suspected else ""
+    if job.timeout_at is not None and job.timeout_at <= lease.expires_at:
+        return (
+            f"{silent}{suspected}; its timeout ends the attempt in {span(job.timeout_at - now)},"
+            " if it has not ended by then."
+        )
     return (
         f"{silent}{suspected}; unless it renews, the lease ends in {span(lease.expires_at - now)}"
         " and another worker may take over."

@@ -11,7 +11,8 @@ from holdfast.core.state import ENDED, LEASED, State
 
 
 class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The right to act on a job until `expires_at`. It exists only while somebody holds it."""
+    """The right to act on a job until `expires_at`. It exists only while somebody holds it. `timed` says
+    that its owner does not keep the job's timeout: the registry does."""
 
     owner: str
     expires_at: datetime
@@ -20,6 +21,7 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
     heartbeat_at: datetime
     heartbeat_interval: timedelta | None = None
     suspected: bool = False
+    timed: bool = False
 
     @property
     def granted_for(self) -> timedelta:
@@ -41,6 +43,16 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     crash: bool = False
     reason_code: ReasonCode | None = None
     not_understood: bool = False
+
+
+def overrun(limit: timedelta, *, exit_code: int | None = None) -> Failure:
+    """The failure of an attempt that ran longer than its timeout, whoever ended it."""
+    return Failure(
+        message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
+        code="Timeout",
+        exit_code=exit_code,
+        reason_code=ReasonCode.TIMEOUT,
+    )
 
 
 class DeadLetter(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -145,13 +157,22 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.correlation_id or self.job_id
 
     @property
+    def timeout_at(self) -> datetime | None:
+        """When the registry ends the attempt that runs now; None if its owner does, or it has no timeout."""
+        lease, limit, begun = self.lease, self.spec.timeout, self.started_at
+        if lease is None or not lease.timed or limit is None or begun is None:
+            return None
+        return begun + limit
+
+    @property
     def due_at(self) -> datetime | None:
         """When somebody must look at this job again if nothing happens before; None for never."""
         lease = self.lease
         if lease is not None:
+            due = lease.expires_at
             if lease.heartbeat_interval is not None and not lease.suspected:
-                return min(lease.expires_at, lease.heartbeat_at + 2 * lease.heartbeat_interval)
-            return lease.expires_at
+                due = min(due, lease.heartbeat_at + 2 * lease.heartbeat_interval)
+            return due if (end := self.timeout_at) is None else min(due, end)
         return None if self.state in _TIMELESS else self.deadline_at
 
 

@@ -28,6 +28,9 @@ from holdfast.core.outputs import Promise, check_promise
 from holdfast.core.retry import Retry
 
 COMMAND_KIND = "command"
+JOB_V1_KIND = "job.v1"
+"""Jobs that only workers of job.v1 can run: in a container, from a clone, or without a command."""
+
 PRIORITY_DEFAULT = 5
 RETRY_DEFAULT = Retry()
 

@@ -26,7 +26,8 @@ class Ready(Struct, frozen=True, gc=False, kw_only=True):
     """Up to `limit` claimable jobs, queue by queue, each in ready order: (priority, ready_at, enqueue order).
 
     When a `job_claimed` event already carries `op_id`, only those of its jobs that are still leased
-    under it come, perhaps none: a repeated claim meets its own grants again, never new ones.
+    under it come, perhaps none: a repeated claim meets its own grants again, never new ones. `kinds` are
+    those of `claim_kind`: a command that needs a holdfast worker is not found by a claim for plain ones.
     """
 
     queues: tuple[str, ...]

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast.core.catalogue import EventType
+from holdfast.core.command import claim_kinds
 from holdfast.core.errors import Conflict, Invalid, Unavailable
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
@@ -25,6 +26,8 @@ async def claim(
     heartbeat_interval: timedelta | None,
     region: str | None,
     executor: str | None,
+    plain: bool,
+    timed: bool,
 ) -> list[Grant]:
     """Up to `limit` grants, fewer when fewer jobs are ready. Expired leases are taken on the way."""
     if not queues:
@@ -39,12 +42,15 @@ async def claim(
         heartbeat_interval=heartbeat_interval,
         region=region,
         executor=executor,
+        plain=plain,
+        timed=timed,
     )
+    asked = [check_id(kind, "kind") for kind in kinds]
     selection = Ready(
         queues=tuple(check_id(queue, "queue") for queue in queues),
         op_id=command.op_id,
         limit=limit,
-        kinds=tuple(check_id(kind, "kind") for kind in kinds),
+        kinds=claim_kinds(asked, plain=plain),
         region=region,
         executor=executor,
     )
@@ -67,6 +73,7 @@ async def acquire(
     region: str | None,
     executor: str | None,
     create: Enqueue | None,
+    timed: bool,
 ) -> Grant:
     """The lease of this very job, or an error that says who has it or what is in the way."""
     command = _command(
@@ -78,9 +85,10 @@ async def acquire(
         region=region,
         executor=executor,
         create=create,
+        timed=timed,
     )
     decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
-    if isinstance(decision, Refusal) and _locked(decision) and await line.sweep(SWEEP_ITEMS):
+    if isinstance(decision, Refusal) and _waits(decision) and await line.sweep(SWEEP_ITEMS):
         decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
     if isinstance(decision, Change):
         job, known = decision.after, decision.after is decision.before
@@ -93,9 +101,11 @@ async def acquire(
     raise decision.error
 
 
-def _locked(refusal: Refusal) -> bool:
-    """Whether a resource lock may be in the way, whose holder may have lapsed."""
-    return refusal.job is not None and refusal.job.spec.lock is not None
+def _waits(refusal: Refusal) -> bool:
+    """Whether what is in the way may be over: a resource lock whose holder has lapsed, or an attempt that
+    has had its time."""
+    job = refusal.job
+    return job is not None and (job.spec.lock is not None or job.timeout_at is not None)
 
 
 async def _acquire(line: Line, job_id: str, command: Claim, *, repeatable: bool) -> Decision:
@@ -170,6 +180,8 @@ def _command(
     region: str | None,
     executor: str | None,
     create: Enqueue | None = None,
+    plain: bool = False,
+    timed: bool = False,
 ) -> Claim:
     for value, what in ((region, "region"), (executor, "executor")):
         if value is not None:
@@ -187,4 +199,6 @@ def _command(
         region=region,
         executor=executor,
         create=create,
+        plain=plain,
+        timed=timed,
     )

@@ -121,7 +121,7 @@ class Counted:
             kind.verdicts[after.state] += 1
         if before is not None and before.lease is not None and _is_over(before, after):
             kind.run.since(before.lease.granted_at, events[-1].occurred_at)
-            kind.lapsed += events[0].actor == EXPIRER
+            kind.lapsed += events[0].actor == EXPIRER and after.crashes > before.crashes
             kind.retries += not after.ended and _tries(after) > _tries(before)
         if after.ended_at is not None and (before is None or before.ended_at is None):
             kind.latency.since(after.created_at, after.ended_at)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.core.access import Key, Scope
-from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import HandoffStep, Outcome
@@ -49,7 +49,7 @@ from holdfast.registry import (
 from holdfast.registry.counted import Counted
 from holdfast.registry.line import Line
 from holdfast.registry.reads import Reads
-from holdfast.registry.requests import command_of
+from holdfast.registry.requests import created_of
 
 
 class LocalRegistry:
@@ -110,7 +110,10 @@ class LocalRegistry:
         heartbeat_interval: timedelta | None = None,
         region: str | None = None,
         executor: str | None = None,
+        plain: bool = False,
+        timed: bool = False,
     ) -> list[Grant]:
+        """As the port says; `plain` and `timed` are those of the command."""
         return await claim.claim(
             self._line,
             queues,
@@ -122,6 +125,8 @@ class LocalRegistry:
             heartbeat_interval=heartbeat_interval,
             region=region,
             executor=executor,
+            plain=plain,
+            timed=timed,
         )
 
     async def acquire(
@@ -135,14 +140,8 @@ class LocalRegistry:
         region: str | None = None,
         executor: str | None = None,
         create: Request | None = None,
+        timed: bool = False,
     ) -> Grant:
-        made = None
-        if create is not None:
-            made = command_of(create, self._line.ids, actor=f"worker:{owner}")
-            if made.job_id != job_id:
-                raise Invalid("The job to create must name the job_id that is acquired.")
-            if made.found is not None:
-                raise Invalid("A job that is acquired is there to be run: it was found by nobody.")
         return await claim.acquire(
             self._line,
             job_id,
@@ -152,7 +151,8 @@ class LocalRegistry:
             heartbeat_interval=heartbeat_interval,
             region=region,
             executor=executor,
-            create=made,
+            create=created_of(create, job_id, self._line.ids, owner=owner),
+            timed=timed,
         )
 
     async def heartbeat(

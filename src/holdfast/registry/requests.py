@@ -48,6 +48,18 @@ def command_of(request: Request, ids: Ids, *, actor: str) -> Enqueue:
     return _command(request, job_id, op_id, actor, request.submitted_by or actor)
 
 
+def created_of(request: Request | None, job_id: str, ids: Ids, *, owner: str) -> Enqueue | None:
+    """The command behind a job that is acquired under this id, and made if it is not there."""
+    if request is None:
+        return None
+    made = command_of(request, ids, actor=f"worker:{owner}")
+    if made.job_id != job_id:
+        raise Invalid("The job to create must name the job_id that is acquired.")
+    if made.found is not None:
+        raise Invalid("A job that is acquired is there to be run: it was found by nobody.")
+    return made
+
+
 def follow_ups_of(requests: Sequence[Request], grant: Grant, *, actor: str) -> tuple[Enqueue, ...]:
     """The commands behind the follow-ups of a job, all checked; `Invalid` names the first that is
     wrong. Their ids follow from the grant, so that a repeat asks for the same jobs."""

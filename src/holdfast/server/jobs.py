@@ -11,9 +11,8 @@ from typing import Any
 from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
-from holdfast.core.catalogue import ReasonCode
 from holdfast.core.command import exited
-from holdfast.core.errors import Exhausted, Fenced, Invalid, NotFound
+from holdfast.core.errors import Exhausted, Invalid, NotFound
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
@@ -23,7 +22,7 @@ from holdfast.server.calls import who
 from holdfast.server.claims import lane_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
-from holdfast.server.limits import CLAIM_ITEMS_MAX, WALK_ITEMS_MAX
+from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
 from holdfast.server.owning import known
 from holdfast.server.sizes import check_size
 from holdfast.server.tracing import tied
@@ -35,6 +34,9 @@ from holdfast.wire.mapping import timestamp
 Call = RequestContext[Any, Any]
 
 PAGE_SIZE = 20
+POLL_MARGIN_SECONDS, POLL_MARGIN = 0.5, 0.02
+"""What a poll leaves of its client's time for the way back: so many seconds, or that part of it."""
+
 WALK_ITEMS = 200
 VISIBILITY_SECONDS_MAX = int(LEASE_MAX.total_seconds())
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
@@ -74,7 +76,7 @@ class JobService(job_connect.JobService):
         )
 
     async def dequeue_job(
-        self, request: pb.DequeueJobRequest, _: Call
+        self, request: pb.DequeueJobRequest, call: Call
     ) -> AsyncGenerator[pb.DequeueJobResponse, None]:
         """Every grant that was not sent when the client goes is given back."""
         context = self._context
@@ -83,7 +85,8 @@ class JobService(job_connect.JobService):
         admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region)
         ask = partial(self._ask, request, queue, region)
         lane = lane_of((queue,), KINDS, region, None)
-        unsent = await context.lanes.claim(lane, ask, context.settings.poll_seconds)
+        seconds = _patience(call.timeout_ms, context.settings.poll_seconds)
+        unsent = await context.lanes.claim(lane, ask, seconds)
         named = bool(request.request_id)
         try:
             unsent = await context.grants.seal(unsent)
@@ -124,6 +127,8 @@ class JobService(job_connect.JobService):
             lease=visible if declared is None else None,
             heartbeat_interval=declared,
             region=region,
+            plain=True,
+            timed=True,
         )
         return await self._context.grants.deliver(claim, named=op_id is not None)
 
@@ -134,19 +139,8 @@ class JobService(job_connect.JobService):
         seconds = request.visibility_timeout_seconds
         visible = timedelta(seconds=_visible(seconds))
         job = await self._registry.heartbeat(grant, lease=visible)
-        await self._end_in_time(grant, job)
         left = job.lease.granted_for.total_seconds() if job.lease else 0.0
         return pb.UpdateJobResponse(cancel_requested=job.cancel is not None, lease_seconds=left)
-
-    async def _end_in_time(self, grant: Grant, job: Job) -> None:
-        """End an attempt that has had its time. Workers of job.v1 do not look at it themselves."""
-        limit, lease, begun = job.spec.timeout, job.lease, job.started_at
-        if limit is None or lease is None or begun is None or lease.heartbeat_at - begun < limit:
-            return
-        words = f"It ran longer than its timeout of {limit.total_seconds():g} s."
-        late = Failure(message=words, code="Timeout", reason_code=ReasonCode.TIMEOUT)
-        await self._registry.complete(grant, late, op_id=f"timeout:{grant.fencing_token}")
-        raise Fenced(words, job_id=grant.job_id)
 
     async def complete_job(self, request: pb.CompleteJobRequest, _: Call) -> pb.CompleteJobResponse:
         grant = await self._context.grants.open(request.task_token)
@@ -235,6 +229,15 @@ async def find(context: Context, job_id: str) -> Job:
     if not proper:
         check_uuid(job_id, "job_id")
     raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+
+
+def _patience(deadline_ms: float | None, poll_seconds: float) -> float:
+    """How long a poll waits: until shortly before its client gives up, so that the client gets an answer.
+    A client that does not say when gets the same as ever."""
+    if deadline_ms is None:
+        return poll_seconds
+    left = deadline_ms / 1000
+    return min(max(left - max(POLL_MARGIN_SECONDS, left * POLL_MARGIN), 0.0), POLL_SECONDS_MAX)
 
 
 def _visible(seconds: int) -> int:

@@ -138,6 +138,7 @@ class Owning:
             heartbeat_interval=ask.heartbeat_interval,
             region=region(ask),
             executor=ask.executor,
+            timed=not ask.keeps_timeout,
         )
         return await self._context.grants.deliver(claim, named=ask.op_id is not None)
 
@@ -181,6 +182,7 @@ class Owning:
                 region=ask.region,
                 executor=ask.executor,
                 create=create,
+                timed=not ask.keeps_timeout,
             )
         ]
 

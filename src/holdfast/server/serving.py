@@ -28,7 +28,7 @@ IDLE_SECONDS = 75
 UNREAD_SECONDS = 2.0
 """How long a server that stops waits for clients that do not read."""
 
-EXPIRE_SECONDS = 5.0
+EXPIRE_SECONDS = 1.0
 
 
 class Place(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.command import claim_kind
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
@@ -113,7 +114,7 @@ class MemoryStore:
             and spec.queue in ready.queues
             and job.ready_at <= batch.now
             and (job.deadline_at is None or job.deadline_at > batch.now)
-            and (not ready.kinds or spec.kind in ready.kinds)
+            and (not ready.kinds or claim_kind(spec) in ready.kinds)
             and (not spec.region or not ready.region or spec.region == ready.region)
             and spec.executor == ready.executor
             and (resource is None or resource.holder is None)

@@ -5,6 +5,7 @@ from holdfast.testing.commit_contract import CommitContract
 from holdfast.testing.follow_up_contract import FollowUpContract
 from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.log_contract import LogContract
+from holdfast.testing.owner_contract import OwnerContract
 from holdfast.testing.trace_contract import TraceContract
 from holdfast.testing.verdict_contract import VerdictContract
 
@@ -15,6 +16,7 @@ class StoreContract(
     LogContract,
     FollowUpContract,
     KeyContract,
+    OwnerContract,
     TraceContract,
     VerdictContract,
 ):

@@ -95,6 +95,13 @@ Items: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX)] | None
 Seconds: TypeAlias = Annotated[
     float, Meta(ge=0, le=3600, description="How long to wait; a server waits 25 s at the most.")
 ]
+KeepsTimeout: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="Whether the worker itself ends an attempt that runs longer than the job's timeout;"
+        " else the registry does."
+    ),
+]
 
 
 class Enqueue(Struct, frozen=True, kw_only=True):
@@ -139,6 +146,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     region: Name | None = None
     executor: Name | None = None
     wait_seconds: Seconds = 0.0
+    keeps_timeout: KeepsTimeout = False
 
 
 class Acquire(Struct, frozen=True, kw_only=True):
@@ -152,6 +160,7 @@ class Acquire(Struct, frozen=True, kw_only=True):
     region: Name | None = None
     executor: Name | None = None
     create: Request | None = None
+    keeps_timeout: KeepsTimeout = False
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,10 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, LABELS_MAX
 from holdfast.core.retry import COMMAND_RETRY
-from holdfast.core.spec import COMMAND_KIND, Spec
+from holdfast.core.spec import COMMAND_KIND, JOB_V1_KIND, Spec
 from holdfast.core.state import State
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.mapping import timestamp
-
-JOB_V1_KIND = "job.v1"
-"""Jobs that only workers of job.v1 can run: with a repository, a container, or without a command."""
 
 KINDS = (COMMAND_KIND, JOB_V1_KIND)
 VISIBILITY_SECONDS = 300
@@ -66,7 +63,7 @@ def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
     if params.owner:
         labels[OWNER_LABEL] = params.owner
     kind, payload = COMMAND_KIND, _command(params)
-    if payload is None or not _fit(labels):
+    if payload is None or OWNER_LABEL in params.metadata or not _fit(labels):
         kind, payload, labels = JOB_V1_KIND, msgspec.Raw(params.to_json().encode()), {}
     return Spec(
         kind=kind,
@@ -85,18 +82,36 @@ def _fit(labels: dict[str, str]) -> bool:
     return len(labels) <= LABELS_MAX and longest <= LABEL_CHARACTERS_MAX
 
 
+_TERMINALS = (pb.ProcessType.UNSPECIFIED, pb.ProcessType.PIPE, pb.ProcessType.PTY)
+
+
 def _command(params: pb.JobParams) -> msgspec.Raw | None:
-    special = (params.repository, params.commit, params.branch, params.container, params.git_clone)
-    if any(special) or not params.command:
+    """A repository and the like say where the command is from; only to clone or contain it needs more."""
+    cloned = params.git_clone is not None and params.git_clone.enabled
+    contained = params.container is not None and params.container.enabled
+    strange = params.process_type not in _TERMINALS or params.timeout_seconds < 0
+    if cloned or contained or strange or not params.command:
         return None
+    besides = pb.JobParams(**{name: getattr(params, name) for name in _BESIDES})
     return encode_command(
         Command(
             argv=(params.command, *params.args),
             env=dict(params.environment),
             cwd=params.working_directory or None,
             pty=params.process_type == pb.ProcessType.PTY,
+            job_v1=msgspec.json.decode(besides.to_json()),
         )
     )
+
+
+_BESIDES = ("repository", "commit", "branch", "container", "git_clone")
+
+
+def _besides(command: Command) -> pb.JobParams:
+    with suppress(ValueError, TypeError, OverflowError):  # made by hand
+        said = msgspec.json.encode(command.job_v1)
+        return pb.JobParams.from_json(said, ignore_unknown_fields=True)
+    return pb.JobParams()
 
 
 def params_of(spec: Spec) -> pb.JobParams:
@@ -118,6 +133,9 @@ def params_of(spec: Spec) -> pb.JobParams:
         params.environment = dict(command.env)
         params.working_directory = command.cwd or ""
         params.process_type = pb.ProcessType.PTY if command.pty else pb.ProcessType.PIPE
+        besides = _besides(command)
+        for name in _BESIDES if command.job_v1 else ():
+            setattr(params, name, getattr(besides, name))
     return params
 
 

@@ -135,6 +135,7 @@ class RemoteOwning:
             heartbeat_interval=None if heartbeat_interval is None else duration(heartbeat_interval),
             region=region,
             executor=executor,
+            keeps_timeout=True,
         )
         answer = await self._link.call(attrgetter("claim"), self._claim)
         return [GRANT.decode(grant) for grant in answer.grants]
@@ -160,6 +161,7 @@ class RemoteOwning:
             region=region,
             executor=executor,
             create=None if create is None else REQUEST.encode(create),
+            keeps_timeout=True,
         )
         answer = await self._link.call(attrgetter("acquire"), asked)
         return GRANT.decode(there(answer.grant))

@@ -2,9 +2,8 @@
 
 from datetime import timedelta
 
-from holdfast.core.catalogue import ReasonCode
 from holdfast.core.command import CRASH_EXITS
-from holdfast.core.job import Failure
+from holdfast.core.job import Failure, overrun
 from holdfast.core.lifecycle import is_last
 from holdfast.worker.executor import Ending
 from holdfast.worker.hold import Hold
@@ -17,12 +16,7 @@ def stopped(hold: Hold) -> Ending:
 
 def timed_out(hold: Hold, *, exit_code: int | None = None) -> Failure:
     limit = hold.grant.job.spec.timeout or timedelta()
-    return Failure(
-        message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
-        code="Timeout",
-        exit_code=exit_code,
-        reason_code=ReasonCode.TIMEOUT,
-    )
+    return overrun(limit, exit_code=exit_code)
 
 
 def too_big(limit: int) -> Failure:

@@ -50,7 +50,11 @@ class Handoff(Struct, frozen=True, kw_only=True):
 
 @final
 class Claim(Struct, frozen=True, gc=False, kw_only=True):
-    """Ask for the lease. With `create`, an unknown job is made and claimed in one write."""
+    """Ask for the lease. With `create`, an unknown job is made and claimed in one write.
+
+    `plain`: the owner can run plain commands only. `timed`: it does not keep the job's timeout, so that
+    the registry ends an attempt that runs longer.
+    """
 
     op_id: str
     owner: str
@@ -60,6 +64,8 @@ class Claim(Struct, frozen=True, gc=False, kw_only=True):
     region: str | None = None
     executor: str | None = None
     create: Enqueue | None = None
+    plain: bool = False
+    timed: bool = False
 
 
 class Heartbeat(Struct, frozen=True, gc=False, kw_only=True):

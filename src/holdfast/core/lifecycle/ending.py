@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import EventClass, EventType, ReasonCode, Stage
 from holdfast.core.errors import Conflict, Denied
 from holdfast.core.event import Attributes, Event, fact_id
-from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource
+from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource, overrun
 from holdfast.core.lifecycle.commands import (
     Cancel,
     Complete,
@@ -225,16 +225,27 @@ def expire(job: Job, command: Expire, now: datetime, resource: Resource | None) 
     """What time does to a job. Nothing, when its time is not up: so anybody may call it."""
     if job.due_at is None or job.due_at > now:
         return same(job)
-    if job.lease is not None and job.lease.expires_at > now:
+    late = overran(job, now)
+    if job.lease is not None and job.lease.expires_at > now and not late:
         return _suspect(job, now)
     draft = Draft(
         job, now=now, op_id=f"expire:{job.version}", actor=command.actor, resource=resource
     )
-    if job.lease is not None:
+    if late:
+        assert job.spec.timeout is not None  # it was over
+        _fail(draft, overrun(job.spec.timeout), None)
+    elif job.lease is not None:
         close_expired(draft, command)
     else:
         _pass_deadline(draft)
     return draft.change()
+
+
+def overran(job: Job, now: datetime) -> bool:
+    """Whether the attempt has had its time and the registry keeps that. A lease that ended before was
+    lost: that is another ending."""
+    end, lease = job.timeout_at, job.lease
+    return end is not None and lease is not None and end <= min(now, lease.expires_at)
 
 
 def _suspect(job: Job, now: datetime) -> Change:

@@ -4,13 +4,14 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from holdfast.core.command import need
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
 from holdfast.core.event import Attributes, check_published
-from holdfast.core.job import Job, Lease, Resource
+from holdfast.core.job import Job, Lease, Resource, overrun
 from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish
 from holdfast.core.lifecycle.creation import create
 from holdfast.core.lifecycle.draft import Change, Draft, same
-from holdfast.core.lifecycle.ending import close_expired
+from holdfast.core.lifecycle.ending import close_expired, overran
 from holdfast.core.limits import check_interval, check_lease
 from holdfast.core.state import State
 
@@ -35,7 +36,7 @@ def claim(
                 raise Conflict(f"Job owned by {job.lease.owner}.")
             return same(job)
         draft = Draft(job, now, command.op_id, command.actor, resource)
-        if job.lease is not None and job.lease.expires_at <= now:
+        if job.lease is not None and job.lease.expires_at <= now and not overran(job, now):
             close_expired(draft, Expire())
     _grant(draft, command)
     return draft.change()
@@ -54,7 +55,9 @@ def _grant(draft: Draft, command: Claim) -> None:
     draft.move(
         ASSIGNED,
         attributes=_claim_attributes(job.spec.lock, command),
-        lease=Lease(command.owner, until, ttl, now, now, command.heartbeat_interval),
+        lease=Lease(
+            command.owner, until, ttl, now, now, command.heartbeat_interval, timed=command.timed
+        ),
         claim_op_id=command.op_id,
         published=0,
         progress=None,
@@ -100,6 +103,8 @@ def _check_claimable(draft: Draft, command: Claim) -> None:
             if spec.executor
             else f"Job is not bound to executor {command.executor}."
         )
+    if command.plain and (lacking := need(spec)) is not None:
+        raise Conflict(f"Job needs a holdfast worker: {lacking}.")
     if resource is not None and resource.holder not in (None, job.job_id):
         raise Conflict(f"Resource {resource.key} is locked by job {resource.holder}.")
 
@@ -110,7 +115,9 @@ def held(job: Job, token: int) -> Lease:
     A lease past its time still holds while nobody has taken it: the commit decides the race.
     """
     if job.lease is None:
-        raise Fenced(f"Token {token} holds nothing: the job is {job.state}, attempt {job.attempt}.")
+        words = f"Token {token} holds nothing: the job is {job.state}, attempt {job.attempt}"
+        because = job.reason if token == job.fencing_token else None
+        raise Fenced(f"{words} ({because.rstrip('.')})." if because else f"{words}.")
     if token != job.fencing_token:
         raise Fenced(f"Token {token} is stale: {job.lease.owner} holds token {job.fencing_token}.")
     return job.lease
@@ -121,10 +128,14 @@ def heartbeat(job: Job, command: Heartbeat, now: datetime) -> Change:
     lease = held(job, command.token)
     if job.deadline_at is not None and job.deadline_at <= now:
         raise Fenced("The job has passed its deadline; the lease is not renewed.")
+    end, limit = job.timeout_at, job.spec.timeout
+    if limit is not None and end is not None and end <= now:
+        raise Fenced(f"{overrun(limit).message} The lease is not renewed.")
     ttl = check_lease(command.lease or lease.ttl)
-    renewed = replace(
-        lease, expires_at=_until(job, now + ttl), ttl=ttl, heartbeat_at=now, suspected=False
-    )
+    until = _until(job, now + ttl)
+    if lease.timed and limit is not None:
+        until = min(until, end or now + limit)
+    renewed = replace(lease, expires_at=until, ttl=ttl, heartbeat_at=now, suspected=False)
     job_alive = replace(
         job,
         lease=renewed,

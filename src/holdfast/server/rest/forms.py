@@ -30,6 +30,7 @@ from holdfast.wire.asks import (
     Duration,
     Id,
     Interval,
+    KeepsTimeout,
     Lease,
     LeaseTime,
     Name,
@@ -171,6 +172,7 @@ class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     region: Name | None = None
     executor: Name | None = None
     create: SpecForm | None = None
+    keeps_timeout: KeepsTimeout = False
 
     def ask(self) -> asks.Acquire:
         create = None if self.create is None else self.create.spec()

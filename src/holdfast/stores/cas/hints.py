@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
+from holdfast.core.command import claim_kind
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
@@ -141,7 +142,7 @@ def claimable(job: Job, ready: Ready, now: datetime) -> bool:
         and spec.queue in ready.queues
         and job.ready_at <= now
         and (job.deadline_at is None or job.deadline_at > now)
-        and (not ready.kinds or spec.kind in ready.kinds)
+        and (not ready.kinds or claim_kind(spec) in ready.kinds)
         and (not spec.region or not ready.region or spec.region == ready.region)
         and spec.executor == ready.executor
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.access import Key
+from holdfast.core.command import claim_kinds
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -46,7 +47,7 @@ class Reading:
             sql,
             beginning(after, newest=newest),
             which.queue,
-            which.kind,
+            claim_kinds([which.kind]) if which.kind is not None else None,
             which.states or None,
             which.owner,
             msgspec.json.encode(which.labels).decode() if which.labels else None,

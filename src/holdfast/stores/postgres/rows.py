@@ -2,6 +2,7 @@
 
 from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
+from holdfast.core.command import claim_kind
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -27,7 +28,7 @@ def insert_row(seq: int, job: Job) -> Row:
         seq,
         job.job_id,
         spec.queue,
-        spec.kind,
+        claim_kind(spec),
         spec.priority,
         spec.region,
         spec.executor,

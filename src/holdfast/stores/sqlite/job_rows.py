@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from holdfast.core.command import claim_kind
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job
 from holdfast.stores.records import DAMAGED, detail_text, job_from, spec_text
@@ -16,7 +17,7 @@ def insert_row(seq: int, job: Job) -> Row:
         seq,
         job.job_id,
         spec.queue,
-        spec.kind,
+        claim_kind(spec),
         spec.priority,
         spec.region,
         spec.executor,

@@ -6,6 +6,7 @@ import apsw
 import msgspec
 
 from holdfast.core.access import Key
+from holdfast.core.command import claim_kinds
 from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
@@ -33,7 +34,7 @@ def list_jobs(
     parameters: dict[str, Value] = {
         "after": beginning(after, newest=newest),
         "queue": which.queue,
-        "kind": which.kind,
+        "kinds": json_list(claim_kinds([which.kind])) if which.kind is not None else None,
         "states": json_list(which.states) if which.states else None,
         "owner": which.owner,
         "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,

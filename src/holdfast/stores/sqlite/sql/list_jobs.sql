@@ -3,7 +3,7 @@ SELECT seq, job_id, state, attempt, version, transition_no, failures, crashes, f
 FROM job
 WHERE seq > :after
   AND (:queue IS NULL OR queue = :queue)
-  AND (:kind IS NULL OR kind = :kind)
+  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
   AND (:owner IS NULL OR owner = :owner)
   AND (:labels IS NULL OR NOT EXISTS (

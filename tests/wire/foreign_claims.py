@@ -1,0 +1,97 @@
+"""A worker of job.v1 as others have written it: Connect by hand over HTTP/1.1, a deadline on every poll,
+a back-off after an empty one. It knows no cancel, and looks at no timeout."""
+
+import json
+import struct
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+DEADLINE_SECONDS = 90.0
+BACK_OFF_SECONDS, BACK_OFF_FACTOR, BACK_OFF_SECONDS_MAX = 1.0, 1.5, 10.0
+END_OF_STREAM = 2
+
+Said = dict[str, Any]
+
+
+class Refused(Exception):
+    """An answer that is none: its code, and the words with it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class Polled(Struct, frozen=True):
+    """What one poll gave: jobs in order, and how long a worker pauses before the next."""
+
+    jobs: list[Said]
+    pause_seconds: float
+
+
+class ForeignWorker:
+    """One worker at one server."""
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._host, self._port = address.hostname or "", address.port
+        self._pause = 0.0
+
+    def poll(self, deadline_seconds: float | None = DEADLINE_SECONDS, **asked: object) -> Polled:
+        """Ask for a job, and wait for one until the deadline at most."""
+        told = {"content-type": "application/connect+json"}
+        if deadline_seconds is not None:
+            told["connect-timeout-ms"] = str(round(deadline_seconds * 1000))
+        response = self._post("JobService/DequeueJob", _framed(asked), told)
+        jobs: list[Said] = []
+        while True:
+            flags, size = struct.unpack(">BI", response.read(5))
+            message = json.loads(response.read(size))
+            if flags & END_OF_STREAM:
+                break
+            jobs.append(message)
+        if error := message.get("error"):
+            raise Refused(error["code"], error.get("message", ""))
+        self._pause = 0.0 if jobs else _longer(self._pause)
+        return Polled(jobs, self._pause)
+
+    def call(self, method: str, **asked: object) -> Said:
+        """One question, one answer."""
+        told = {"content-type": "application/json"}
+        response = self._post(method, json.dumps(asked).encode(), told)
+        answer: Said = json.loads(response.read())
+        if response.status != 200:
+            raise Refused(answer["code"], answer.get("message", ""))
+        return answer
+
+    def begin(self, task_token: str) -> None:
+        """Say that the process has started, as every worker does."""
+        begun = {"sequence": 1, "eventType": "EVENT_TYPE_PROCESS_START", "processStart": {"pid": 7}}
+        told = {"content-type": "application/connect+json"}
+        asked = {"taskToken": task_token, "events": [begun]}
+        response = self._post("JobEventsService/PublishJobEvents", _framed(asked), told)
+        while (head := response.read(5)) != b"":
+            flags, size = struct.unpack(">BI", head)
+            message = json.loads(response.read(size))
+            if flags & END_OF_STREAM and (error := message.get("error")):
+                raise Refused(error["code"], error.get("message", ""))
+
+    def complete(self, task_token: str) -> None:
+        self.call("JobService/CompleteJob", taskToken=task_token, jobResult={"success": True})
+
+    def _post(self, method: str, body: bytes, told: dict[str, str]) -> HTTPResponse:
+        line = HTTPConnection(self._host, self._port, timeout=DEADLINE_SECONDS + 10)
+        line.request("POST", f"/job.v1.{method}", body, told)
+        return line.getresponse()
+
+
+def _framed(message: object) -> bytes:
+    body = json.dumps(message).encode()
+    return struct.pack(">BI", 0, len(body)) + body
+
+
+def _longer(pause: float) -> float:
+    return min(pause * BACK_OFF_FACTOR, BACK_OFF_SECONDS_MAX) if pause else BACK_OFF_SECONDS

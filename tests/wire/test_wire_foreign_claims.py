@@ -1,0 +1,237 @@
+"""What workers of another make are given, how long they wait for it, and how long they have it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+import pytest
+from foreign_claims import ForeignWorker, Refused
+from wire_foreign_world import environment, service
+from wire_foreign_world import until as found
+from wire_load_world import until
+from wire_scenes import Scene, play
+
+from holdfast.core.command import Command, encode_command
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Grant, Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_local
+from holdfast.server.context import Settings
+from wire_world import Served, serving
+
+TIMEOUT_SECONDS = 60
+
+
+def holdfast(url: str, *words: str) -> str:
+    """What the program says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words, "--store", url],
+        env=environment(HOLDFAST_PROGRESS="0", PASSWORD="hunter2"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def submitted(url: str, *options: str) -> str:
+    return holdfast(url, "submit", "--cwd", "/", *options, "--", "true").split()[-1]
+
+
+def state_of(worker: ForeignWorker, job_id: str) -> str:
+    return str(worker.call("JobService/GetJob", jobId=job_id)["job"]["state"])
+
+
+def test_a_job_with_limits_goes_to_a_holdfast_worker_and_blocks_nobody_else(tmp_path: Path) -> None:
+    with service(tmp_path) as url:
+        limited = submitted(url, "--memory", "20MB")
+        secret = submitted(url, "--secret", "PASSWORD")
+        promising = submitted(url, "--output", "/etc/hostname")
+        plain = submitted(url, "--timeout", "2s", "--lock", "disk", "--pty")
+        worker = ForeignWorker(url)
+
+        got = [one["job"]["jobId"] for one in worker.poll(1, maxJobs=10).jobs]
+        more = worker.poll(1, maxJobs=10).jobs
+
+        assert (got, more) == ([plain], [])
+        assert "needs a holdfast worker: it has a memory limit" in holdfast(url, "why", limited)
+        assert "takes secrets" in holdfast(url, "why", secret)
+        assert "promises outputs" in holdfast(url, "why", promising)
+
+        holdfast(url, "worker", "--drain", "--spool", str(tmp_path / "spool"))
+
+        assert state_of(worker, limited) == state_of(worker, secret) == "JOB_STATE_COMPLETED"
+        assert state_of(worker, plain) == "JOB_STATE_RUNNING"
+
+
+def test_the_server_ends_by_itself_what_a_foreign_worker_lets_run_too_long(tmp_path: Path) -> None:
+    with service(tmp_path) as url:
+        worker = ForeignWorker(url)
+        made = worker.call(
+            "JobService/EnqueueJob",
+            jobParams={"command": "sleep", "args": ["60"], "timeoutSeconds": 1},
+        )
+        [taken] = worker.poll().jobs
+        worker.begin(taken["taskToken"])
+
+        found(lambda: state_of(worker, made["jobId"]) == "JOB_STATE_FAILED" or None, "the timeout")
+
+        job = worker.call("JobService/GetJob", jobId=made["jobId"])["job"]
+        assert job["result"]["errorMessage"] == "It ran longer than its timeout of 1 s."
+        with pytest.raises(Refused, match="timeout of 1 s") as late:
+            worker.complete(taken["taskToken"])
+        assert late.value.code == "not_found"
+
+
+Body = Callable[[LocalRegistry, Served], Coroutine[None, None, None]]
+
+
+def served(body: Body, poll_seconds: float) -> None:
+    async def main() -> None:
+        registry = await open_local("memory://")
+        async with serving(registry, Settings(poll_seconds=poll_seconds)) as here:
+            await body(registry, here)
+        await registry.close()
+
+    asyncio.run(main())
+
+
+def test_a_poll_with_a_deadline_is_held_beyond_the_time_of_one_without() -> None:
+    async def body(registry: LocalRegistry, here: Served) -> None:
+        patient = asyncio.create_task(asyncio.to_thread(ForeignWorker(here.url).poll, 60))
+        await until(lambda: here.app.context.lanes.waiting() == 1)
+
+        hasty = await asyncio.to_thread(ForeignWorker(here.url).poll, None)
+
+        assert (hasty.jobs, hasty.pause_seconds) == ([], 1.0)
+        assert not patient.done()
+        made = await registry.enqueue(
+            Request(spec=Spec(payload=encode_command(Command(argv=("true",))))), actor="user:ana"
+        )
+        got = await patient
+        assert [one["job"]["jobId"] for one in got.jobs] == [made.job_id]
+        assert got.pause_seconds == 0
+
+    served(body, 0.2)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 1.2])
+def test_a_poll_ends_empty_before_its_client_gives_up(seconds: float) -> None:
+    """A deadline that passed would be an error, and errors make such a worker pause for longer."""
+
+    async def body(_: LocalRegistry, here: Served) -> None:
+        got = await asyncio.to_thread(ForeignWorker(here.url).poll, seconds)
+        assert got.jobs == []
+
+    served(body, 300)
+
+
+def test_a_worker_that_is_gone_leaves_no_one_waiting() -> None:
+    async def body(_: LocalRegistry, here: Served) -> None:
+        worker = ForeignWorker(here.url)
+        waiting = threading.Thread(target=worker.poll, args=(2.0,), daemon=True)
+        waiting.start()
+        await until(lambda: here.app.context.lanes.waiting() == 1)
+        here.app.context.stop()
+
+        await until(lambda: here.app.context.lanes.waiting() == 0)
+        await asyncio.to_thread(waiting.join)
+
+    served(body, 0.2)
+
+
+def asked(url: str, path: str, **body: object) -> dict[str, Any]:
+    """A question as any client of REST, or of Connect, asks it."""
+    told = {"content-type": "application/json"}
+    request = HttpRequest(f"{url}{path}", json.dumps(body).encode(), told)  # noqa: S310
+    with urlopen(request) as answer:  # noqa: S310
+        said: dict[str, Any] = json.loads(answer.read())
+        return said
+
+
+def by_rest(url: str) -> None:
+    [grant] = asked(url, "/v1/grants", queues=["default"], owner="w")["grants"]
+    asked(url, "/v1/grants/heartbeat", task_token=grant["task_token"])
+
+
+def by_connect(url: str) -> None:
+    there = "/holdfast.v1.RegistryService"
+    [grant] = asked(url, f"{there}/Claim", queues=["default"], owner="w")["grants"]
+    asked(url, f"{there}/Heartbeat", taskToken=grant["taskToken"])
+
+
+def by_acquiring(url: str) -> None:
+    there = "/holdfast.v1.RegistryService"
+    job = asked(url, f"{there}/ListJobs")["jobs"][0]["jobId"]
+    grant = asked(url, f"{there}/Acquire", jobId=job, owner="w")["grant"]
+    asked(url, f"{there}/Heartbeat", taskToken=grant["taskToken"])
+
+
+def by_the_registry(url: str) -> None:
+    job = asked(url, "/holdfast.v1.RegistryService/ListJobs")["jobs"][0]["jobId"]
+    got = asked(url, "/registry/acquire-job", job_id=job, worker_id="w")
+    asked(url, "/registry/heartbeat", job_id=job, worker_id="w", fencing_token=got["fencing_token"])
+
+
+def by_job_v1(url: str) -> None:
+    worker = ForeignWorker(url)
+    [taken] = worker.poll(5).jobs
+    worker.begin(taken["taskToken"])
+
+
+@pytest.mark.parametrize("way", [by_rest, by_connect, by_acquiring, by_the_registry, by_job_v1])
+def test_whoever_says_nothing_of_timeouts_has_them_kept_by_the_registry(
+    way: Callable[[str], None],
+) -> None:
+    async def body(here: Scene) -> None:
+        made = await here.registry.enqueue(_timed(), actor="user:ana")
+        await asyncio.to_thread(way, here.clients.url)
+
+        await here.pass_by(TIMEOUT_SECONDS)
+
+        job = await here.registry.get(made.job_id)
+        assert job.error is not None
+        assert (job.error.code, job.failures, job.crashes) == ("Timeout", 1, 0)
+
+    play(body)
+
+
+def test_a_holdfast_worker_keeps_its_timeouts_itself() -> None:
+    async def body(here: Scene) -> None:
+        await here.registry.enqueue(_timed("1"), actor="user:ana")
+        await here.registry.enqueue(_timed("2"), actor="user:ana")
+        [first] = await here.remote.claim(["default"], owner="w", lease=timedelta(hours=1))
+        second = await here.remote.acquire("2", owner="w", lease=timedelta(hours=1))
+        grants: list[Grant] = [first, second]
+        for grant in grants:
+            await here.remote.heartbeat(grant)
+
+        await here.pass_by(2 * TIMEOUT_SECONDS)
+
+        for grant in grants:
+            job = await here.registry.get(grant.job_id)
+            assert job.state is State.RUNNING
+            assert job.lease is not None
+            assert not job.lease.timed
+
+    play(body)
+
+
+def _timed(job_id: str | None = None) -> Request:
+    spec = Spec(
+        payload=encode_command(Command(argv=("sleep", "600"))),
+        timeout=timedelta(seconds=TIMEOUT_SECONDS),
+        lease=timedelta(hours=1),
+    )
+    return Request(spec=spec, job_id=job_id)
