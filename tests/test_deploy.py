@@ -77,7 +77,7 @@ def accepted(words: list[str]) -> bool:
 
 
 def seconds(text: str) -> float:
-    return float(text.removesuffix("s"))
+    return 60 * float(text[:-1]) if text.endswith("m") else float(text.removesuffix("s"))
 
 
 def instructions(path: Path) -> Iterator[tuple[str, str]]:
@@ -285,4 +285,17 @@ def test_nginx_passes_streams_on_as_they_come() -> None:
     assert directives["proxy_read_timeout"] == ["1h"]
     assert directives["proxy_http_version"] == ["1.1"]
     assert seconds(directives["keepalive_timeout"][0]) < IDLE_SECONDS
-    assert "flush_interval -1" in (DEPLOY / "proxy" / "Caddyfile").read_text(encoding="utf-8")
+    publishing = text.partition("PublishJobEvents {")[2]
+    assert seconds(publishing.partition("client_body_timeout ")[2].partition(";")[0]) > 60
+    assert "client_max_body_size 0;" in publishing
+
+
+def test_caddy_notices_that_a_client_has_left() -> None:
+    """A negative flush_interval makes it go on for a client that is gone (caddy PR 4952): a worker that was
+    killed while it waited was given the next job, for as long as its lease."""
+    text = (DEPLOY / "proxy" / "Caddyfile").read_text(encoding="utf-8")
+    directives = [line.split() for line in text.splitlines() if not line.startswith("#")]
+
+    assert text.count("{") == text.count("}")
+    assert ["versions", "1.1"] in directives
+    assert not any("flush_interval" in words for words in directives)

@@ -3,6 +3,8 @@ a back-off after an empty one. It knows no cancel, and looks at no timeout."""
 
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,24 +47,16 @@ class ForeignWorker:
         told = {"content-type": "application/connect+json"}
         if deadline_seconds is not None:
             told["connect-timeout-ms"] = str(round(deadline_seconds * 1000))
-        response = self._post("JobService/DequeueJob", _framed(asked), told)
-        jobs: list[Said] = []
-        while True:
-            flags, size = struct.unpack(">BI", response.read(5))
-            message = json.loads(response.read(size))
-            if flags & END_OF_STREAM:
-                break
-            jobs.append(message)
-        if error := message.get("error"):
-            raise Refused(error["code"], error.get("message", ""))
+        with self._post("JobService/DequeueJob", _framed(asked), told) as response:
+            jobs = _read(response)
         self._pause = 0.0 if jobs else _longer(self._pause)
         return Polled(jobs, self._pause)
 
     def call(self, method: str, **asked: object) -> Said:
         """One question, one answer."""
         told = {"content-type": "application/json"}
-        response = self._post(method, json.dumps(asked).encode(), told)
-        answer: Said = json.loads(response.read())
+        with self._post(method, json.dumps(asked).encode(), told) as response:
+            answer: Said = json.loads(response.read())
         if response.status != 200:
             raise Refused(answer["code"], answer.get("message", ""))
         return answer
@@ -72,20 +66,34 @@ class ForeignWorker:
         begun = {"sequence": 1, "eventType": "EVENT_TYPE_PROCESS_START", "processStart": {"pid": 7}}
         told = {"content-type": "application/connect+json"}
         asked = {"taskToken": task_token, "events": [begun]}
-        response = self._post("JobEventsService/PublishJobEvents", _framed(asked), told)
-        while (head := response.read(5)) != b"":
-            flags, size = struct.unpack(">BI", head)
-            message = json.loads(response.read(size))
-            if flags & END_OF_STREAM and (error := message.get("error")):
-                raise Refused(error["code"], error.get("message", ""))
+        with self._post("JobEventsService/PublishJobEvents", _framed(asked), told) as response:
+            _read(response)
 
     def complete(self, task_token: str) -> None:
         self.call("JobService/CompleteJob", taskToken=task_token, jobResult={"success": True})
 
-    def _post(self, method: str, body: bytes, told: dict[str, str]) -> HTTPResponse:
+    @contextmanager
+    def _post(self, method: str, body: bytes, told: dict[str, str]) -> Iterator[HTTPResponse]:
         line = HTTPConnection(self._host, self._port, timeout=DEADLINE_SECONDS + 10)
-        line.request("POST", f"/job.v1.{method}", body, told)
-        return line.getresponse()
+        try:
+            line.request("POST", f"/job.v1.{method}", body, told)
+            yield line.getresponse()
+        finally:
+            line.close()
+
+
+def _read(response: HTTPResponse) -> list[Said]:
+    """The messages of a stream, which must end well."""
+    messages: list[Said] = []
+    while True:
+        flags, size = struct.unpack(">BI", response.read(5))
+        message = json.loads(response.read(size))
+        if not flags & END_OF_STREAM:
+            messages.append(message)
+        elif error := message.get("error"):
+            raise Refused(error["code"], error.get("message", ""))
+        else:
+            return messages
 
 
 def _framed(message: object) -> bytes:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
@@ -34,8 +33,8 @@ TIMEOUT_SECONDS = 60
 def holdfast(url: str, *words: str) -> str:
     """What the program says."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words, "--store", url],
-        env=environment(HOLDFAST_PROGRESS="0", PASSWORD="hunter2"),
+        [sys.executable, "-m", "holdfast", *words],
+        env=environment(HOLDFAST_STORE=url, PASSWORD="hunter2"),
         capture_output=True,
         text=True,
         check=False,
@@ -61,18 +60,19 @@ def test_a_job_with_limits_goes_to_a_holdfast_worker_and_blocks_nobody_else(tmp_
         plain = submitted(url, "--timeout", "2s", "--lock", "disk", "--pty")
         worker = ForeignWorker(url)
 
-        got = [one["job"]["jobId"] for one in worker.poll(1, maxJobs=10).jobs]
-        more = worker.poll(1, maxJobs=10).jobs
+        got = worker.poll(3, maxJobs=10).jobs
+        more = worker.poll(3, maxJobs=10).jobs
 
-        assert (got, more) == ([plain], [])
+        assert ([one["job"]["jobId"] for one in got], more) == ([plain], [])
         assert "needs a holdfast worker: it has a memory limit" in holdfast(url, "why", limited)
         assert "takes secrets" in holdfast(url, "why", secret)
         assert "promises outputs" in holdfast(url, "why", promising)
 
+        worker.complete(got[0]["taskToken"])
         holdfast(url, "worker", "--drain", "--spool", str(tmp_path / "spool"))
 
-        assert state_of(worker, limited) == state_of(worker, secret) == "JOB_STATE_COMPLETED"
-        assert state_of(worker, plain) == "JOB_STATE_RUNNING"
+        for job_id in (limited, secret, plain):
+            assert state_of(worker, job_id) == "JOB_STATE_COMPLETED"
 
 
 def test_the_server_ends_by_itself_what_a_foreign_worker_lets_run_too_long(tmp_path: Path) -> None:
@@ -126,36 +126,21 @@ def test_a_poll_with_a_deadline_is_held_beyond_the_time_of_one_without() -> None
     served(body, 0.2)
 
 
-@pytest.mark.parametrize("seconds", [0.05, 1.2])
-def test_a_poll_ends_empty_before_its_client_gives_up(seconds: float) -> None:
+def test_a_poll_ends_empty_before_its_client_gives_up() -> None:
     """A deadline that passed would be an error, and errors make such a worker pause for longer."""
 
     async def body(_: LocalRegistry, here: Served) -> None:
-        got = await asyncio.to_thread(ForeignWorker(here.url).poll, seconds)
+        got = await asyncio.to_thread(ForeignWorker(here.url).poll, 3)
         assert got.jobs == []
 
     served(body, 300)
 
 
-def test_a_worker_that_is_gone_leaves_no_one_waiting() -> None:
-    async def body(_: LocalRegistry, here: Served) -> None:
-        worker = ForeignWorker(here.url)
-        waiting = threading.Thread(target=worker.poll, args=(2.0,), daemon=True)
-        waiting.start()
-        await until(lambda: here.app.context.lanes.waiting() == 1)
-        here.app.context.stop()
-
-        await until(lambda: here.app.context.lanes.waiting() == 0)
-        await asyncio.to_thread(waiting.join)
-
-    served(body, 0.2)
-
-
 def asked(url: str, path: str, **body: object) -> dict[str, Any]:
     """A question as any client of REST, or of Connect, asks it."""
     told = {"content-type": "application/json"}
-    request = HttpRequest(f"{url}{path}", json.dumps(body).encode(), told)  # noqa: S310
-    with urlopen(request) as answer:  # noqa: S310
+    request = HttpRequest(f"{url}{path}", json.dumps(body).encode(), told)
+    with urlopen(request) as answer:
         said: dict[str, Any] = json.loads(answer.read())
         return said
 

@@ -15,14 +15,13 @@ from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import Exhausted, Invalid, NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.spec import Spec
+from holdfast.core.spec import JOB_V1_KIND, Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.server.context import Settings
 from holdfast.server.grants import Grants
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.generated.job.v1 import job_pb as old
-from holdfast.core.spec import JOB_V1_KIND
 
 DAY_SECONDS = 24 * 3600
 

@@ -20,7 +20,9 @@ def main() -> int:
         plan = (
             _plan(options.plan)
             if options.plan
-            else plan_of(seed, store, validators=_validators(options, bug))
+            else plan_of(
+                seed, store, validators=_validators(options, bug), timed=_timed(options, bug)
+            )
         )
         result = simulate(plan, bug.plant() if bug else None)
         valid += result.valid
@@ -49,6 +51,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="how many, from the first on")
     parser.add_argument("--store", choices=STORES)
     parser.add_argument("--validators", type=int, help="how many look for outputs; by the seed")
+    parser.add_argument(
+        "--timed", action=argparse.BooleanOptionalAction, help="jobs have timeouts; by the seed"
+    )
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--plan", help="a shrunk plan, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
@@ -61,6 +66,12 @@ def _validators(options: argparse.Namespace, bug: Bug | None) -> int | None:
     if options.validators is None and bug is not None:
         return bug.validators
     return options.validators  # type: ignore[no-any-return]
+
+
+def _timed(options: argparse.Namespace, bug: Bug | None) -> bool | None:
+    if options.timed is None and bug is not None:
+        return bug.timed
+    return options.timed  # type: ignore[no-any-return]
 
 
 def _plan(text: str) -> Plan:
@@ -76,7 +87,8 @@ def _tell(result: Result, bug: str | None) -> None:
 def _command(plan: Plan, bug: str | None) -> str:
     planted = f" --bug {bug}" if bug else ""
     where = f"--seed {plan.seed} --store {plan.store} --validators {plan.validators}"
-    return f"python -m holdfast.testing.simulation {where}{planted}"
+    timed = "--timed" if plan.timed else "--no-timed"
+    return f"python -m holdfast.testing.simulation {where} {timed}{planted}"
 
 
 def _say(*lines: str) -> None:

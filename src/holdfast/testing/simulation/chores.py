@@ -16,6 +16,7 @@ from holdfast.testing.simulation.wishes import wishing
 from holdfast.testing.simulation.witness import Witness
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.hold import Hold
+from holdfast.worker.outcomes import timed_out
 from holdfast.worker.tasks import stop
 
 DRIFT_MAX = 0.05
@@ -79,6 +80,8 @@ class Chore:
         chance, hold = self._chores.chance, self._hold
         for _ in range(chance.randint(1, 4)):
             if await self._interrupted(chance.choice((0.05, 0.2, 0.9, 2.5))):
+                if hold.timed_out and not (hold.lost or hold.cancelled or hold.released):
+                    return Ending(failure=timed_out(hold))
                 return Ending(cancelled=True, stopped=True)
             self._check_belief()
             self._tell()

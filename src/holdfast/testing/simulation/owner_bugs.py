@@ -162,6 +162,12 @@ def deadline_outlived() -> Swaps:
     return ((ownership, "_until", lambda _, expires_at: expires_at),)
 
 
+@bug(trap=1, timed=True)
+def timeout_unkept() -> Swaps:
+    """Nobody ends an attempt whose owner does not keep its timeout."""
+    return ((Job, "timeout_at", None),)
+
+
 @bug(trap=9, store="memory")
 def lock_ignored() -> Swaps:
     """A lock that is held does not keep others out."""

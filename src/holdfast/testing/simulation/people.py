@@ -29,14 +29,16 @@ T = TypeVar("T")
 EXECUTOR = "slurm"
 
 
-def spec_of(chance: Random, number: int) -> Spec:
-    """What a client asks for: short leases, small budgets, now and then a lock or a deadline."""
+def spec_of(chance: Random, number: int, *, timed: bool = False) -> Spec:
+    """What a client asks for: short leases, small budgets, now and then a lock or a deadline; `timed`, half
+    of them with a timeout."""
     return Spec(
         payload=msgspec.Raw(b'{"n":%d}' % number),
         lease=timedelta(seconds=chance.choice((1.5, 2, 3, 4))),
         lock=chance.choice((None, None, "disk", "gpu")),
         priority=chance.choice((5, 5, 0)),
         delay=chance.choice((None, None, timedelta(seconds=1), timedelta(seconds=4))),
+        timeout=timedelta(seconds=1.2) if timed and number % 2 else None,
         ttl=chance.choice((None, None, None, None, timedelta(seconds=20))),
         retry=Retry(
             max_failures=chance.randint(1, 4),
@@ -108,6 +110,7 @@ class Owner(Person):
                         op_id=op_id,
                         heartbeat_interval=interval,
                         executor=executor,
+                        timed=True,
                     )
                 )
             )

@@ -62,6 +62,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     strikes: tuple[Strike, ...]
     shuffle: bool = True
     validators: int = 0
+    timed: bool = False
 
     @property
     def transactional(self) -> bool:
@@ -72,10 +73,17 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.workers + self.owners + self.clients + self.validators
 
 
-def plan_of(seed: int, store: str | None = None, *, validators: int | None = None) -> Plan:
+def plan_of(
+    seed: int,
+    store: str | None = None,
+    *,
+    validators: int | None = None,
+    timed: bool | None = None,
+) -> Plan:
     """The plan of a seed: a random subset of the faults, so that rare ones are not drowned.
 
-    Half of the seeds have `validators`, and with them jobs that promise outputs; or as many as given.
+    Half of the seeds have `validators`, and with them jobs that promise outputs; or as many as given. In a
+    third of them jobs have timeouts, which owners do not keep; or (`timed`) in this one.
     """
     chance = Random(f"plan/{seed}")
     family = chance.choice(("memory", "sqlite", "sqlite", "objects"))
@@ -96,6 +104,7 @@ def plan_of(seed: int, store: str | None = None, *, validators: int | None = Non
         jobs=chance.randint(4, 14),
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
         validators=several,
+        timed=Random(f"timed/{seed}").random() < 1 / 3 if timed is None else timed,
     )
 
 

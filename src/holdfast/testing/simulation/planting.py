@@ -12,7 +12,7 @@ Swaps: TypeAlias = tuple[tuple[object, str, Any], ...]
 
 class Bug(Struct, frozen=True, kw_only=True):
     """A mistake somebody made once. `store` names the one family it can show itself in; with
-    `validators`, it is hunted where so many look for promised outputs."""
+    `validators`, it is hunted where so many look for promised outputs, `timed` where jobs have timeouts."""
 
     name: str
     words: str
@@ -20,6 +20,7 @@ class Bug(Struct, frozen=True, kw_only=True):
     swaps: Callable[[], Swaps]
     store: str | None = None
     validators: int = 0
+    timed: bool = False
 
     def plant(self) -> AbstractContextManager[None]:
         return _planted(self.swaps())
@@ -29,7 +30,7 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(
-    *, trap: int | str, store: str | None = None, validators: int = 0
+    *, trap: int | str, store: str | None = None, validators: int = 0, timed: bool = False
 ) -> Callable[[Callable[[], Swaps]], Bug]:
     """Make a function that says what is swapped into a bug, named and described as the function is."""
 
@@ -42,6 +43,7 @@ def bug(
             swaps=swaps,
             store=store,
             validators=validators,
+            timed=timed,
         )
         BUGS[made.name] = made
         return made

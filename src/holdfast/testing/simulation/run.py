@@ -113,7 +113,7 @@ class Simulation:
         for n in range(self.plan.jobs):
             named = chance.random() < 0.5
             request = Request(
-                spec=spec_of(chance, n),
+                spec=spec_of(chance, n, timed=self.plan.timed),
                 job_id=f"job-{n}" if named else None,
                 request_id=None if named else f"request-{n}",
             )

@@ -201,8 +201,10 @@ class Witness:
         error = event.attributes.get("error")
         said: dict[str, object] = error if isinstance(error, dict) else {}
         if event.actor == EXPIRER:
-            self._check_expiry(event, commit)
-            track.crashes += 1
+            late = said.get("code") == "Timeout"
+            self._check_expiry(event, commit, late=late)
+            track.failures += late
+            track.crashes += not late
         elif said:
             track.crashes += bool(said.get("crash"))
             track.failures += not said.get("crash")
@@ -237,15 +239,25 @@ class Witness:
         attempt = 1 + track.requeues
         self.expect("I15", event.attempt == attempt, f"{after.job_id}: attempt {event.attempt}")
 
-    def _check_expiry(self, event: Event, commit: Commit) -> None:
+    def _check_expiry(self, event: Event, commit: Commit, *, late: bool) -> None:
+        """An attempt ends with its lease, or with a timeout that came first and that its owner does not
+        keep: whichever it was is what it costs."""
         self.expiries += 1
-        lease = commit.before.lease if commit.before else None
-        if lease is None:
+        before = commit.before
+        if before is None or before.lease is None:
             return
-        over = (commit.now or event.occurred_at) - lease.expires_at
+        end = before.lease.expires_at
+        timeout_at = _timeout_at(before)
+        due = timeout_at is not None and timeout_at <= end
+        self.expect(
+            "I16", late == due, f"{event.job_id}: a timeout at {timeout_at}, lease to {end}"
+        )
+        if timeout_at is not None:
+            end = min(end, timeout_at)
+        over = (commit.now or event.occurred_at) - end
         words = f"{event.job_id}: expired {over.total_seconds():+.3f} s from the end of its lease"
         self.expect("I16", over >= timedelta(), words)
-        if commit.now and self.healed_at and lease.expires_at >= self.healed_at:
+        if commit.now and self.healed_at and end >= self.healed_at:
             self.expect("I17", over <= EXPIRED_WITHIN, words)
 
     def _check_wait(self, track: Track, event: Event, after: Job, *, crash: bool) -> None:
@@ -288,6 +300,9 @@ class Witness:
         until = lease.heartbeat_at + lease.ttl
         if after.deadline_at is not None:
             until = min(until, after.deadline_at)
+        end = _timeout_at(after)
+        if end is not None and after.started_at and after.started_at <= lease.heartbeat_at:
+            until = min(until, end)
         right = lease.expires_at == until
         self.expect("I16", right, f"{after.job_id}: lease until {lease.expires_at}, not {until}")
         renewed = (
@@ -319,3 +334,11 @@ class Witness:
         self._chance.shuffle(mixed)
         again = projection.fold(mixed, after.job_id)
         self.expect("I20", again.job == folded.job, f"{after.job_id}: another order, another job")
+
+
+def _timeout_at(job: Job) -> datetime | None:
+    """When the attempt has had its time, if the registry has to see to that."""
+    limit, begun = job.spec.timeout, job.started_at
+    if job.lease is None or not job.lease.timed or limit is None or begun is None:
+        return None
+    return begun + limit
