@@ -78,7 +78,7 @@ class Listen(click.ParamType[tuple[str, int]]):
     metavar="TIME",
     default="5s",
     show_default=True,
-    help="How long DequeueJob waits for a job.",
+    help="How long DequeueJob waits for a job, if its client sends no deadline.",
 )
 @click.option(
     "--queue-limit", type=click.IntRange(1), default=1_000_000, show_default=True,

@@ -42,8 +42,9 @@ class JobService(Protocol):
 
     def dequeue_job(self, request: DequeueJobRequest, ctx: RequestContext[DequeueJobRequest, DequeueJobResponse], /) -> AsyncIterator[DequeueJobResponse]:
         """
-        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one a few seconds; a
-        stream that ends without a job means that there was none.
+        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one until shortly before
+        the deadline that the client sends, or a few seconds; a stream that ends without a job means that
+        there was none.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -220,8 +221,9 @@ class JobServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> AsyncIterator[DequeueJobResponse]:
         """
-        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one a few seconds; a
-        stream that ends without a job means that there was none.
+        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one until shortly before
+        the deadline that the client sends, or a few seconds; a stream that ends without a job means that
+        there was none.
         """
         return self.execute_server_stream(
             request=request,
@@ -364,8 +366,9 @@ class JobServiceSync(Protocol):
 
     def dequeue_job(self, request: DequeueJobRequest, ctx: RequestContext[DequeueJobRequest, DequeueJobResponse], /) -> Iterator[DequeueJobResponse]:
         """
-        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one a few seconds; a
-        stream that ends without a job means that there was none.
+        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one until shortly before
+        the deadline that the client sends, or a few seconds; a stream that ends without a job means that
+        there was none.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -540,8 +543,9 @@ class JobServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> Iterator[DequeueJobResponse]:
         """
-        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one a few seconds; a
-        stream that ends without a job means that there was none.
+        Up to max_jobs jobs, first in, first out, as they come. Waits for the first one until shortly before
+        the deadline that the client sends, or a few seconds; a stream that ends without a job means that
+        there was none.
         """
         return self.execute_server_stream(
             request=request,

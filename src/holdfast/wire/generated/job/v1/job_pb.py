@@ -793,6 +793,8 @@ class JobParams(Message[_JobParamsFields]):
             job.v1.ProcessType process_type = 9;
             ```
         timeout_seconds:
+            counts from the worker's first sign of life; kept by the registry
+
             ```proto
             int32 timeout_seconds = 10;
             ```
