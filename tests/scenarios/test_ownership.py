@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from conftest import STORES, Run
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Grant
+from holdfast.ports import Grant, Request
 from holdfast.testing.world import World, output, play
 
 ROUNDS = 200
@@ -203,6 +204,38 @@ def test_two_missed_heartbeats_are_flagged_and_the_lease_still_ends_in_its_time(
         assert second.attempt == 2
         [requeued] = [e for e in log.events if e.event_type == "job_requeued"]
         assert requeued.attributes["cause"] == "orphaned"
+        await world.check()
+
+    run(body)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_owner_that_acquired_and_declared_2_seconds_loses_the_job_after_three_misses(
+    run: Run, known: bool
+) -> None:
+    """R4.28 and C-14, for a job taken by its id: one that was there, or one that is made."""
+
+    async def body(world: World) -> None:
+        interval = timedelta(seconds=2)
+        if known:
+            await world.enqueue("job-1")
+        create = None if known else Request(spec=Spec(), job_id="job-1")
+        first = await world.registry.acquire(
+            "job-1", owner="w-1", heartbeat_interval=interval, create=create
+        )
+        world.clock.advance(5)
+        await world.registry.heartbeat(first)
+        world.clock.advance(5.9)
+        with pytest.raises(Conflict, match="Job owned by w-1"):
+            await world.registry.acquire("job-1", owner="w-2")
+        world.clock.advance(0.1)
+
+        second = await world.registry.acquire("job-1", owner="w-2")
+
+        assert first.lease_seconds == 6
+        assert (second.attempt, second.fencing_token) == (2, first.fencing_token + 1)
+        with pytest.raises(Fenced, match="stale"):
+            await world.registry.complete(first, Success())
         await world.check()
 
     run(body)

@@ -70,6 +70,22 @@ def test_a_job_lives_by_calls_of_every_shape(world: World) -> None:
         assert state(client, job_id) == "JOB_STATE_COMPLETED"
 
 
+def test_an_end_said_again_is_answered_as_before_and_another_one_is_refused(world: World) -> None:
+    with world.client() as client:
+        job_id = client.enqueue(queue="again")
+        [taken] = client.take(queue="again")
+        client.complete(taken.task_token)
+        client.complete(taken.task_token)
+        failed = {"task_token": taken.task_token, "job_result": {"exit_code": 3}}
+
+        with refused(StatusCode.NOT_FOUND, "You have already completed it"):
+            client.ask("CompleteJob", failed)
+
+        ended = {"task_token": taken.task_token, "success": {"result": '{"exit_code":0}'}}
+        [told] = client.ask("Complete", {"completions": [ended]}, service=REGISTRY).answers
+        assert (told.job.job_id, told.job.state) == (job_id, "succeeded")
+
+
 def state(client: Foreign, job_id: str) -> str:
     number = client.ask("GetJob", {"job_id": job_id}).job.state
     name: str = pool().FindEnumTypeByName("job.v1.JobState").values_by_number[number].name

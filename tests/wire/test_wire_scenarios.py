@@ -71,6 +71,7 @@ def test_a_command_that_exits_3_has_failed_with_3(success: bool) -> None:
 
         job = await here.clients.get(job_id)
         [failed] = await here.events(job_id, "job_failed")
+        assert await refusal(here.clients.complete(token)) is Code.NOT_FOUND
         error = failed.attributes["error"]
         assert job.state == pb.JobState.FAILED
         assert job.result is not None

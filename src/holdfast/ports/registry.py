@@ -166,7 +166,10 @@ class Registry(Protocol):
         follow_ups: Sequence[Request] = (),
     ) -> Job:
         """End the attempt, as a `Completion` says. `Invalid` names the first follow-up that is wrong,
-        and then nothing is written."""
+        and then nothing is written.
+
+        Said again under the same token in the same words, it gets the original answer without an `op_id`
+        as well; another outcome under that token is `Fenced`."""
         ...
 
     async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
@@ -186,7 +189,9 @@ class Registry(Protocol):
         reason: str | None = None,
         delay: timedelta | None = None,
         undelivered: bool = False,
-    ) -> Job: ...
+    ) -> Job:
+        """Give the job back, at no cost. Said again in the same words, it gets the original answer."""
+        ...
 
     async def cancel(
         self,

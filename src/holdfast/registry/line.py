@@ -12,10 +12,11 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, decide
 from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_id
+from holdfast.core.spec import Spec
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 from holdfast.registry.counted import Counted
-from holdfast.registry.repeats import as_of, is_of
+from holdfast.registry.repeats import applied, as_of, retold
 
 SWEEP_ITEMS = 100
 
@@ -96,12 +97,13 @@ class Line:
         known = [job_id for job_id, command, decision in told if _may_repeat(command, decision)]
         chains = await self.store.histories(known) if known else []
         histories = dict(zip(known, chains, strict=True))
+        made = await self._made(told)
         answers: list[Job | HoldfastError] = []
         facts: list[Event] = []
         for job_id, command, decision in told:
-            job, op_id = _subject(decision), getattr(command, "op_id", "")
-            history = histories.get(job_id, [])
-            if job is not None and any(is_of(event, command, op_id) for event in history):
+            job, history = _subject(decision), histories.get(job_id, [])
+            op_id = None if job is None else applied(command, job, history, made)
+            if job is not None and op_id is not None:
                 answers.append(as_of(job, history, op_id))
             elif isinstance(decision, Change):
                 answers.append(decision.after)
@@ -109,10 +111,16 @@ class Line:
                 decision.error.job_id = job_id
                 self.counted.refusals[type(decision.error).__name__.lower()] += 1
                 facts += decision.facts
-                answers.append(decision.error)
+                answers.append(retold(decision.error, command, history))
         if facts:  # each of them a stale write, known or new
             self.counted.others[facts[0].event_type] += await self.store.record(facts)
         return answers
+
+    async def _made(self, told: Sequence[Told]) -> dict[str, Spec]:
+        """The follow-ups that these commands name and that are there."""
+        named = [one.job_id for _, c, _ in told if type(c) is Complete for one in c.follow_ups]
+        jobs = await self.store.get(named) if named else []
+        return {job.job_id: job.spec for job in jobs if job is not None}
 
     def op(self, op_id: str | None) -> str:
         """The caller's op_id, or a new one."""

@@ -4,14 +4,12 @@ import re
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from functools import partial
-from hashlib import blake2b
 from math import ceil
 from typing import Any
 
 from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
-from holdfast.core.command import exited
 from holdfast.core.errors import Exhausted, Invalid, NotFound
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Success
@@ -24,6 +22,7 @@ from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
 from holdfast.server.owning import known
+from holdfast.server.reports import failure_of
 from holdfast.server.sizes import check_size
 from holdfast.server.tracing import tied
 from holdfast.wire.generated.job.v1 import job_connect
@@ -149,9 +148,7 @@ class JobService(job_connect.JobService):
             raise Invalid("There is no job_result: say how the job ended.")
         if result.job_id and result.job_id.lower() != grant.job_id.lower():
             raise Invalid(f"The task token is of another job than {result.job_id}.")
-        said = blake2b(result.to_binary(), digest_size=8).hexdigest()
-        op_id = f"complete:{grant.fencing_token}:{said}"
-        await self._registry.complete(grant, _outcome(result), op_id=op_id)
+        await self._registry.complete(grant, _outcome(result))
         return pb.CompleteJobResponse()
 
     async def list_jobs(self, request: pb.ListJobsRequest, _: Call) -> pb.ListJobsResponse:
@@ -247,7 +244,4 @@ def _visible(seconds: int) -> int:
 def _outcome(result: pb.JobResult) -> Outcome:
     if result.success and result.exit_code == 0:
         return Success(result={"exit_code": 0})
-    words = result.error_message
-    if result.exit_code == 0:
-        return Failure(message=words or "The worker reported a failure.", code="Failed")
-    return exited(result.exit_code, words or f"The command exited with {result.exit_code}.")
+    return failure_of(result.error_message, result.exit_code)

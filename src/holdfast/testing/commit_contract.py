@@ -6,14 +6,15 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.job import Failure, Progress
-from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, Success, decide
+from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, Stopped, Success, decide
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import One, Ready, Work
-from holdfast.testing.world import Opener, World, play
+from holdfast.testing.world import PERMANENT, TRANSIENT, Opener, World, play
 
 FULL = Spec(
     kind="resize",
@@ -122,6 +123,28 @@ class CommitContract:
             assert [event.transition_no for event in history] == [1, 2, 3, 4]
             assert done.version == 4
             assert [event.op_id for event in history][2] == history[3].op_id
+
+        play(self.open, tmp_path, body)
+
+    def test_a_history_says_how_an_attempt_ended_word_for_word(self, tmp_path: Path) -> None:
+        """By it an owner is known that says the same again, and one that says something else."""
+
+        async def body(world: World) -> None:
+            said = Success(result={"b": [1, 2.5, None, True], "a": "ä"})
+            ends = (said, TRANSIENT, PERMANENT, Stopped(reason="as asked"))
+            for number, end in enumerate(ends):
+                await world.enqueue(f"job-{number}")
+                grant = await world.claim()
+                first = await world.registry.complete(grant, end)
+
+                again = await world.registry.complete(grant, end)
+
+                assert (again.version, again.state) == (first.version, first.state)
+                assert (again.result, again.error) == (first.result, first.error)
+                for other in (Success(result=number), PERMANENT):
+                    if other != end:
+                        with pytest.raises(Fenced, match="You have already completed it"):
+                            await world.registry.complete(grant, other)
 
         play(self.open, tmp_path, body)
 

@@ -186,6 +186,9 @@ def _idle(life: Life, op: Operation) -> None:
         if op.verb == "cancel" and life.asked <= version and state not in ENDED:
             _shown(life, op)
             return
+        if op.verb in _ENDS and life.holds(op.token, version - 1) > life.holds(op.token, version):
+            _shown(life, op)  # its owner had said so before, under another op_id
+            return
     life.blame(_LOST.get(op.verb, "I30"), f"{op.verb} {op.op_id} was answered, and is not there")
 
 
@@ -255,6 +258,7 @@ def _check_repeats(life: Life, late: list[Operation], repeated: list[bool]) -> N
 _REPEATABLE = frozenset({"aggregate", "complete", "release", "cancel"})
 """Verbs whose repeat always gets the original answer: an enqueue may have asked for something else, and the
 grant of a claim may be gone."""
+_ENDS = frozenset({"complete", "release"})
 _LOST = {"enqueue": "I11", "complete": "I13"}
 _ANSWERED: dict[str, Callable[[Life, Operation], bool]] = {
     "enqueue": _made,

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
-from holdfast.core.lifecycle import Change, Command, Expire, Refusal, decide
+from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, Release, decide
 from holdfast.core.state import State
 from holdfast.ports import Ready
 
@@ -16,6 +16,7 @@ class Model:
         self.jobs: dict[str, Job] = {}
         self.events: dict[str, list[Event]] = {}
         self.resources: dict[str, Resource] = {}
+        self.ends: dict[tuple[str, int], tuple[Complete | Release, Job]] = {}
 
     def apply(
         self, job_id: str, command: Command, now: datetime, lock: str | None = None
@@ -28,6 +29,8 @@ class Model:
         if isinstance(decision, Change):
             self.jobs[job_id] = decision.after
             self.events.setdefault(job_id, []).extend(decision.events)
+            if isinstance(command, Complete | Release):
+                self.ends[job_id, command.token] = command, decision.after
             if decision.resource is not None:
                 self.resources[decision.resource.key] = decision.resource
             for made in decision.made:

@@ -90,6 +90,7 @@ Cursor: TypeAlias = Annotated[
     Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]+$", max_length=200)] | None,
     Meta(description="Where to read on: the `cursor` or `next` of the answer before."),
 ]
+ExitCode: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Whole: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Items: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX)] | None
 Seconds: TypeAlias = Annotated[

@@ -57,7 +57,7 @@ TABLE = (
         409,
         "Its state does not allow this",
     ),
-    Row(Fenced, Code.ABORTED, Code.NOT_FOUND, 409, "Somebody else owns it by now"),
+    Row(Fenced, Code.ABORTED, Code.NOT_FOUND, 409, "Not the owner any more"),
     Row(Exhausted, Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, 429, "A limit is reached"),
     Row(Denied, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, 403, "This key may not do that"),
     Row(Unavailable, Code.UNAVAILABLE, Code.UNAVAILABLE, 503, "The store is away", AWAY),

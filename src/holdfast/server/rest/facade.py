@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from holdfast.core.access import Scope
 from holdfast.core.errors import Conflict, Fenced, NotFound
-from holdfast.core.job import Job
+from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
@@ -20,10 +20,21 @@ from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
 from holdfast.server.grants import grant_of
+from holdfast.server.reports import names_error, outcome_of
 from holdfast.server.rest.forms import SpecForm
 from holdfast.server.rest.routes import Route
 from holdfast.server.verbs import Verbs
-from holdfast.wire.asks import Acquire, Id, LeaseTime, Name, OneJob, OpId, Reason, Whole
+from holdfast.wire.asks import (
+    Acquire,
+    Id,
+    Interval,
+    LeaseTime,
+    Name,
+    OneJob,
+    OpId,
+    Reason,
+    Whole,
+)
 
 LEASE = timedelta(minutes=5)
 KIND = "external"
@@ -61,6 +72,7 @@ class AcquireJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     create: bool = False
     spec: Annotated[SpecForm, Meta(description="What to make.")] | None = None
     lease: LeaseTime = None
+    heartbeat_interval: Interval = None
     op_id: OpId = None
 
 
@@ -72,33 +84,47 @@ class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fencing_token: Whole
 
 
+Result: TypeAlias = Annotated[
+    Json,
+    Meta(
+        description="Any JSON. An object that says `success: false` reports a failure: its words are"
+        " `error`, `error_message` or `message`, and it may have `code`, `exit_code` and `retryable`."
+    ),
+]
+Returned: TypeAlias = Annotated[
+    Reason, Meta(description="For people. One that begins with the word `error` reports a failure.")
+]
+
+
 class CompleteJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hand in the result."""
+    """Hand in the result, or say that there is none."""
 
     job_id: Id
     worker_id: Id
     fencing_token: Whole
-    result: Json = None
+    result: Result = None
     op_id: OpId = None
 
 
 class ReleaseJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Give the job back."""
+    """Give the job back: at no cost, or because of an error, which is a failure of the attempt."""
 
     job_id: Id
     worker_id: Id
     fencing_token: Whole
-    reason: Reason | None = None
+    reason: Returned | None = None
     op_id: OpId = None
 
 
 class AcquiredJob(Struct, frozen=True, kw_only=True):
-    """Yours until `lease_expiry` on the store's clock: `lease_seconds` from before you asked."""
+    """Yours until `lease_expiry` on the store's clock: `lease_seconds` from before you asked. Show a sign
+    of life every `heartbeat_seconds`: as you declared, or ten times in a lease."""
 
     job_id: str
     fencing_token: int
     lease_expiry: datetime
     lease_seconds: float
+    heartbeat_seconds: float
     attempt: int
     ttl_deadline: datetime | None
 
@@ -112,14 +138,17 @@ class Renewed(Struct, frozen=True, kw_only=True):
 
 
 class Completed(Struct, frozen=True, kw_only=True):
-    """The result is kept."""
+    """What was said is kept. `success`: it was a result. After a failure the job is `PENDING`, and
+    `attempt` is the next one; or `FAILED`, when there is none left."""
 
     success: bool
     state: Word
+    attempt: int
 
 
 class Released(Struct, frozen=True, kw_only=True):
-    """Others may take it now."""
+    """Others may take it: at once, or after an error when it has waited. It is `FAILED` when that was
+    the last error it had."""
 
     state: Word
     attempt: int
@@ -154,6 +183,7 @@ class Facade:
             owner=form.worker_id,
             op_id=form.op_id,
             lease=form.lease or LEASE,
+            heartbeat_interval=form.heartbeat_interval,
             region=form.region,
             create=create,
         )
@@ -162,12 +192,14 @@ class Facade:
             ask, _mark() + blake2b(name.encode(), digest_size=16).hexdigest()
         )
         job = granted.grant.job
-        assert job.lease is not None  # it was granted just now
+        lease = job.lease
+        assert lease is not None  # it was granted just now
         return AcquiredJob(
             job_id=job.job_id,
             fencing_token=granted.grant.fencing_token,
-            lease_expiry=job.lease.expires_at,
+            lease_expiry=lease.expires_at,
             lease_seconds=granted.grant.lease_seconds,
+            heartbeat_seconds=(lease.heartbeat_interval or lease.ttl / 10).total_seconds(),
             attempt=granted.grant.attempt,
             ttl_deadline=job.deadline_at,
         )
@@ -182,13 +214,18 @@ class Facade:
         )
 
     async def complete_job(self, form: CompleteJob) -> Completed:
-        grant = await self._grant(form)
-        job = await self._registry.complete(grant, Success(result=form.result), op_id=form.op_id)
-        return Completed(success=STATES[job.state] != "FAILED", state=STATES[job.state])
+        outcome = outcome_of(form.result)
+        job = await self._registry.complete(await self._grant(form), outcome, op_id=form.op_id)
+        success = isinstance(outcome, Success)
+        return Completed(success=success, state=STATES[job.state], attempt=job.attempt)
 
     async def release_job(self, form: ReleaseJob) -> Released:
-        grant = await self._grant(form)
-        job = await self._registry.release(grant, op_id=form.op_id, reason=form.reason)
+        grant, reason = await self._grant(form), form.reason
+        if names_error(reason):
+            error = Failure(message=reason or "", code="Released")
+            job = await self._registry.complete(grant, error, op_id=form.op_id)
+        else:
+            job = await self._registry.release(grant, op_id=form.op_id, reason=reason)
         return Released(state=STATES[job.state], attempt=job.attempt)
 
     async def job_status(self, form: OneJob) -> JobStatus:

@@ -28,6 +28,7 @@ from holdfast.wire import asks
 from holdfast.wire.asks import (
     Actor,
     Duration,
+    ExitCode,
     Id,
     Interval,
     KeepsTimeout,
@@ -249,7 +250,7 @@ class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     code: Annotated[str, Meta(max_length=128)] = "Error"
     retryable: bool = True
     stage: Stage = Stage.EXEC
-    exit_code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    exit_code: ExitCode | None = None
     crash: bool = False
     reason_code: ReasonCode | None = None
     not_understood: Annotated[

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Fenced, HoldfastError, Unavailable
@@ -19,6 +19,9 @@ from holdfast.testing.simulation.witness import Witness
 
 T = TypeVar("T")
 
+Report: TypeAlias = tuple[Outcome, bool | None, tuple[Request, ...]]
+"""How an owner says that its attempt ended: outcome, compensation, follow-ups."""
+
 
 class Book:
     """What all callers of a run were told."""
@@ -32,6 +35,7 @@ class Book:
         self.grants: dict[tuple[str, int], str] = {}
         self.made: dict[str, str] = {}
         self.ended: dict[str, State] = {}
+        self.reports: dict[str, Report] = {}
         self.stale = 0
         self.ambiguous = 0
         self.answers = 0
@@ -50,6 +54,14 @@ class Book:
             elif event.to_state is not None and event.to_state not in LEASED:
                 token = None
         return token
+
+    def ended_by(self, job_id: str, token: int) -> str | None:
+        """The op that ended the attempt of this token; None while nothing did."""
+        for event in self.witness.track(job_id).chain:
+            left = event.from_state in LEASED and event.to_state not in (*LEASED, None)
+            if left and event.fencing_token == token:
+                return event.op_id
+        return None
 
 
 class Audited:
@@ -226,7 +238,20 @@ class Audited:
         self._witness.wished[key] = completion.follow_ups
         if completion.compensated is False:
             self._witness.spoiled.add(key)
-        job = await self._ask("complete", grant.job_id, op_id, work)
+        report = (completion.outcome, completion.compensated, completion.follow_ups)
+        self._book.reports[op_id] = report
+        first = self._book.ended_by(*key)
+        try:
+            job = await self._ask("complete", grant.job_id, op_id, work)
+        except Fenced:
+            words = f"{key} {op_id}: refused, though the same was applied under {first}"
+            known = first is not None and self._book.reports.get(first) == report
+            self._witness.expect("I30", not known, words)
+            raise
+        if self._book.applied(grant.job_id, op_id) is None:
+            op_id = self._book.ended_by(*key) or op_id
+            words = f"{key}: acknowledged, and another outcome was kept, under {op_id}"
+            self._witness.expect("I30", self._book.reports.get(op_id) == report, words)
         self._ended_by("complete", grant, op_id, job)
         return job
 

@@ -17,6 +17,7 @@ from holdfast.core.lifecycle import (
 )
 from holdfast.core.lifecycle.draft import Draft, same
 from holdfast.core.state import State
+from holdfast.registry import repeats
 from holdfast.testing.simulation.planting import Swaps, bug
 
 
@@ -222,6 +223,18 @@ def payload_ignored() -> Swaps:
         return real(job, command, *rest) if job is None else same(job)
 
     return ((creation, "enqueue", enqueue),)
+
+
+@bug(trap=17)
+def any_end_is_the_same() -> Swaps:
+    """An owner that reports another end than before is told that it counts."""
+    return ((repeats, "_same", lambda *_: True),)
+
+
+@bug(trap=11)
+def same_end_is_refused() -> Swaps:
+    """An owner that says again how its attempt ended, under another op_id, is taken for a stale one."""
+    return ((repeats, "_same", lambda *_: False),)
 
 
 @bug(trap=40)

@@ -27,6 +27,7 @@ from holdfast.testing.simulation.wishes import compensated, follow_ups_of
 T = TypeVar("T")
 
 EXECUTOR = "slurm"
+AGAIN = 0.5
 
 
 def spec_of(chance: Random, number: int, *, timed: bool = False) -> Spec:
@@ -158,6 +159,14 @@ class Owner(Person):
         end = Stopped(reason="as asked") if draw < 0.35 else ending(self.chance).outcome
         times = 2 if draw > 0.8 else 1
         await asyncio.gather(*(self.complete(grant, end, op_id) for _ in range(times)))
+        await self._say_again(grant, end)
+
+    async def _say_again(self, grant: Grant, end: Outcome) -> None:
+        """Some forget that they have said how it ended, and some what they have said."""
+        memory = Random(f"{grant.job_id}/{grant.fencing_token}/again")  # changes no other chance
+        if memory.random() < AGAIN:
+            said = end if memory.random() < AGAIN else ending(memory).outcome
+            await self.complete(grant, said, self.ids.new())
 
 
 class Journal:
