@@ -3,8 +3,8 @@
 import asyncio
 import heapq
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 from typing import Any, TypeVar
@@ -13,6 +13,13 @@ T = TypeVar("T")
 
 TURNS_MAX = 2_000_000
 """A hundred times what a run takes."""
+
+ENDINGS_MAX = 1000
+"""So many awaits may follow in the `finally` blocks of one task when a run is over."""
+
+
+class Ended(BaseException):
+    """The run is over: thrown into every task that is still under way."""
 
 
 class Node:
@@ -73,7 +80,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, Turn]] = []
         self._numbers = 0
         self._over = False
-        self._kept: list[asyncio.Task[Any]] = []
+        self._kept: list[tuple[asyncio.Task[Any], Context]] = []
         self.broken: list[str] = []
         self.turns = 0
 
@@ -101,8 +108,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         **_: object,
     ) -> asyncio.Task[T]:
         """Tasks are kept to the end: one that is let go would run its `finally` blocks."""
+        context = copy_context() if context is None else context
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._kept.append(task)
+        self._kept.append((task, context))
         return task
 
     def call_soon(  # type: ignore[override]
@@ -154,10 +162,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run(self, until: float, done: Callable[[], bool]) -> None:
         """Run until it is `done`, or until virtual time is up."""
-        asyncio._set_running_loop(self)
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
-        try:
+        with self._running():
             while not done():
                 if self.turns > TURNS_MAX:
                     self.broken.append("it goes on and on without any time passing")
@@ -170,6 +175,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     return
                 else:
                     self._time = self._timers[0][0]
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        asyncio._set_running_loop(self)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
+        try:
+            yield
         finally:
             sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(None)
@@ -188,20 +201,50 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.turns += 1
             turn.context.run(turn.callback, *turn.args)
 
+    def check_tasks(self) -> None:
+        """Count as `broken` what has failed on a living node without anybody having asked for it.
+
+        All that is to happen at this instant happens first."""
+        self.run(self._time, lambda: False)
+        for task, context in self._kept:
+            if context[NODE].alive and getattr(task, "_log_traceback", False):
+                self.broken.append(f"{_name(task)} failed, and nobody knows: {task.exception()!r}")
+
     def end(self) -> None:
-        """Let everything go; what still wants to run on its way out is not heard any more."""
+        """Let everything go: nothing is scheduled any more, and every task ends where it stands.
+
+        An exception is thrown, since `close` of a coroutine passes over the asynchronous generators
+        that it is iterating (in CPython 3.11), and to close them then is an error. Whatever goes wrong
+        on the way out is `broken`.
+        """
         self._over = True
-        for task in self._kept:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            if task.done():
-                if not task.cancelled():
+        with self._running():
+            for task, context in self._kept:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if not task.done():
+                    context.run(self._end, task)
+                elif not task.cancelled():
                     task.exception()
-            else:
-                with suppress(BaseException):
-                    task.get_coro().close()
         self._kept.clear()
         self._ready.clear()
         self._timers.clear()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        """Throw a task out of whatever it waits for, until it has ended."""
+        work = task.get_coro()
+        for _ in range(ENDINGS_MAX):
+            try:
+                work.throw(Ended())
+            except (Ended, StopIteration):
+                return
+            except BaseException as error:
+                self.broken.append(f"{_name(task)} did not end well: {error!r}")
+                return
+        self.broken.append(f"{_name(task)} does not end")
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "a task")
 
 
 def _let_go(generator: object) -> None:

@@ -20,6 +20,7 @@ from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.audit import Audited, Book
 from holdfast.testing.simulation.chores import DRIFT_MAX, Chores
 from holdfast.testing.simulation.crew import hire
+from holdfast.testing.simulation.diagnostics import Diagnostics, collected
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.link import Link, Weather
 from holdfast.testing.simulation.looking import Looker
@@ -63,8 +64,9 @@ class Result(Struct, frozen=True, kw_only=True):
 class Simulation:
     """Everything there is in one run."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, diagnostics: Diagnostics | None = None) -> None:
         self.plan = plan
+        self.diagnostics = diagnostics or Diagnostics()
         chance = self._chance("weather")
         self.loop = virtual_loop(self._chance("shuffle") if plan.shuffle else None)
         self.witness = Witness(self._chance("witness"), self.loop.time)
@@ -144,25 +146,26 @@ class Simulation:
             self._boot(n)
         for strike in self.plan.strikes:
             self.loop.call_at(strike.at, self._strike, strike, context=self._here)
-        self.loop.run(TROUBLE_SECONDS, self._failed)
-        if self._failed():
+        self.loop.run(TROUBLE_SECONDS, self.failed)
+        if self.failed():
             return
         self.loop.call_at(TROUBLE_SECONDS, self._heal, context=self._here)
-        self.loop.run(TROUBLE_SECONDS + HEAL_SECONDS, lambda: self._failed() or self._at_rest())
+        self.loop.run(TROUBLE_SECONDS + HEAL_SECONDS, lambda: self.failed() or self._at_rest())
         self._check_rest()
-        if not self._failed():
+        if not self.failed():
             for node in self.nodes:
                 node.alive = False
             asking = self.loop.start(self._world, self._ask())
             until = self.loop.time() + HEAL_SECONDS
-            self.loop.run(until, lambda: self._failed() or asking.done())
+            self.loop.run(until, lambda: self.failed() or asking.done())
             self.witness.expect("I17", asking.done(), "the last questions got no answer")
             if asking.done() and (error := asking.exception()):
                 self.witness.fail("broken", f"the last questions: {error!r}")
 
-    def _failed(self) -> bool:
-        if self.loop.broken:
-            self.witness.fail("broken", self.loop.broken[0])
+    def failed(self) -> bool:
+        """Whether an invariant is broken, or something has broken that nobody would hear of."""
+        if unheard := self.loop.broken or self.diagnostics.messages:
+            self.witness.fail("broken", unheard[0])
         return self.witness.violation is not None
 
     def _at_rest(self) -> bool:
@@ -319,6 +322,7 @@ class Simulation:
 
     def _check_rest(self) -> None:
         """I17: what was healed comes to its end. I18: waits differ, so that crowds disperse."""
+        self.loop.check_tasks()
         restless = list(self.witness.unended)
         self.witness.expect("I17", not restless, f"never ended: {restless}")
         self.witness.expect("I17", not self._submitting, "a request was never answered")
@@ -328,29 +332,44 @@ class Simulation:
 
 
 def simulate(plan: Plan, bug: AbstractContextManager[None] | None = None) -> Result:
-    """Run a plan to its end, or to the first violation; with a planted bug, if one is given."""
+    """Run a plan to its end, or to the first violation; with a planted bug, if one is given.
+
+    Whatever it would print, or break on its way out, is a violation too."""
     enabled = gc.isenabled()
     gc.disable()  # what is let go is let go when the run is over, not in the middle of it
+    gc.freeze()  # so that the collection below looks at this run only: 2 ms
     try:
-        with bug or nullcontext():
-            simulation = Simulation(plan)
-            failpoint.arm(simulation.pass_failpoint)
-            simulation.run()
-            failpoint.arm(None)
-            simulation.loop.end()
+        with collected() as diagnostics:
+            with bug or nullcontext():
+                result = _outcome(Simulation(plan, diagnostics))
+            gc.collect()
     finally:
         failpoint.arm(None)
+        gc.unfreeze()
         if enabled:
             gc.enable()
+    if result.violation is None and diagnostics.messages:
+        return replace(result, violation=Violation("broken", diagnostics.messages[0]))
+    return result
+
+
+def _outcome(simulation: Simulation) -> Result:
+    """Run a simulation, say what came of it, and let it go."""
+    failpoint.arm(simulation.pass_failpoint)
+    simulation.run()
+    failpoint.arm(None)
     witness, book = simulation.witness, simulation.book
+    lines = tuple(witness.lines)
+    simulation.loop.end()
+    simulation.failed()
     digest = blake2b(digest_size=12)
-    for line in witness.lines:
+    for line in lines:
         digest.update(line.encode())
     return Result(
-        plan=plan,
+        plan=simulation.plan,
         violation=witness.violation,
         trace=digest.hexdigest(),
-        lines=tuple(witness.lines),
+        lines=lines,
         seconds=simulation.loop.time(),
         commits=witness.commits,
         answers=book.answers,
