@@ -103,6 +103,8 @@ FIRST = {"doubt_called_no": 54}
 def test_a_planted_bug_is_found(name: str) -> None:
     tried, result = hunt(BUGS[name], first=FIRST.get(name, 0), seeds=150)
     assert result is not None, f"{name} stayed hidden for {tried} seeds"
+    assert result.violation is not None
+    assert result.violation.invariant != "broken", result.violation.words
     again = simulate(result.plan)
     assert again.violation is None, "the bug is still planted, or the product has it"
 
