@@ -11,7 +11,7 @@ from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
 from holdfast.core.errors import Exhausted, Invalid, NotFound
-from holdfast.core.job import Failure, Job
+from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
 from holdfast.ports import Filter, Grant, Request
