@@ -60,6 +60,8 @@ def test_the_code_for_those_who_come_from_elsewhere_runs(tmp_path: Path) -> None
     assert orders == [
         ("send", b'{"order":7}'),
         ("send", b'{"order":8}'),
+        ("send", b'{"order":20}'),
+        ("send", b'{"order":21}'),
         ("pack", b'{"order":9}'),
         ("send", b'{"order":9}'),
     ]

@@ -192,6 +192,13 @@ def test_names_of_other_code_are_told_from_values_that_do_not_fit(
     assert isinstance(caught.value, OtherNames) is other_names
 
 
+def test_whoever_calls_it_wrongly_is_told_that_it_is_invalid() -> None:
+    with pytest.raises(Invalid) as caught:
+        RESIZE.encode(("a",), {"widht": 1})
+
+    assert type(caught.value) is Invalid
+
+
 def test_a_function_without_arguments_takes_none() -> None:
     def nothing(ctx: Context) -> None: ...
 

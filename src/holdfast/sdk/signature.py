@@ -80,22 +80,19 @@ class Signature:
     def decode(self, payload: msgspec.Raw | bytes) -> dict[str, object]:
         """The arguments in a payload, those that were given; `Invalid` when they do not fit, `OtherNames`
         if it lacks what they are called here, or calls them otherwise."""
-        arguments = self._decode(payload)
+        arguments = self._decode(payload, OtherNames)
         return {
             name: value
             for name in self.parameters
             if (value := getattr(arguments, name)) is not UNSET
         }
 
-    def _decode(self, payload: msgspec.Raw | bytes) -> object:
+    def _decode(self, payload: msgspec.Raw | bytes, other_names: type[Invalid] = Invalid) -> object:
         try:
             return self._decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._misfit(str(error)) from error
-
-    def _misfit(self, message: str) -> Invalid:
-        words = f"{self.kind}: {self._words(message)}."
-        return OtherNames(words) if _OTHER_NAMES.match(message) else Invalid(words)
+            kind = other_names if _OTHER_NAMES.match(str(error)) else Invalid
+            raise kind(f"{self.kind}: {self._words(str(error))}.") from error
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         names = self._positional
