@@ -10,7 +10,16 @@ import pytest
 
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.job import Failure, Progress
-from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, Stopped, Success, decide
+from holdfast.core.lifecycle import (
+    Change,
+    Claim,
+    Enqueue,
+    Outcome,
+    Refusal,
+    Stopped,
+    Success,
+    decide,
+)
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import One, Ready, Work
@@ -131,7 +140,8 @@ class CommitContract:
 
         async def body(world: World) -> None:
             said = Success(result={"b": [1, 2.5, None, True], "a": "ä"})
-            ends = (said, TRANSIENT, PERMANENT, Stopped(reason="as asked"))
+            ends: list[Outcome] = [said, TRANSIENT, PERMANENT, Stopped(reason="as asked")]
+            others: list[Outcome] = [Success(result=1), Failure(message="another")]
             for number, end in enumerate(ends):
                 await world.enqueue(f"job-{number}")
                 grant = await world.claim()
@@ -141,10 +151,9 @@ class CommitContract:
 
                 assert (again.version, again.state) == (first.version, first.state)
                 assert (again.result, again.error) == (first.result, first.error)
-                for other in (Success(result=number), PERMANENT):
-                    if other != end:
-                        with pytest.raises(Fenced, match="You have already completed it"):
-                            await world.registry.complete(grant, other)
+                for other in others:
+                    with pytest.raises(Fenced, match="You have already completed it"):
+                        await world.registry.complete(grant, other)
 
         play(self.open, tmp_path, body)
 
