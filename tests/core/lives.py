@@ -25,6 +25,7 @@ from holdfast.core.lifecycle import (
     Outcome,
     Publish,
     Refusal,
+    Refuse,
     Release,
     Restore,
     Stopped,
@@ -68,6 +69,10 @@ def said(sequence: int, **more: object) -> Event:
 
 def publish(*sequences: int, token: int = 1, actor: str = WORKER) -> Publish:
     return Publish(token=token, actor=actor, events=tuple(map(said, sequences)))
+
+
+def refuse(token: int = 1, reason: str = "It is too large.") -> Refuse:
+    return Refuse(token=token, actor=WORKER, reason=reason)
 
 
 def aggregate(token: int = 1, *, actor: str = WORKER) -> Aggregate:
@@ -175,6 +180,7 @@ COMMANDS: dict[str, Command] = {
     "claim": claim("op-other-claim"),
     "heartbeat": heartbeat(),
     "publish": publish(1, 2),
+    "note a refusal": refuse(),
     "aggregate": aggregate(),
     "succeed": complete(Success(result={"answer": 42})),
     "fail": complete(TRANSIENT),
@@ -183,6 +189,7 @@ COMMANDS: dict[str, Command] = {
     "release": release(),
     "stale heartbeat": heartbeat(9),
     "stale publish": publish(1, token=9),
+    "note a stale refusal": refuse(9),
     "stale complete": complete(Success(), 9),
     "stale release": release(9),
     "stale aggregate": aggregate(9),

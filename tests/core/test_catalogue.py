@@ -17,7 +17,8 @@ TRANSITIONS = (
 )
 CONTROLS = "cancel_requested compensated restored outputs_verified"
 FACTS = (
-    "orphan_suspected stale_write_rejected replayed resumed outputs_unseen lease_renewed heartbeat"
+    "orphan_suspected stale_write_rejected publish_refused replayed resumed outputs_unseen"
+    " lease_renewed heartbeat"
 )
 
 

@@ -158,8 +158,6 @@ def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([], "no event"),
-        ([said(n) for n in range(1, 1002)], "1001 events"),
         ([replace(said(1), event_type="job_succeeded")], "not a worker event"),
         ([replace(said(1), sequence=None)], "None follows 0"),
         ([said(0)], "0 follows 0"),
@@ -168,7 +166,7 @@ def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
         ([said(1, end_sequence=5), said(5)], "5 follows 5"),
         ([said(4, end_sequence=3)], "end at 3 and start at 4"),
         ([said(2**63)], "equence"),
-        ([said(1, data=b"x" * 358_401)], "^Output in one event has 358,401 bytes"),
+        ([said(1, data=b"x" * 524_289)], "^Output in one event has 524,289 bytes"),
         ([replace(said(1), event_class=EventClass.TRANSITION)], "^A worker's event has a sequence"),
         ([replace(said(1), offset=1)], "^A worker's event"),
         ([replace(said(1), transition_no=1)], "^A worker's event"),

@@ -61,7 +61,8 @@ def test_no_part_of_a_batch_may_repeat_what_was_published() -> None:
         (),
         (said(2), said(1)),
         (said(1, end_sequence=2), said(2)),
-        (said(1, data=b"x" * 358_401),),
+        (said(1, data=b"x" * 524_289),),
+        tuple(map(said, range(1, 1_002))),
         (replace(said(1), occurred_at=NOW + timedelta(hours=25)),),
     ],
 )

@@ -55,7 +55,11 @@ PROMISED: dict[str, object] = {
     "OUTPUT_ATTEMPT_BYTES_MAX": KIB * KIB * KIB,
     "OUTPUT_BATCH_ITEMS_MAX": 50,
     "OUTPUT_BATCH_BYTES_MAX": 256 * KIB,
-    "OUTPUT_EVENT_BYTES_MAX": 350 * KIB,
+    "OUTPUT_BATCH_BYTES_ADVISED": 128 * KIB,
+    "OUTPUT_READ_BYTES_MAX": 200 * KIB,
+    "OUTPUT_EVENT_BYTES_MAX": 512 * KIB,
+    "OUTPUT_LATE_MAX": timedelta(minutes=10),
+    "PUBLISH_BYTES": KIB * KIB,
     "EVENTS_PER_PUBLISH_MAX": 1000,
     "OUTPUTS_NAMED_MAX": 100,
     "OUTPUT_NAME_CHARACTERS_MAX": 1024,
@@ -77,6 +81,14 @@ def test_every_limit_is_what_was_promised() -> None:
 
     assert named == PROMISED
     assert unnamed == []
+
+
+def test_what_clients_are_told_and_one_read_more_fit_into_an_event() -> None:
+    told_elsewhere = 256 * KIB
+
+    assert limits.OUTPUT_BATCH_BYTES_ADVISED + limits.OUTPUT_READ_BYTES_MAX < 350 * KIB
+    assert told_elsewhere + limits.OUTPUT_READ_BYTES_MAX <= limits.OUTPUT_EVENT_BYTES_MAX
+    assert limits.OUTPUT_CHUNK_BYTES_MAX <= limits.OUTPUT_EVENT_BYTES_MAX <= limits.PUBLISH_BYTES
 
 
 @pytest.mark.parametrize("value", ["a", "job-1", "A.b_c:d-9", "x" * ID_CHARACTERS_MAX])

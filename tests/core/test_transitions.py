@@ -42,6 +42,13 @@ _STAYS = {state: state for state in State}
 _JUDGED = {S.VALIDATING: S.VALIDATING, S.PARTIAL_SUCCESS: S.PARTIAL_SUCCESS}
 
 
+_COMPLETED = {
+    state: state
+    for state in (S.VALIDATING, S.SUCCEEDED, S.PARTIAL_SUCCESS, S.FAILED, S.DEAD_LETTERED)
+}
+"""Where `lives` has jobs that their owners ended: they may publish a little later."""
+
+
 def _leased(target: State) -> dict[State, State]:
     return dict.fromkeys(LEASED, target)
 
@@ -51,7 +58,8 @@ EXPECTED: dict[str, tuple[dict[State, State], Answer]] = {
     "enqueue": ({}, Conflict),
     "claim": ({S.QUEUED: S.ASSIGNED}, Conflict),
     "heartbeat": ({**_leased(S.RUNNING), S.AGGREGATING: S.AGGREGATING}, Fenced),
-    "publish": ({**_leased(S.RUNNING), S.AGGREGATING: S.AGGREGATING}, Fenced),
+    "publish": ({**_leased(S.RUNNING), S.AGGREGATING: S.AGGREGATING, **_COMPLETED}, Fenced),
+    "note a refusal": (_STAYS, Fenced),
     "aggregate": (_leased(S.AGGREGATING), Fenced),
     "succeed": (_leased(S.SUCCEEDED), Fenced),
     "fail": (_leased(S.QUEUED), Fenced),
@@ -60,6 +68,7 @@ EXPECTED: dict[str, tuple[dict[State, State], Answer]] = {
     "release": (_leased(S.QUEUED), Fenced),
     "stale heartbeat": ({}, Fenced),
     "stale publish": ({}, Fenced),
+    "note a stale refusal": (_STAYS, Fenced),
     "stale complete": ({}, Fenced),
     "stale release": ({}, Fenced),
     "stale aggregate": ({}, Fenced),

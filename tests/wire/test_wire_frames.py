@@ -25,9 +25,9 @@ from wire_bad_client import (
     unharmed,
 )
 
-from holdfast.server import door
+from holdfast.server import door, upload
 from holdfast.server.context import Settings
-from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_BYTES_MAX
+from holdfast.server.limits import HEADER_BYTES_MAX, PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
 from holdfast.wire.generated.job.v1 import job_pb
 
 ENQUEUE = JOBS + "EnqueueJob"
@@ -38,7 +38,7 @@ NONE = b'{"queue":"none"}'
 GZIP = {"content-encoding": "gzip"}
 GZIP_STREAM = {"connect-content-encoding": "gzip"}
 GIB = 2**30
-RSS_BYTES = 100 * 2**20
+RSS_BYTES = 5 * PUBLISH_BYTES_MAX
 INVALID, EXHAUSTED = "invalid_argument", "resource_exhausted"
 
 
@@ -61,7 +61,7 @@ def server(shared: Peer, caplog: pytest.LogCaptureFixture) -> Iterator[Peer]:
         ([frame(b"{}", length=1000)], INVALID),
         ([frame(b'{"a":1}', length=3)], INVALID),
         ([frame(b"{}", length=2**32 - 1)], EXHAUSTED),
-        ([frame(b"{}", length=REQUEST_BYTES_MAX + 1)], EXHAUSTED),
+        ([frame(b"{}", length=PUBLISH_BYTES_MAX + 1)], EXHAUSTED),
         ([frame(b"{}", 2)], INVALID),
         ([frame(b"{}", 4)], INVALID),
         ([frame(b"{}", 255)], INVALID),
@@ -73,6 +73,11 @@ def server(shared: Peer, caplog: pytest.LogCaptureFixture) -> Iterator[Peer]:
 )
 def test_a_frame_must_be_one(server: Peer, path: str, frames: list[bytes], code: str) -> None:
     expect(server.stream(path, frames), code)
+
+
+@pytest.mark.parametrize("path", [DEQUEUE, EVENTS + "StreamJobEvents", REGISTRY + "Watch"])
+def test_only_a_publish_may_be_large(server: Peer, path: str) -> None:
+    expect(server.stream(path, [frame(b"{}", length=REQUEST_BYTES_MAX + 1)]), EXHAUSTED, "larger")
 
 
 def test_a_compressed_frame_says_how(server: Peer) -> None:
@@ -255,7 +260,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     server: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "REQUEST_SECONDS_MAX", 1.0)
-    monkeypatch.setattr(door, "STALLED_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(upload, "STALLED_SECONDS_MAX", 1.0)
     for path, kind in ((ENQUEUE, JSON), (DEQUEUE, STREAM), (PUBLISH, STREAM)):
         slow = [_slow(server, path, kind) for _ in range(20)]
         server.fine()

@@ -22,6 +22,7 @@ from holdfast.core.task_token import TASK_TOKEN_CHARACTERS_MAX
 from holdfast.server.context import Settings
 from holdfast.server.limits import (
     CLAIM_ITEMS_MAX,
+    PUBLISH_BYTES_MAX,
     QUEUES_PER_CLAIM_MAX,
     REQUEST_BYTES_MAX,
     WALK_ITEMS_MAX,
@@ -196,10 +197,11 @@ def test_limits_of_published_events_in_job_v1(server: Peer) -> None:
     most = limits.EVENTS_PER_PUBLISH_MAX
     many = [{"sequence": n + 2, "eventType": 4} for n in range(most + 1)]
     expect(publish([output(limits.OUTPUT_EVENT_BYTES_MAX + 1)]), INVALID, "bytes")
-    expect(publish([output(1000 * limits.OUTPUT_EVENT_BYTES_MAX // 100)]), EXHAUSTED, "larger")
+    expect(publish([output(10 * limits.OUTPUT_EVENT_BYTES_MAX)]), INVALID, "bytes")
+    expect(publish([output(PUBLISH_BYTES_MAX)]), EXHAUSTED, "larger than 32 MiB")
     expect(publish([output(limits.OUTPUT_EVENT_BYTES_MAX)]), "ok")
-    expect(publish(many), INVALID, "events")
-    expect(publish(many[:most]), "ok")
+    expect(publish(many), "ok")
+    expect(publish([{"sequence": n + 9000} for n in range(most)]), INVALID, "Event 9000")
 
 
 def test_a_task_token_has_a_length(server: Peer) -> None:

@@ -41,6 +41,7 @@ class EventType(StrEnum):
 
     ORPHAN_SUSPECTED = "job_orphan_suspected"
     STALE_WRITE_REJECTED = "job_stale_write_rejected"
+    PUBLISH_REFUSED = "job_publish_refused"
     REPLAYED = "job_replayed"
     RESUMED = "job_resumed"
     OUTPUTS_UNSEEN = "job_outputs_unseen"
@@ -63,6 +64,7 @@ FACT_TYPES = frozenset(
     {
         EventType.ORPHAN_SUSPECTED,
         EventType.STALE_WRITE_REJECTED,
+        EventType.PUBLISH_REFUSED,
         EventType.REPLAYED,
         EventType.RESUMED,
         EventType.OUTPUTS_UNSEEN,

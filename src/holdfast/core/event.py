@@ -17,7 +17,6 @@ from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
     ATTRIBUTES_BYTES_MAX,
     CLOCK_AHEAD_MAX,
-    EVENTS_PER_PUBLISH_MAX,
     ID_CHARACTERS_MAX,
     MESSAGE_CHARACTERS_MAX,
     NUMBER_MAX,
@@ -142,10 +141,6 @@ def check_external(event: Event) -> Event:
 
 def check_published(events: Sequence[Event], now: datetime) -> None:
     """Raise `Invalid` unless these worker events can follow one another in one attempt."""
-    if not events:
-        raise Invalid("There is no event to publish.")
-    if len(events) > EVENTS_PER_PUBLISH_MAX:
-        raise Invalid(f"{len(events)} events at once; at most {EVENTS_PER_PUBLISH_MAX} are taken.")
     last = 0
     for event in events:
         _check_place(event, last)

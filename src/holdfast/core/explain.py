@@ -17,6 +17,10 @@ def explain(
     job: Job, now: datetime, *, waiting: int | None = None, holder: Job | None = None
 ) -> str:
     """`waiting` is how many others are queued; `holder` the job that has the resource lock."""
+    return " ".join([_standing(job, now, waiting, holder), *flaw_words(job)])
+
+
+def _standing(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
     match job.state:
         case State.PENDING:
             return f"It is registered and waits for its submitter to hand it to {_executor(job)}."
@@ -190,6 +194,28 @@ def _ended(job: Job) -> str:
             return (
                 f"It {word} {tries}: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
             )
+
+
+def flaw_words(job: Job) -> list[str]:
+    """What is wrong with what the last attempt published, a sentence for each; none when all is well."""
+    flaws = job.flaws
+    if flaws is None:
+        return []
+    attempt = f"attempt {job.attempt - (job.state is State.QUEUED)}"
+    found = []
+    if flaws.missed:
+        events = "1 event" if flaws.missed == 1 else f"{flaws.missed:,} events"
+        found.append(f"{events} of {attempt} never arrived: its output has gaps.")
+    if flaws.refused:
+        times = "Once" if flaws.refused == 1 else f"{flaws.refused:,} times"
+        reason = (flaws.reason or "").rstrip(".")
+        found.append(f"{times} what {attempt} published was refused: {reason}.")
+    if flaws.exit_code is not None and job.completed_at is not None and job.error is None:
+        code = " with exit code 0" if job.result == {"exit_code": 0} else ""
+        found.append(
+            f"The worker reported success{code}, but its process ended with {flaws.exit_code}."
+        )
+    return found
 
 
 def _clause(job: Job) -> str:

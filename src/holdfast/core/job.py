@@ -83,6 +83,16 @@ class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
     message: str | None = None
 
 
+class Flaws(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What is wrong with what the last attempt published: `missed` sequences that never arrived, `refused`
+    publishes with the `reason` of the last one, and an `exit_code` of its process other than 0."""
+
+    missed: int = 0
+    refused: int = 0
+    reason: str | None = None
+    exit_code: int | None = None
+
+
 class Resource(Struct, frozen=True, gc=False):
     """A resource that several jobs may lock: its own rising token, and who holds it."""
 
@@ -95,8 +105,9 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
     `not_understood` is how often it was given back by workers that did not understand it.
 
-    `lease`, `heartbeats`, `published`, `progress`, `checkpoint` and `check` are signs of life: they
-    change without an event, guarded by the fencing token, and are not part of what a fold gives back.
+    `lease`, `heartbeats`, `published`, `progress`, `checkpoint`, `check` and `flaws` are signs of life:
+    they change without an event, guarded by the fencing token, and are not part of what a fold gives back.
+    `completed_at` is when the owner itself ended the job, or said that its work is done.
     """
 
     job_id: str
@@ -133,6 +144,8 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     checkpoint: Json = None
     check: Check | None = None
     not_understood: int = 0
+    completed_at: datetime | None = None
+    flaws: Flaws | None = None
 
     @property
     def owner(self) -> str | None:

@@ -43,8 +43,18 @@ OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
 OUTPUT_BATCH_ITEMS_MAX = 50
 OUTPUT_BATCH_BYTES_MAX = 256 * 1024
-OUTPUT_EVENT_BYTES_MAX = 350 * 1024
+OUTPUT_BATCH_BYTES_ADVISED = 128 * 1024
+"""What clients of job.v1 are told. They flush a batch once it is larger, by as much as one read."""
+OUTPUT_READ_BYTES_MAX = 200 * 1024
+"""The most that such a client reads at once, and so the most by which it goes beyond what it was told."""
+OUTPUT_EVENT_BYTES_MAX = 512 * 1024
+"""One event. It takes what a client sends that was told 256 KiB, as others tell it, and one read more; in
+base64 it still fits into a request."""
+OUTPUT_LATE_MAX = timedelta(minutes=10)
+"""How long after it has ended its job an owner may still publish what the job said before."""
 EVENTS_PER_PUBLISH_MAX = 1_000
+PUBLISH_BYTES = 1024 * 1024
+"""Output in one commit: more is split. A single event is never too large for it."""
 
 OUTPUTS_NAMED_MAX = 100
 """Outputs that a job names one by one: the evidence for all of them fits into one event."""

@@ -173,6 +173,10 @@ class LocalRegistry:
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
         return await publish.publish(self._line, grant, events)
 
+    async def refuse(self, grant: Grant, reason: str) -> None:
+        """Note on the job that something its owner published was refused before it came to `publish`."""
+        await publish.refuse(self._line, grant, reason)
+
     async def complete(
         self,
         grant: Grant,

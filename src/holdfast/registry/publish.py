@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Fenced, Invalid
 from holdfast.core.event import Event, check_published
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Publish, Refusal, decide
+from holdfast.core.lifecycle import Change, Publish, Refusal, Refuse, decide
+from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX, PUBLISH_BYTES
 from holdfast.ports import Grant, One, Work
 from holdfast.registry.line import Line
 
@@ -14,19 +15,53 @@ _LOG_PAGE = 1000
 
 
 async def publish(line: Line, grant: Grant, events: Sequence[Event]) -> Job:
-    """Append the events to the attempt. What was stored before is dropped, so a re-send is safe."""
-    check_published(events, await line.store.now())
-    decision = await _append(line, grant, events)
+    """Append the events to the attempt. What was stored before is dropped, so a re-send is safe. What is
+    refused is noted on the job, and the error says how much was stored before that."""
+    if not events:
+        raise Invalid("There is no event to publish.")
+    job, rest = grant.job, list(events)
+    try:
+        check_published(events, await line.store.now())
+        while rest:
+            job, rest = await _publish(line, grant, rest)
+    except (Fenced, Invalid) as error:
+        await refuse(line, grant, error.message)
+        if job is not grant.job:
+            error.message += f" What came before it is stored: up to sequence {job.published}."
+        raise
+    return job
+
+
+async def refuse(line: Line, grant: Grant, reason: str) -> None:
+    """Note on the job that something its owner published was refused."""
+    command = Refuse(token=grant.fencing_token, actor=_actor(grant), reason=reason)
+    await line.submit(Work(One(grant.job_id), partial(decide, command)))
+
+
+async def _publish(line: Line, grant: Grant, events: list[Event]) -> tuple[Job, list[Event]]:
+    """Store the first of the events, as many as go into one commit; returns those that are left."""
+    some = events[: _fitting(events)]
+    decision = await _append(line, grant, some)
     if isinstance(decision, Change):
-        return decision.after
+        return decision.after, events[len(some) :]
     job = decision.job
     if isinstance(decision.error, Invalid) and job is not None:
         fresh = await _unknown(line, grant, events)
         if not fresh:
-            return job
-        if (fresh[0].sequence or 0) > job.published:
-            decision = await _append(line, grant, fresh)
-    return await line.answer(grant.job_id, _command(grant, events), decision)
+            return job, []
+        if len(fresh) < len(events) and (fresh[0].sequence or 0) > job.published:
+            return job, fresh
+    return await line.answer(grant.job_id, _command(grant, some), decision), []
+
+
+def _fitting(events: Sequence[Event]) -> int:
+    """How many of the first events go into one commit; at least one."""
+    size = 0
+    for count, event in enumerate(events[:EVENTS_PER_PUBLISH_MAX]):
+        size += len(event.data or b"")
+        if size > PUBLISH_BYTES and count:
+            return count
+    return EVENTS_PER_PUBLISH_MAX
 
 
 async def _append(line: Line, grant: Grant, events: Sequence[Event]) -> Change | Refusal:
@@ -36,9 +71,11 @@ async def _append(line: Line, grant: Grant, events: Sequence[Event]) -> Change |
 
 
 def _command(grant: Grant, events: Sequence[Event]) -> Publish:
-    return Publish(
-        token=grant.fencing_token, actor=f"worker:{grant.job.owner}", events=tuple(events)
-    )
+    return Publish(token=grant.fencing_token, actor=_actor(grant), events=tuple(events))
+
+
+def _actor(grant: Grant) -> str:
+    return f"worker:{grant.job.owner}"
 
 
 async def _unknown(line: Line, grant: Grant, events: Sequence[Event]) -> list[Event]:

@@ -14,7 +14,8 @@ POLL_SECONDS = 1.0
 async def watch(
     line: Line, job_id: str | None, *, after: str | None
 ) -> AsyncGenerator[Event, None]:
-    """Every event from the cursor on, each once, in commit order. A job's stream ends with the job."""
+    """Every event from the cursor on, each once, in commit order. A job's stream ends with the job: what its
+    owner publishes after that is in the log for whoever reads on from the last cursor."""
     store, cursor = line.store, after
     if job_id is not None:
         await line.get(job_id)
@@ -37,7 +38,7 @@ async def watch(
 
 
 async def _ended(line: Line, job_id: str) -> bool:
-    """Whether everything the job will ever say is in its log by now."""
+    """Whether the job had ended by now, so that all that led to it is in its log."""
     [job] = await line.store.get([job_id])
     return job is None or job.ended
 

@@ -9,7 +9,7 @@ from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Gate, Translation, gone
 from holdfast.server.checking import Opening, no_outputs
-from holdfast.server.codecs import codecs
+from holdfast.server.codecs import codecs, publish_codecs
 from holdfast.server.context import Context, Settings
 from holdfast.server.door import (
     NOTHING,
@@ -24,12 +24,13 @@ from holdfast.server.door import (
 )
 from holdfast.server.events import EventsService
 from holdfast.server.jobs import JobService
-from holdfast.server.limits import COMPRESS_BYTES_MIN, REQUEST_BYTES_MAX
+from holdfast.server.limits import COMPRESS_BYTES_MIN, PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
 from holdfast.server.operators import Operators
 from holdfast.server.registry_service import RegistryService
 from holdfast.server.requests import Count
 from holdfast.server.rest.app import PLACES, rest, turned_away
 from holdfast.server.tracing import Notes
+from holdfast.server.upload import Upload, upload
 from holdfast.server.verbs import Verbs
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceASGIApplication
 from holdfast.wire.generated.job.v1.job_connect import (
@@ -79,9 +80,22 @@ class App:
             return
         if (left := scope.get("state", {}).get("gone")) is not None:
             gone.set(left)
-        await service(scope, prompt(receive, stream=path == PUBLISH), patient(send))
+        if path == PUBLISH:
+            await self._publish(service, scope, receive, patient(send))
+        else:
+            await service(scope, prompt(receive), patient(send))
+
+    async def _publish(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+        stream = Upload(receive, self.context.room)
+        upload.set(stream)
+        try:
+            await service(scope, stream, send)
+        finally:
+            stream.close()
 
     def _service(self, path: str) -> Service | None:
+        if path == PUBLISH:
+            return self._services.get(PUBLISH)
         if path.startswith(PLACES):
             return self._services.get("rest")
         return self._services.get(path[: path.rfind("/") + 1])
@@ -97,6 +111,7 @@ def _services(context: Context, wanted: tuple[str, ...]) -> dict[str, Service]:
     notes, verbs = Notes(context.clock), Verbs(context)
     old = {**common, "interceptors": [count, gate, notes, Translation(job_v1=True)]}
     new = {**common, "interceptors": [count, gate, notes, Translation(job_v1=False)]}
+    large = {**old, "read_max_bytes": PUBLISH_BYTES_MAX, "codecs": publish_codecs()}
     made: dict[str, Any] = {
         "jobs": lambda: JobServiceASGIApplication(JobService(context), **old),
         "events": lambda: JobEventsServiceASGIApplication(EventsService(context), **old),
@@ -109,6 +124,8 @@ def _services(context: Context, wanted: tuple[str, ...]) -> dict[str, Service]:
         else:
             service = made[name]()
             found[f"{service.path}/"] = service
+    if "events" in wanted:
+        found[PUBLISH] = JobEventsServiceASGIApplication(EventsService(context), **large)
     return found
 
 

@@ -2,14 +2,16 @@
 
 import logging
 import re
+from functools import cache
 from typing import TypeVar
 
 from connectrpc.code import Code
 from connectrpc.codec import Codec, proto_binary_codec, proto_json_codec
 from connectrpc.errors import ConnectError
-from protobuf import Message
+from protobuf import DescFieldValueList, DescFieldValueMessage, DescMessage, Message
 
 from holdfast.core.limits import JSON_DEPTH_MAX, clip
+from holdfast.server.limits import PUBLISH_FIELDS_MAX, REQUEST_BYTES_MAX
 from holdfast.wire.errors import FAULT
 
 log = logging.getLogger("holdfast.server")
@@ -25,6 +27,11 @@ _CLASS = re.compile(r"<class '(\w+)'>")
 def codecs() -> list[Codec]:
     """The codecs of every service."""
     return [_Careful(proto_binary_codec()), _Json(proto_json_codec(ignore_unknown_fields=False))]
+
+
+def publish_codecs() -> list[Codec]:
+    """The codecs of PublishJobEvents, whose messages may be large: but not of very many parts."""
+    return [_Large(codec) for codec in codecs()]
 
 
 class _Careful:
@@ -62,6 +69,81 @@ class _Json(_Careful):
             words = f"The request is nested too deep; at most {JSON_DEPTH_MAX} is taken."
             raise ConnectError(Code.INVALID_ARGUMENT, words)
         return super().decode(data, message_class)
+
+
+class _Large:
+    """A codec for large messages. Of many small parts one would take a hundred times its size in memory:
+    those are counted before they are decoded."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._json = codec.name() == "json"
+
+    def name(self) -> str:
+        return self._codec.name()
+
+    def encode(self, message: Message) -> bytes:
+        return self._codec.encode(message)
+
+    def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
+        if len(data) > REQUEST_BYTES_MAX and self._count(data, message_class) > PUBLISH_FIELDS_MAX:
+            words = f"The message has more than {PUBLISH_FIELDS_MAX:,} fields: send it in several."
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, words)
+        found: M = self._codec.decode(data, message_class)
+        return found
+
+    def _count(self, data: bytes | bytearray, message_class: type[M]) -> int:
+        if self._json:
+            return data.count(b":") + data.count(b",")
+        return fields_in(data, message_class.desc(), PUBLISH_FIELDS_MAX)
+
+
+def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:
+    """How many fields a message has, with those of the messages in it; counted until there are more than
+    `most`. What is no message is not looked at further: to decode it says what is wrong."""
+    count, todo = 0, [(0, len(data), _nested(desc))]
+    try:
+        while todo:
+            at, end, nested = todo.pop()
+            while at < end:
+                tag, at = _varint(data, at)
+                count += 1
+                if count > most or tag & 7 in (3, 4):  # groups, which nobody uses, are not counted
+                    return most + 1
+                if tag & 7 == 2:
+                    size, at = _varint(data, at)
+                    if (inner := nested.get(tag >> 3)) is not None:
+                        todo.append((at, at + size, _nested(inner)))
+                    at += size
+                elif tag & 7:
+                    at += 8 if tag & 7 == 1 else 4
+                else:
+                    _, at = _varint(data, at)
+    except IndexError:
+        pass
+    return count
+
+
+def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """The number at a place, and where the next begins."""
+    value = shift = 0
+    while (byte := data[at]) >= 128:
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+    return value | byte << shift, at + 1
+
+
+@cache
+def _nested(desc: DescMessage) -> dict[int, DescMessage]:
+    """The messages that a message may have, by the numbers of their fields."""
+    found = {}
+    for field in desc.fields:
+        value = field.value
+        inner = value.element if isinstance(value, DescFieldValueList) else value
+        inner = inner.message if isinstance(inner, DescFieldValueMessage) else inner
+        if isinstance(inner, DescMessage):
+            found[field.number] = inner
+    return found
 
 
 def too_deep(data: bytes | bytearray) -> bool:

@@ -17,6 +17,7 @@ from holdfast.server.lanes import Lanes
 from holdfast.server.limits import QUEUE_ITEMS_MAX
 from holdfast.server.readers import Readers
 from holdfast.server.requests import Requests
+from holdfast.server.upload import Room
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class Context:
         self.grants = Grants(registry, clock)
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
+        self.room = Room()
         self.depth = Depth(registry, clock, settings.queue_items_max)
         self.checking = Checking(registry, clock, ids, opening)
         self._awaited: dict[asyncio.Timeout, None] = {}

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 
-from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX, STALLED_SECONDS_MAX
+from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
@@ -77,9 +77,8 @@ def _text(value: bytes) -> bool:
     return True
 
 
-def prompt(receive: Receive, *, stream: bool) -> Receive:
-    """The request as it comes, if it comes: all of it in the time that a request has. A client's stream
-    may last, but not fall silent."""
+def prompt(receive: Receive) -> Receive:
+    """The request as it comes, if it comes: all of it in the time that a request has."""
     began = asyncio.get_running_loop().time()
     whole = False
 
@@ -87,11 +86,8 @@ def prompt(receive: Receive, *, stream: bool) -> Receive:
         nonlocal whole
         if whole:
             return await receive()
-        now = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(
-                now + STALLED_SECONDS_MAX if stream else began + REQUEST_SECONDS_MAX
-            ):
+            async with asyncio.timeout_at(began + REQUEST_SECONDS_MAX):
                 message = await receive()
         except TimeoutError:
             raise ConnectError(Code.DEADLINE_EXCEEDED, LATE) from None

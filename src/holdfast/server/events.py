@@ -1,23 +1,26 @@
 """JobEventsService of job.v1: what workers say about their jobs, kept and live."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 from msgspec import Struct
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX
 from holdfast.core.pieces import pieces
 from holdfast.server import admission
 from holdfast.server.calls import Leaving, who
 from holdfast.server.context import Context
 from holdfast.server.jobs import find
+from holdfast.server.limits import PUBLISH_BYTES_MAX
+from holdfast.server.upload import upload
 from holdfast.wire.generated.job.v1 import job_connect
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.job_events import event_of, job_event, numbers
@@ -25,6 +28,13 @@ from holdfast.wire.mapping import EPOCH
 
 Call = RequestContext[Any, Any]
 
+EVENTS_AT_ONCE = 1_000
+"""Events of a message that are read before others have their turn."""
+
+UNREADABLE = (Code.RESOURCE_EXHAUSTED, Code.INVALID_ARGUMENT)
+TOO_LARGE = (
+    f"The message is larger than {PUBLISH_BYTES_MAX // 2**20} MiB: send its events in several."
+)
 _PLAIN = frozenset(
     {
         WorkerEventType.PROCESS_START,
@@ -73,20 +83,42 @@ class EventsService(job_connect.JobEventsService):
     async def publish_job_events(
         self, requests: AsyncIterator[pb.PublishJobEventsRequest], _: Call
     ) -> pb.PublishJobEventsResponse:
-        """Each message is stored before the next is read; the answer says that all of them are."""
-        async with aclosing(self._context.until_stopped(requests)) as messages:
-            async for request in messages:
-                grant = await self._context.grants.open(request.task_token)
-                if len(request.events) > EVENTS_PER_PUBLISH_MAX:
-                    raise Invalid(
-                        f"{len(request.events)} events in one message; at most {EVENTS_PER_PUBLISH_MAX}"
-                        " are taken."
-                    )
-                now = await self._registry.now()
-                events = [_event(message, now) for message in request.events]
-                if events:
-                    await self._registry.publish(grant, events)
+        """Each message is stored before the next is read; the answer says that all of them are. What is
+        refused is noted on its job."""
+        with self._context.room.stream(who.get()):
+            async with aclosing(self._context.until_stopped(requests)) as messages:
+                try:
+                    async for request in messages:
+                        await self._publish(request)
+                except ConnectError as error:  # a message that cannot be read
+                    raise await self._unread(error) from error
         return pb.PublishJobEventsResponse()
+
+    async def _publish(self, request: pb.PublishJobEventsRequest) -> None:
+        grant = await self._context.grants.open(request.task_token)
+        now = await self._registry.now()
+        events: list[Event] = []
+        try:
+            for n, message in enumerate(request.events, 1):
+                events.append(_event(message, now))
+                if n % EVENTS_AT_ONCE == 0:
+                    await self._context.clock.sleep(0)
+        except Invalid as error:
+            await self._registry.refuse(grant, error.message)
+            raise
+        if events:
+            await self._registry.publish(grant, events)
+
+    async def _unread(self, error: ConnectError) -> ConnectError:
+        """The error as its caller is told of it. It is noted on the job whose token the message has."""
+        stream = upload.get()
+        if error.code not in UNREADABLE or stream is None or (token := stream.token) is None:
+            return error
+        if error.code is Code.RESOURCE_EXHAUSTED and "configured max" in error.message:
+            error = ConnectError(error.code, TOO_LARGE)
+        with suppress(HoldfastError):  # it is nobody's token: whoever sent it is told what is wrong
+            await self._registry.refuse(await self._context.grants.open(token), error.message)
+        return error
 
 
 def _event(message: pb.JobEvent, now: datetime) -> Event:

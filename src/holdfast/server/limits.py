@@ -1,6 +1,20 @@
 """Every limit of the server, named with its unit."""
 
 REQUEST_BYTES_MAX = 1024 * 1024
+PUBLISH_BYTES_MAX = 32 * 1024 * 1024
+"""One message of PublishJobEvents: a client that could not reach a server for a while sends all it has."""
+PUBLISH_FIELDS_MAX = 500_000
+"""Fields in such a message, if it is larger than other requests: each takes about 100 bytes once decoded."""
+PUBLISH_ROOM_BYTES = 2 * PUBLISH_BYTES_MAX
+"""All messages together that are larger than other requests, and of one key."""
+PUBLISH_ROOM_BYTES_PER_KEY = PUBLISH_BYTES_MAX
+PUBLISH_SECONDS_MAX = 60.0
+PUBLISH_QUIET_SECONDS_MAX = 900.0
+"""How long a publish stream may be open without a message: as long as a job may be quiet."""
+PUBLISH_STREAMS_MAX = 2_000
+PUBLISH_STREAMS_PER_KEY_MAX = 1_000
+GZIP_RATIO_MAX = 1_032
+"""How much larger gzip can make anything."""
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 COMPRESS_BYTES_MIN = 1024
 HEADER_BYTES_MAX = 16 * 1024

@@ -11,7 +11,7 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
+from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_id
 from holdfast.core.naming import derived_id
 from holdfast.ports import Completion, Grant, Registry, Request
 from holdfast.server import admission
@@ -196,6 +196,10 @@ class Owning:
 
     async def publish(self, ask: asks.Publish) -> OfJob:
         grant = await self._context.grants.open(ask.task_token)
+        if len(ask.events) > EVENTS_PER_PUBLISH_MAX:
+            words = f"At most {EVENTS_PER_PUBLISH_MAX:,} events are taken at once."
+            await self._registry.refuse(grant, words)
+            raise Invalid(words)
         return OfJob(await self._registry.publish(grant, list(map(_said_by_a_worker, ask.events))))
 
     async def aggregate(self, ask: asks.Aggregate) -> OfJob:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Attributes, Event
-from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
+from holdfast.core.job import CancelRequest, DeadLetter, Failure, Flaws, Job, Lease, Progress
 from holdfast.core.outputs import Check, Found
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
@@ -43,6 +43,8 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     checkpoint: Json = None
     check: Check | None = None
     not_understood: int = 0
+    completed_at: datetime | None = None
+    flaws: Flaws | None = None
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -101,6 +103,8 @@ def detail_text(job: Job) -> str:
             job.checkpoint,
             job.check,
             job.not_understood,
+            job.completed_at,
+            job.flaws,
         )
     ).decode()
 
@@ -165,6 +169,8 @@ def job_from(columns: JobColumns) -> Job:
         detail.checkpoint,
         detail.check,
         detail.not_understood,
+        detail.completed_at,
+        detail.flaws,
     )
 
 

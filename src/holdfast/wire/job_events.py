@@ -35,6 +35,7 @@ _PAYLOADS: dict[str, type[Message]] = {
     WorkerEventType.GIT_CLONE_END: pb.GitCloneEnd,
     WorkerEventType.GIT_CLONE_ERROR: pb.GitCloneError,
 }
+INT32_MAX = 2**31 - 1
 _OURS = {
     "cols": "columns",
     "run_duration": "seconds",
@@ -161,7 +162,7 @@ def _output_batch(event: Event, start: int) -> pb.OutputBatch:
             pb.OutputItem(
                 output=piece.data,
                 stream_type=_STREAM_NUMBERS.get(piece.stream, pb.StreamType.UNSPECIFIED),
-                timestamp_delta_ms=(piece.at - event.occurred_at) // timedelta(milliseconds=1),
+                timestamp_delta_ms=_delay(piece.at - event.occurred_at),
             )
             for piece in pieces(event)
             if piece.sequence >= start
@@ -170,9 +171,14 @@ def _output_batch(event: Event, start: int) -> pb.OutputBatch:
         end_sequence=event.last_sequence,
         first_timestamp_ms=int(event.occurred_at.timestamp() * 1000),
         playback_interval_millis=(
-            playback if type(playback) is int and 0 <= playback < 2**31 else 0
+            playback if type(playback) is int and 0 <= playback <= INT32_MAX else 0
         ),
     )
+
+
+def _delay(length: timedelta) -> int:
+    """Milliseconds, as far as job.v1 counts them: 24 days."""
+    return max(-INT32_MAX, min(length // timedelta(milliseconds=1), INT32_MAX))
 
 
 def _payload(event: Event) -> Message:

@@ -8,7 +8,11 @@ import msgspec
 from holdfast.core.command import Command, decode_command, encode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
-from holdfast.core.limits import LABEL_CHARACTERS_MAX, LABELS_MAX
+from holdfast.core.limits import (
+    LABEL_CHARACTERS_MAX,
+    LABELS_MAX,
+    OUTPUT_BATCH_BYTES_ADVISED,
+)
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import COMMAND_KIND, JOB_V1_KIND, Spec
 from holdfast.core.state import State
@@ -40,7 +44,7 @@ CONFIG = pb.ExecutionConfig(
     batching=pb.BatchingConfig(
         flush_interval_seconds=2,
         max_batch_size=50,
-        max_batch_bytes=256 * 1024,
+        max_batch_bytes=OUTPUT_BATCH_BYTES_ADVISED,
         playback_interval_millis=50,
     ),
     heartbeat_interval_seconds=30,

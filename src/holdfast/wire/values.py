@@ -10,6 +10,7 @@ from holdfast.core.job import (
     CancelRequest,
     DeadLetter,
     Failure,
+    Flaws,
     Job,
     Lease,
     Progress,
@@ -40,6 +41,7 @@ JOB = Mapping(
     Mapping(Lease, pb.Lease),
     Mapping(CancelRequest, pb.CancelNote),
     Mapping(DeadLetter, pb.DeadLetter),
+    Mapping(Flaws, pb.Flaws),
 )
 EVENT = Mapping(Event, pb.Event)
 GRANT = Mapping(Grant, pb.Grant, JOB)

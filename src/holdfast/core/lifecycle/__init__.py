@@ -22,6 +22,7 @@ from holdfast.core.lifecycle.commands import (
     Look,
     Outcome,
     Publish,
+    Refuse,
     Release,
     Restore,
     Stopped,
@@ -47,6 +48,7 @@ __all__ = [
     "Outcome",
     "Publish",
     "Refusal",
+    "Refuse",
     "Release",
     "Restore",
     "Stopped",
@@ -97,8 +99,8 @@ def _decide(
     match command:
         case Heartbeat():
             return ownership.heartbeat(job, command, now)
-        case Publish():
-            return ownership.publish(job, command, now)
+        case Publish() | Refuse():
+            return ownership.say(job, command, now)
         case Expire():
             return ending.expire(job, command, now, resource)
         case Release():

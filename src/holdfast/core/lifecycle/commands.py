@@ -86,6 +86,14 @@ class Publish(Struct, frozen=True, gc=False, kw_only=True):
     events: tuple[Event, ...]
 
 
+class Refuse(Struct, frozen=True, kw_only=True):
+    """Note on the job that something its owner published was refused, and why."""
+
+    token: int
+    actor: str
+    reason: str
+
+
 class Aggregate(Struct, frozen=True, kw_only=True):
     """The tasks are done; targets are being evaluated under the same lease."""
 
@@ -186,6 +194,7 @@ Command: TypeAlias = (
     | Claim
     | Heartbeat
     | Publish
+    | Refuse
     | Aggregate
     | Complete
     | Release

@@ -55,7 +55,7 @@ def arrow(source: State | None, target: State, actor: str) -> Transition:
     return legal
 
 
-_TRANSITION = EventClass.TRANSITION
+_TRANSITION, _QUEUED = EventClass.TRANSITION, State.QUEUED
 
 
 class Draft:
@@ -69,6 +69,7 @@ class Draft:
         "actor",
         "attempt",
         "before",
+        "by_owner",
         "job",
         "now",
         "op_id",
@@ -83,6 +84,7 @@ class Draft:
         self.before: Job | None = job
         self.job = job
         self.state = job.state
+        self.by_owner = False
         self.now = now
         self.op_id = op_id
         self.actor = actor
@@ -140,7 +142,7 @@ class Draft:
         changes["reason"] = reason
         self._changes = self._changes | changes if self._changes else changes
         if state in LEASED and target not in LEASED:
-            self._end_lease()
+            self._end_lease(target)
         self.state = target
 
     def note(
@@ -171,8 +173,10 @@ class Draft:
         self._events += (event,)
         self._changes |= changes
 
-    def _end_lease(self) -> None:
+    def _end_lease(self, target: State) -> None:
         self._changes["lease"] = None
+        if self.by_owner and target is not _QUEUED:
+            self._changes["completed_at"] = self.now
         held = self.resource
         if held is not None and held.holder == self.job.job_id:
             self.resource = Resource(held.key, held.token, None)

@@ -34,6 +34,7 @@ ASSIGNED, RUNNING, SUCCEEDED = State.ASSIGNED, State.RUNNING, State.SUCCEEDED
 def complete(job: Job, command: Complete, now: datetime, resource: Resource | None) -> Change:
     """T9, T10, T15 to T19: whatever the owner reports, decided once."""
     draft = Draft(job, now, command.op_id, command.actor, resource)
+    draft.by_owner = True
     if job.state is ASSIGNED:
         draft.move(RUNNING, started_at=now)
     outcome = command.outcome
@@ -208,6 +209,7 @@ def _cancelled(
 def release(job: Job, command: Release, now: datetime, resource: Resource | None) -> Change:
     """T16 at no cost: the job keeps its place in the queue, unless it asked to wait."""
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor, resource=resource)
+    draft.by_owner = True
     if job.cancel is not None:
         _cancelled(draft, job.cancel, command.reason)
         return draft.change()

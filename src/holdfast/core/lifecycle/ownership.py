@@ -1,18 +1,26 @@
 """Who may act on a job: claim, heartbeat, publish, aggregate. Every act names its fencing token."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from holdfast.core.catalogue import EventClass, EventType, WorkerEventType
 from holdfast.core.command import need
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
-from holdfast.core.event import Attributes, check_published
-from holdfast.core.job import Job, Lease, Resource, overrun
-from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish
+from holdfast.core.event import Attributes, Event, check_published, fact_id
+from holdfast.core.job import Flaws, Job, Lease, Resource, overrun
+from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish, Refuse
 from holdfast.core.lifecycle.creation import create
 from holdfast.core.lifecycle.draft import Change, Draft, same
 from holdfast.core.lifecycle.ending import close_expired, overran
-from holdfast.core.limits import check_interval, check_lease
+from holdfast.core.limits import (
+    EVENTS_PER_PUBLISH_MAX,
+    OUTPUT_LATE_MAX,
+    check_interval,
+    check_lease,
+    clip,
+)
 from holdfast.core.state import State
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
@@ -61,6 +69,7 @@ def _grant(draft: Draft, command: Claim) -> None:
         claim_op_id=command.op_id,
         published=0,
         progress=None,
+        flaws=None,
         started_at=None,
     )
 
@@ -146,9 +155,18 @@ def heartbeat(job: Job, command: Heartbeat, now: datetime) -> Change:
     return _alive(job, job_alive, now, command.actor, command.token)
 
 
+def say(job: Job, command: Publish | Refuse, now: datetime) -> Change:
+    """What the owner says of its attempt, or that it could not be taken."""
+    return publish(job, command, now) if isinstance(command, Publish) else refuse(job, command, now)
+
+
 def publish(job: Job, command: Publish, now: datetime) -> Change:
-    """Append the worker's events. Sequences rise strictly over the whole attempt."""
-    held(job, command.token)
+    """Append the worker's events. Sequences rise strictly over the whole attempt. Those of an owner that
+    has ended the job itself are kept for a while after, and change nothing."""
+    if not _late(job, command.token, now):
+        held(job, command.token)
+    if not 1 <= len(command.events) <= EVENTS_PER_PUBLISH_MAX:
+        raise Invalid(f"From 1 to {EVENTS_PER_PUBLISH_MAX:,} events are taken in one commit.")
     check_published(command.events, now)
     first = command.events[0].sequence or 0
     if first <= job.published:
@@ -156,7 +174,8 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             f"Sequence {first} comes after {job.published}: sequences must rise strictly in an attempt."
         )
     last = command.events[-1].last_sequence
-    change = _alive(job, replace(job, published=last), now, command.actor, command.token)
+    told = replace(job, published=last, flaws=_flaws(job, command.events))
+    change = _alive(job, told, now, command.actor, command.token)
     events = tuple(
         replace(
             event,
@@ -171,6 +190,59 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
         for event in command.events
     )
     return replace(change, published=events)
+
+
+def _late(job: Job, token: int, now: datetime) -> bool:
+    """Whether this is the owner that ended the job itself, a moment ago. Whoever lost it is never late."""
+    ended_at = job.completed_at
+    return ended_at is not None and token == job.fencing_token and now - ended_at <= OUTPUT_LATE_MAX
+
+
+def _flaws(job: Job, events: Sequence[Event]) -> Flaws | None:
+    """What is wrong with the attempt's events, now that these have come."""
+    before = job.flaws or _FLAWLESS
+    missed, exit_code, last = before.missed, before.exit_code, job.published
+    for event in events:
+        missed += (event.sequence or 0) - last - 1
+        last = event.last_sequence
+        if event.event_type == WorkerEventType.PROCESS_END:
+            code = event.attributes.get("exit_code")
+            exit_code = code if isinstance(code, int) and code else None
+    if (missed, exit_code) == (before.missed, before.exit_code):
+        return job.flaws
+    after = replace(before, missed=missed, exit_code=exit_code)
+    return None if after == _FLAWLESS else after
+
+
+_FLAWLESS = Flaws()
+
+
+def refuse(job: Job, command: Refuse, now: datetime) -> Change:
+    """Count what was refused, and keep the last reason; the first of an attempt is on record as well.
+    What somebody else publishes who lost the job, or never had it, is not missed."""
+    owned = job.lease is not None or job.completed_at is not None
+    if command.token != job.fencing_token or not owned:
+        return same(job)
+    before, reason = job.flaws or _FLAWLESS, clip(command.reason)
+    change = Change(
+        job, replace(job, flaws=replace(before, refused=before.refused + 1, reason=reason))
+    )
+    if before.refused:
+        return change
+    event = Event(
+        event_type=EventType.PUBLISH_REFUSED,
+        event_class=EventClass.FACT,
+        occurred_at=now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        fencing_token=command.token,
+        actor=command.actor,
+        reason=reason,
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
+        given_id=fact_id(job.job_id, EventType.PUBLISH_REFUSED, command.token),
+    )
+    return replace(change, facts=(event,))
 
 
 def _alive(before: Job, after: Job, now: datetime, actor: str, token: int) -> Change:

@@ -71,7 +71,7 @@ def _forget_lock_token(draft: Draft) -> None:
 def lock_leaks() -> Swaps:
     """The end of a lease leaves the lock behind."""
 
-    def end_lease(self: Draft) -> None:
+    def end_lease(self: Draft, _: State) -> None:
         self._changes["lease"] = None
 
     return ((Draft, "_end_lease", end_lease),)
@@ -203,6 +203,26 @@ def release_by_id() -> Swaps:
 def publish_by_id() -> Swaps:
     """A zombie's output lands in its successor's attempt."""
     return _token_blind(Publish)
+
+
+@bug(trap=4)
+def late_by_anybody() -> Swaps:
+    """After the end, output is taken from whoever had the job once."""
+
+    def late(job: Job, _: int, now: datetime) -> bool:
+        return job.completed_at is not None
+
+    return ((ownership, "_late", late),)
+
+
+@bug(trap=1)
+def late_after_a_loss() -> Swaps:
+    """After the end, output is taken from an owner that had lost the job."""
+
+    def late(job: Job, token: int, now: datetime) -> bool:
+        return job.ended and token == job.fencing_token
+
+    return ((ownership, "_late", late),)
 
 
 @bug(trap=45)

@@ -11,7 +11,7 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Expire
-from holdfast.core.limits import NOT_UNDERSTOOD_DELAY_MAX, NOT_UNDERSTOOD_MAX
+from holdfast.core.limits import NOT_UNDERSTOOD_DELAY_MAX, NOT_UNDERSTOOD_MAX, OUTPUT_LATE_MAX
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
 from holdfast.ports import Request
 
@@ -110,6 +110,7 @@ class Witness:
         for event in commit.events:
             self._once(event)
         self._follows(commit, track, chain)
+        self._check_output(commit, track)
         for event in chain:
             self._check_event(track, event, commit)
             if self.verdict is not None:
@@ -146,6 +147,22 @@ class Witness:
         moved = sum(event.event_class is EventClass.TRANSITION for event in chain)
         done = after.transition_no - (before.transition_no if before else 0)
         self.expect("I2", moved == done, f"{after.job_id}: {done} transitions, {moved} events")
+
+    def _check_output(self, commit: Commit, track: Track) -> None:
+        """I9: output is taken from the owner, or from the one that ended the job itself, not long ago."""
+        said = [event for event in commit.events if event.event_class is EventClass.WORKER]
+        before = commit.before
+        if not said or before is None:
+            return
+        tokens = {event.fencing_token for event in said}
+        words = f"{before.job_id}: output of {tokens} taken under {track.token}"
+        self.expect("I9", tokens == {track.token}, words)
+        if before.lease is None:
+            end = next(e for e in reversed(track.chain) if e.from_state in LEASED)
+            told = (end.actor or "").startswith("worker:") and end.to_state is not State.QUEUED
+            soon = commit.now is None or commit.now - end.occurred_at <= OUTPUT_LATE_MAX
+            words = f"{before.job_id}: output taken after {end.event_type} by {end.actor}"
+            self.expect("I9", told and soon, words)
 
     def _check_ops(self, track: Track, chain: list[Event]) -> None:
         """I2: one op_id writes once, however often it is sent."""

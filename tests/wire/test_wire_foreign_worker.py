@@ -1,0 +1,268 @@
+"""A worker that others wrote, against a real server: what it says is kept, and what is lost is told."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from foreign_worker import ForeignWorker, PublishStream, Run, chunks, framed, lines
+from wire_bad_client import Peer, peer
+
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.pieces import pieces
+from holdfast.core.state import State
+from holdfast.server.context import Settings
+from holdfast.server.limits import PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Peer]:
+    with peer(Settings(poll_seconds=0.05)) as one:
+        yield one
+
+
+@pytest.fixture
+def worker(server: Peer, request: pytest.FixtureRequest) -> ForeignWorker:
+    return ForeignWorker(server.served.url, queue=f"q{abs(hash(request.node.name))}")
+
+
+def log(server: Peer, run: Run) -> list[Event]:
+    events: list[Event] = []
+    cursor: str | None = None
+    while True:
+        page = server.do(server.registry.log(run.job_id, after=cursor))
+        events += page.events
+        cursor = page.cursor
+        if not page.events:
+            return events
+
+
+def written(server: Peer, run: Run) -> bytes:
+    return b"".join(piece.data for event in log(server, run) for piece in pieces(event))
+
+
+def job(server: Peer, run: Run) -> Job:
+    found: Job = server.do(server.registry.get(run.job_id))
+    return found
+
+
+def why(server: Peer, run: Run) -> str:
+    return str(server.do(server.registry.why(run.job_id)))
+
+
+def test_batches_that_grew_beyond_what_was_advertised_are_kept(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    text = lines(50_000)
+    with worker.run() as run:
+        for chunk in chunks(text, 195_000):
+            run.write(chunk)
+        run.ended(0)
+    run.complete()
+
+    assert written(server, run) == text
+    assert run.refusals == []
+    assert job(server, run).state is State.SUCCEEDED
+
+
+def test_batches_of_a_client_that_was_told_more_are_kept(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    text = lines(50_000)
+    with worker.run() as run:
+        run.batching.max_batch_bytes = 256 * 1024
+        for chunk in chunks(text, 199_000):
+            run.write(chunk)
+        run.ended(0)
+
+    assert written(server, run) == text
+    assert run.refusals == []
+
+
+def test_a_backlog_in_one_message_is_kept(server: Peer, worker: ForeignWorker) -> None:
+    text = lines(80_000)
+    with worker.run() as run:
+        run.away = True
+        for chunk in chunks(text, 64_000):
+            run.write(chunk)
+        run.away = False
+        run.ended(0)
+    run.complete()
+
+    assert written(server, run) == text
+    assert run.refusals == []
+
+
+def test_the_last_events_may_follow_the_completion(server: Peer, worker: ForeignWorker) -> None:
+    with worker.run() as run:
+        run.write(b"one\n")
+        run.flush()
+        run.close()
+        run.complete()
+        run.write(b"two\n")
+        run.ended(0)
+
+    assert run.refusals == []
+    assert written(server, run) == b"one\ntwo\n"
+    assert job(server, run).state is State.SUCCEEDED
+    assert [e.event_type for e in log(server, run)][-3:] == [
+        "job_succeeded",
+        "output_batch",
+        "process_end",
+    ]
+
+
+def test_an_exit_code_that_contradicts_a_success_is_told(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    with worker.run() as run:
+        run.complete()
+        run.ended(3)
+
+    assert job(server, run).state is State.SUCCEEDED
+    assert "but its process ended with 3" in why(server, run)
+
+
+def test_events_that_never_arrived_are_told(server: Peer, worker: ForeignWorker) -> None:
+    with worker.run() as run:
+        run.write(b"one\n")
+        run.flush()
+        run.lose(12)
+        run.write(b"two\n")
+        run.ended(0)
+    run.complete()
+
+    assert "12" in why(server, run)
+
+
+def test_a_publish_that_was_refused_is_told(server: Peer, worker: ForeignWorker) -> None:
+    with worker.run() as run:
+        run.batching.max_batch_bytes = 2**62
+        for chunk in chunks(bytes(700_000), 200_000):
+            run.write(chunk)
+        run.flush()
+    run.complete()
+
+    assert [error["code"] for error in run.refusals] == ["invalid_argument"]
+    assert job(server, run).state is State.SUCCEEDED
+    assert "refused" in why(server, run)
+
+
+def test_a_message_beyond_the_limit_is_refused_with_words_and_told(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    with worker.run() as run:
+        run.away = True
+        for _ in range(PUBLISH_BYTES_MAX // 190_000 + 1):
+            run.write(bytes(190_000))
+        run.away = False
+        run.flush()
+        run.close()
+        run.write(b"later\n")
+        run.ended(0)
+    run.complete()
+
+    [error] = run.refusals
+    assert error["code"] == "resource_exhausted"
+    assert "32 MiB" in error["message"]
+    assert "larger than 32 MiB" in why(server, run)
+    assert "never arrived" in why(server, run)
+    assert written(server, run) == b"later\n"
+
+
+def test_a_backlog_that_is_sent_again_is_kept_once(server: Peer, worker: ForeignWorker) -> None:
+    text = lines(40_000)
+    with worker.run() as run:
+        run.away = True
+        for chunk in chunks(text, 1_000):
+            run.write(chunk)
+        run.away = False
+        sent = list(run.backlog)
+        run.flush()
+        run.close()
+        run.send(sent)
+        run.ended(0)
+
+    assert run.refusals == []
+    assert written(server, run) == text
+
+
+def test_of_a_backlog_the_part_before_the_fault_is_kept_and_told(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    with worker.run() as run:
+        run.away = True
+        for chunk in chunks(bytes(3_000_000), 150_000):
+            run.write(chunk)
+        run.flush()
+        sent = list(run.backlog)
+        cancel = {"jobId": run.job_id, "hard": True}
+        assert server.call("/job.v1.JobService/CancelJob", cancel).code == "ok"
+        run.send(sent)
+
+    [error] = run.refusals
+    assert error["code"] == "not_found"
+    assert written(server, run) == b""
+
+
+def test_a_message_of_very_many_parts_is_refused_before_it_is_decoded(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    with worker.run() as run:
+        run.close()
+        stream = PublishStream(worker.address)
+        token = run.token.encode()
+        head = b"\n" + bytes([len(token) & 127 | 128, len(token) >> 7]) + token
+        many = head + b"\x12\x02\x08\x01" * (REQUEST_BYTES_MAX // 4 + 1)
+        stream.send_bytes(framed(many))
+        error = stream.close()
+
+    assert error["code"] == "resource_exhausted"
+    assert "fields" in error["message"]
+    assert "fields" in why(server, run)
+
+
+def test_large_messages_wait_for_room_and_give_it_back(
+    server: Peer, worker: ForeignWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.server.upload.PUBLISH_ROOM_BYTES", 5_000_000)
+    texts = [bytes([65 + n]) * 4_000_000 for n in range(4)]
+
+    def play(text: bytes) -> Run:
+        worker = ForeignWorker(server.served.url, queue=f"room-{text[:1].decode()}")
+        with worker.run() as run:
+            run.away = True
+            for chunk in chunks(text, 200_000):
+                run.write(chunk)
+            run.away = False
+            run.ended(0)
+        return run
+
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(play, texts))
+
+    assert [written(server, run) for run in runs] == texts
+    assert server.served.app.context.room.taken() == 0
+
+
+def test_a_publish_stream_that_is_quiet_for_too_long_is_ended(
+    server: Peer, worker: ForeignWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.server.upload.PUBLISH_QUIET_SECONDS_MAX", 0.2)
+    stream = PublishStream(worker.address)
+
+    assert stream.ending()["code"] == "deadline_exceeded"
+
+
+def test_there_are_not_more_publish_streams_than_may_be(
+    server: Peer, worker: ForeignWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.server.upload.PUBLISH_STREAMS_MAX", 0)
+    stream = PublishStream(worker.address)
+
+    error = stream.close()
+
+    assert (error["code"], error["message"]) == (
+        "resource_exhausted",
+        "0 publish streams are open here already.",
+    )
