@@ -24,6 +24,7 @@ from holdfast.cli.main import cli
 from holdfast.sdk.open import open_local, sqlite_path
 from holdfast.sdk.settings import NAMES, read_settings, variable
 from holdfast.sdk.settings_file import WHICH
+from holdfast.server.limits import PUBLISH_QUIET_SECONDS_MAX
 from holdfast.server.serving import IDLE_SECONDS, LEAVE_SECONDS
 from wire_world import serving
 
@@ -283,6 +284,10 @@ def test_nginx_passes_streams_on_as_they_come() -> None:
     assert text.count("{") == text.count("}")
     assert directives["proxy_buffering"] == directives["proxy_request_buffering"] == ["off"]
     assert directives["proxy_read_timeout"] == ["1h"]
+    assert "location = /job.v1.JobEventsService/PublishJobEvents" in text
+    quiet = 60 * int(directives["client_body_timeout"][0].removesuffix("m"))
+    assert quiet > PUBLISH_QUIET_SECONDS_MAX
+    assert directives["client_max_body_size"] == ["0"], "the last one: that of publish streams"
     assert directives["proxy_http_version"] == ["1.1"]
     assert seconds(directives["keepalive_timeout"][0]) < IDLE_SECONDS
     publishing = text.partition("PublishJobEvents {")[2]

@@ -1,5 +1,6 @@
 """A worker that others wrote, against a real server: what it says is kept, and what is lost is told."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -266,3 +267,34 @@ def test_there_are_not_more_publish_streams_than_may_be(
         "resource_exhausted",
         "0 publish streams are open here already.",
     )
+
+
+def test_a_worker_without_a_name_is_called_by_its_program_and_address(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    worker.submit()
+    run = worker.dequeue()
+
+    owner = job(server, run).owner or ""
+
+    assert re.fullmatch(r"connect-go:127\.0\.0\.1:[0-9]+", owner), owner
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ("evil;rm -rf/1", "evil:"),
+        ("", "anonymous:"),
+        ("(weird)", "anonymous:"),
+        ("x" * 300, "x" * 40 + ":"),
+    ],
+)
+def test_an_owners_name_is_a_safe_one_whatever_the_client_says(
+    server: Peer, worker: ForeignWorker, agent: str, name: str
+) -> None:
+    job_id = worker.submit()
+    asked = [{"queue": worker.queue}]
+
+    server.stream("/job.v1.JobService/DequeueJob", asked, {"user-agent": agent})
+
+    assert (server.do(server.registry.get(job_id)).owner or "").startswith(name)

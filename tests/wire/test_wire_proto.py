@@ -4,8 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from protobuf import DescFieldValueScalar
+
 from holdfast.wire.generated.holdfast.v1 import registry_pb
 from holdfast.wire.generated.job.v1 import job_pb
+from holdfast.wire.job_params import params_of, spec_of
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -51,6 +54,29 @@ THEIRS = {
     "GitCloneEnd": "commit_sha clone_duration working_directory",
     "GitCloneError": "error_message stderr_output",
 }
+TYPES = {
+    "DequeueJobRequest": "queue=string max_jobs=int32 visibility_timeout_seconds=int32",
+    "UpdateJobRequest": "queue=string task_token=string visibility_timeout_seconds=int32",
+    "JobResult": "job_id=string success=bool exit_code=int32 error_message=string",
+    "ListJobsRequest": "queue=string page=int32 page_size=int32",
+    "StreamJobEventsRequest": "job_id=string from_sequence=int64 from_timestamp=int64",
+    "ExecutionConfig": "heartbeat_interval_seconds=int32 output_flush_interval_millis=int32",
+    "BatchingConfig": "flush_interval_seconds=int32 max_batch_size=int32 max_batch_bytes=int64"
+    " playback_interval_millis=int32",
+    "ContainerConfig": "enabled=bool image=string runtime=string",
+    "ContainerMount": "source=string target=string read_only=bool",
+    "GitCloneConfig": "enabled=bool depth=int32 single_branch=bool submodules=string",
+    "JobEvent": "sequence=int64",
+    "ProcessStart": "pid=int32",
+    "ProcessEnd": "pid=int32 exit_code=int32",
+    "Heartbeat": "process_alive=bool",
+    "Output": "output=bytes",
+    "TerminalResize": "cols=int32 rows=int32 width_pixels=int32 height_pixels=int32",
+    "OutputBatch": "start_sequence=int64 end_sequence=int64 first_timestamp_ms=int64"
+    " playback_interval_millis=int32",
+    "OutputItem": "output=bytes timestamp_delta_ms=int32",
+    "ImagePullProgress": "image=string status=string current_bytes=int64 total_bytes=int64",
+}
 ENUMS = {
     "JobState": "UNSPECIFIED SCHEDULED RUNNING COMPLETED FAILED CANCELLED",
     "ProcessType": "UNSPECIFIED PIPE PTY",
@@ -66,6 +92,25 @@ def test_the_names_and_numbers_of_existing_clients_are_kept() -> None:
         fields = {field.number: field.name for field in getattr(job_pb, name).desc().fields}
         known = {number: word for number, word in fields.items() if number < 100}
         assert known == dict(enumerate(theirs.split(), 1)), name
+
+
+def test_the_types_of_existing_clients_are_kept() -> None:
+    for name, theirs in TYPES.items():
+        scalars = [
+            f"{field.name}={field.value.scalar.name.lower()}"
+            for field in getattr(job_pb, name).desc().fields
+            if field.number < 100 and isinstance(field.value, DescFieldValueScalar)
+        ]
+        assert scalars == theirs.split(), name
+
+
+def test_submodules_of_existing_clients_are_kept_as_they_say_them() -> None:
+    params = job_pb.JobParams(git_clone=job_pb.GitCloneConfig(enabled=True, submodules="recursive"))
+
+    kept = params_of(spec_of(params, "default"))
+
+    assert kept.git_clone is not None
+    assert kept.git_clone.submodules == "recursive"
 
 
 def test_what_we_added_to_their_messages_has_numbers_from_100_up() -> None:

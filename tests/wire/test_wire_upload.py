@@ -66,7 +66,7 @@ async def read(upload: Upload, principal: Principal = ANYONE) -> bytes:
     got = b""
     while True:
         message = await upload()
-        got += message["body"]
+        got += bytes(message["body"])
         if not message["more_body"]:
             return got
 

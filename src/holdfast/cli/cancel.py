@@ -20,8 +20,8 @@ def cancel(job_id: str, *, hard: bool, reason: str | None) -> None:
     """Cancel a job.
 
     A job nobody works on is cancelled at once. For a running one the owner is asked to stop and the
-    job ends when it has stopped; with --hard the job ends now, and its process is killed when its
-    worker hears of it.
+    job ends when it has stopped; with --hard the job ends now and its owner is shut out. A worker of
+    holdfast then kills the process when it hears of it; a worker that others wrote may let it run on.
     """
     click.echo(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
 
@@ -52,6 +52,7 @@ def _ended(before: Job, job: Job) -> str:
     if not before.leased:
         return f"Job {job.job_id} is cancelled; nobody was working on it."
     return (
-        f"Job {job.job_id} is cancelled. Its process is killed when {before.owner} hears of it,"
-        " with its next sign of life; whatever it still reports is refused."
+        f"Job {job.job_id} is cancelled, and whatever {before.owner} still reports is refused. It hears of"
+        " that with its next sign of life: a worker of holdfast kills the process then; one that others"
+        " wrote may let it run on."
     )

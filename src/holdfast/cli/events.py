@@ -10,6 +10,7 @@ from holdfast.cli.terminal import columns, count, hint, note, shorten
 from holdfast.core.catalogue import EventClass
 from holdfast.core.documents import event_document
 from holdfast.core.event import Event
+from holdfast.core.pieces import pieces
 from holdfast.ports import Registry
 
 _PAGE = 50
@@ -72,22 +73,33 @@ def _place(event: Event) -> str:
 def _words(event: Event) -> str:
     """What else there is to say, most telling first."""
     arrow = f"{event.from_state or 'new'} -> {event.to_state}" if event.to_state else None
-    written = (
-        f"{event.stream}, {count(len(event.data), 'byte')}" if event.data is not None else None
-    )
     attempt = f"attempt {event.attempt}" if event.attempt and event.sequence is None else None
     token = (
         f"token {event.fencing_token}" if event.fencing_token and event.sequence is None else None
     )
     by = f"by {event.actor}" if event.actor else None
-    return ", ".join(filter(None, [arrow, written, attempt, token, by, event.reason, _more(event)]))
+    return ", ".join(
+        filter(None, [arrow, _written(event), attempt, token, by, event.reason, _more(event)])
+    )
+
+
+def _written(event: Event) -> str | None:
+    """What output there is in it: which streams, how many pieces and bytes."""
+    if event.data is None:
+        return None
+    size = count(len(event.data), "byte")
+    if event.end_sequence is None:
+        return f"{event.stream}, {size}"
+    some = list(pieces(event))
+    streams = " and ".join(sorted({piece.stream for piece in some}))
+    return f"{streams}, {count(len(some), 'piece')} up to {event.attempt}.{event.last_sequence}, {size}"
 
 
 def _more(event: Event) -> str | None:
     """What a worker or somebody outside added, and what a verdict rests on; else all is said already."""
     if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
-        given = msgspec.json.encode(event.attributes).decode()
-        return shorten(given, 120) if event.attributes else None
+        said = {name: value for name, value in event.attributes.items() if name != "items"}
+        return shorten(msgspec.json.encode(said).decode(), 120) if said else None
     if not isinstance(found := event.attributes.get("found"), dict):
         return None
     return f"{found.get('verified', 0):,} verified, {found.get('missing', 0):,} missing"

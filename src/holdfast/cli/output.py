@@ -9,6 +9,8 @@ from holdfast.cli.findings import verdict_words
 from holdfast.cli.safe import Cleaner, plain
 from holdfast.cli.terminal import note, on_terminal
 from holdfast.core.event import Event
+from holdfast.core.explain import flaw_words
+from holdfast.core.gaps import Gaps, gap_words
 from holdfast.core.job import Job
 from holdfast.core.pieces import pieces
 from holdfast.ports import Registry
@@ -29,20 +31,39 @@ class Output:
         self._attempt = attempt
         self._stream = stream
         self._timestamps = timestamps
+        self._gaps = Gaps()
+        self._unpruned: int | None = None
         self._sinks = {"stdout": _Sink(err=False), "stderr": _Sink(err=True)}
 
     def show(self, event: Event) -> None:
         """Print the event if it is output that was asked for."""
         if self._attempt not in (None, event.attempt):
             return
+        missing = self._gaps.before(event)
+        if missing and (missing.start > 1 or self._unpruned in (0, event.attempt)):
+            note(gap_words(missing, event.attempt))
         for piece in pieces(event):
             if self._stream in (None, piece.stream):
                 sink = self._sinks["stderr" if piece.stream == "stderr" else "stdout"]
                 sink.write(piece.data, piece.at if self._timestamps else None)
 
+    def begin(self, job: Job) -> None:
+        """What is missing at the beginning of an attempt was pruned, unless the job says otherwise."""
+        self._unpruned = job.attempt if job.flaws is not None and job.flaws.missed else None
+
+    def follow(self) -> None:
+        """From now on nothing can have been pruned."""
+        self._unpruned = 0
+
     def finish(self) -> None:
         for sink in self._sinks.values():
             sink.finish()
+
+    def end(self, job: Job) -> None:
+        """Say what is wrong with what was printed, if anything is."""
+        if self._attempt in (None, job.attempt):
+            for words in flaw_words(job):
+                note(plain(words))
 
 
 class _Sink:
@@ -85,21 +106,28 @@ class _Sink:
 
 async def print_output(registry: Registry, job_id: str, output: Output) -> None:
     """Print what is there by now."""
+    job = await registry.get(job_id)
+    output.begin(job)
     try:
         await _print_pages(registry, job_id, output)
     finally:
         _finish(output)
+    output.end(job)
 
 
 async def follow_output(registry: Registry, job_id: str, output: Output) -> Job:
     """Print what is there and what comes, until the job ends; answers the job."""
+    output.begin(await registry.get(job_id))
     try:
         cursor = await _print_pages(registry, job_id, output)
+        output.follow()
         async for event in registry.watch(job_id, after=cursor):
             output.show(event)
     finally:
         _finish(output)
-    return await registry.get(job_id)
+    job = await registry.get(job_id)
+    output.end(job)
+    return job
 
 
 async def follow_to_verdict(registry: Registry, job_id: str) -> Job:

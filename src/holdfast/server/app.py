@@ -7,7 +7,7 @@ from connectrpc.compression.gzip import GzipCompression
 
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Gate, Translation, gone
+from holdfast.server.calls import Gate, Translation, caller, gone
 from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.codecs import codecs, publish_codecs
 from holdfast.server.context import Context, Settings
@@ -78,6 +78,7 @@ class App:
             else:
                 await say(send, *no)
             return
+        caller.set(scope)
         if (left := scope.get("state", {}).get("gone")) is not None:
             gone.set(left)
         if path == PUBLISH:

@@ -1,9 +1,10 @@
 """Calls: what happens to every request before and after its handler, whatever it asks for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from connectrpc.code import Code
@@ -28,6 +29,9 @@ who: ContextVar[Principal] = ContextVar("holdfast_principal")
 
 gone: ContextVar[Callable[[], bool]] = ContextVar("holdfast_gone", default=lambda: False)
 """Whether they have left meanwhile: what is sent to them then goes nowhere, and nothing says so."""
+
+caller: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_caller", default=MappingProxyType({}))
+"""The request that the call under way came with: its headers, and the address it came from."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -1,5 +1,6 @@
 """Claims: what one asks for, whether its caller may have that, and who waits for the same."""
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -7,9 +8,25 @@ from holdfast.core.access import Scope
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_id
 from holdfast.server import admission
-from holdfast.server.calls import who
+from holdfast.server.calls import caller, who
 from holdfast.server.limits import KINDS_PER_CLAIM_MAX, QUEUES_PER_CLAIM_MAX
 from holdfast.wire.asks import Claim
+
+_PRODUCT = re.compile(rb"[A-Za-z0-9._-]{1,40}")
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{1,45}\Z")
+
+
+def owner_of(said: str) -> str:
+    """Who will own what is claimed: as they say, else as their key is named, else by their program and the
+    address they call from, such as connect-go:127.0.0.1:40312."""
+    principal = who.get()
+    if said or principal.key_id is not None:
+        return said or principal.name
+    scope = caller.get()
+    product = _PRODUCT.match(dict(scope.get("headers", ())).get(b"user-agent", b""))
+    name = product[0].decode() if product else principal.name
+    host, port = scope.get("client") or ("", 0)
+    return f"{name}:{host}:{port}" if _ADDRESS.match(host) else name
 
 
 def enter(ask: Claim) -> None:

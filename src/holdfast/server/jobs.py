@@ -17,7 +17,7 @@ from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
 from holdfast.ports import Filter, Grant, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
-from holdfast.server.claims import lane_of
+from holdfast.server.claims import lane_of, owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
@@ -119,7 +119,7 @@ class JobService(job_connect.JobService):
         visible = timedelta(seconds=_visible(seconds))
         claim = self._registry.claim(
             [queue],
-            owner=request.worker_id or who.get().name,
+            owner=owner_of(request.worker_id),
             limit=min(max(request.max_jobs, 1), CLAIM_ITEMS_MAX),
             op_id=bound(op_id),
             kinds=KINDS,

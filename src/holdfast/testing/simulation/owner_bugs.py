@@ -205,7 +205,7 @@ def publish_by_id() -> Swaps:
     return _token_blind(Publish)
 
 
-@bug(trap=4)
+@bug(trap=48)
 def late_by_anybody() -> Swaps:
     """After the end, output is taken from whoever had the job once."""
 
@@ -215,7 +215,7 @@ def late_by_anybody() -> Swaps:
     return ((ownership, "_late", late),)
 
 
-@bug(trap=1)
+@bug(trap=48)
 def late_after_a_loss() -> Swaps:
     """After the end, output is taken from an owner that had lost the job."""
 

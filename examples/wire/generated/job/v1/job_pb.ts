@@ -100,7 +100,7 @@ export type DequeueJobRequest = Message<"job.v1.DequeueJobRequest"> & {
   visibilityTimeoutSeconds: number;
 
   /**
-   * who will own the jobs, for people to see
+   * who will own the jobs, for people to see; empty: the key's name, or program and address
    *
    * @generated from field: string worker_id = 100;
    */
@@ -1701,7 +1701,7 @@ export const JobEventsService: GenService<{
   },
   /**
    * Append events under a task token. Sequences rise strictly, from 1 in each attempt; what was
-   * accepted before may be sent again.
+   * accepted before may be sent again. The last may come up to ten minutes after CompleteJob.
    *
    * @generated from rpc job.v1.JobEventsService.PublishJobEvents
    */

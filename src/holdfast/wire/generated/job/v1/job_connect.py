@@ -688,7 +688,7 @@ class JobEventsService(Protocol):
     async def publish_job_events(self, request: AsyncIterator[PublishJobEventsRequest], ctx: RequestContext[PublishJobEventsRequest, PublishJobEventsResponse], /) -> PublishJobEventsResponse:
         """
         Append events under a task token. Sequences rise strictly, from 1 in each attempt; what was
-        accepted before may be sent again.
+        accepted before may be sent again. The last may come up to ten minutes after CompleteJob.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -781,7 +781,7 @@ class JobEventsServiceClient(ConnectClient):
     ) -> PublishJobEventsResponse:
         """
         Append events under a task token. Sequences rise strictly, from 1 in each attempt; what was
-        accepted before may be sent again.
+        accepted before may be sent again. The last may come up to ten minutes after CompleteJob.
         """
         return await self.execute_client_stream(
             request=request,
@@ -810,7 +810,7 @@ class JobEventsServiceSync(Protocol):
     def publish_job_events(self, request: Iterator[PublishJobEventsRequest], ctx: RequestContext[PublishJobEventsRequest, PublishJobEventsResponse], /) -> PublishJobEventsResponse:
         """
         Append events under a task token. Sequences rise strictly, from 1 in each attempt; what was
-        accepted before may be sent again.
+        accepted before may be sent again. The last may come up to ten minutes after CompleteJob.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -901,7 +901,7 @@ class JobEventsServiceClientSync(ConnectClientSync):
     ) -> PublishJobEventsResponse:
         """
         Append events under a task token. Sequences rise strictly, from 1 in each attempt; what was
-        accepted before may be sent again.
+        accepted before may be sent again. The last may come up to ten minutes after CompleteJob.
         """
         return self.execute_client_stream(
             request=request,

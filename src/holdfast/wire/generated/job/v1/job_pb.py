@@ -131,7 +131,7 @@ class DequeueJobRequest(Message[_DequeueJobRequestFields]):
             int32 visibility_timeout_seconds = 3;
             ```
         worker_id:
-            who will own the jobs, for people to see
+            who will own the jobs, for people to see; empty: the key's name, or program and address
 
             ```proto
             string worker_id = 100;

@@ -1,0 +1,104 @@
+"""What the command line says of output that is missing, was refused, or contradicts the result."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cli_world import CliWorld, output
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.errors import Invalid
+from holdfast.core.lifecycle import Success
+from holdfast.core.pieces import batch
+from holdfast.ports import Registry
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> CliWorld:
+    return CliWorld(tmp_path)
+
+
+def test_logs_say_on_stderr_what_never_arrived(world: CliWorld) -> None:
+    job_id = world.submit()
+    events = [output(1, b"a\n"), output(4, b"b\n"), output(5, b"c\n")]
+    world.finish(job_id, None, *events)
+
+    for options in ([], ["-f"]):
+        result = world.run("logs", *options, job_id)
+        assert result.stdout == "a\nb\nc\n"
+        assert result.stderr == (
+            "Events 2 to 3 of attempt 1 never arrived.\n"
+            "2 events of attempt 1 never arrived: its output has gaps.\n"
+        )
+    assert "2 events of attempt 1 never arrived" in world.run("why", job_id).stdout
+    assert "2 events of attempt 1 never arrived" in world.run("status", job_id).stdout
+    assert world.run("logs", "--attempt", "2", job_id).stderr == ""
+
+
+def test_logs_take_what_was_pruned_for_no_loss(world: CliWorld) -> None:
+    whole, lacking = world.submit(), world.submit()
+    world.finish(whole, None, output(1, b"a\n"))
+    world.finish(lacking, None, output(2, b"b\n"))
+
+    assert world.run("logs", whole).stderr == ""
+    assert "Event 1 of attempt 1 never arrived." in world.run("logs", lacking).stderr
+    world.registry(
+        lambda registry: registry.prune(older_than=timedelta(days=1), output_older_than=timedelta())
+    )
+    assert world.run("logs", whole).output == ""
+
+
+def test_logs_and_why_say_what_was_refused_and_what_contradicts_the_result(
+    world: CliWorld,
+) -> None:
+    job_id = world.submit()
+    ended = replace(
+        output(1, b""), event_type=WorkerEventType.PROCESS_END, data=None, stream=None,
+        attributes={"exit_code": 3},
+    )  # fmt: skip
+
+    async def work(registry: Registry) -> None:
+        grant = await registry.acquire(job_id, owner="w1")
+        with pytest.raises(Invalid):
+            await registry.publish(grant, [output(1, bytes(600_000))])
+        await registry.publish(grant, [ended])
+        await registry.complete(grant, Success(result={"exit_code": 0}))
+
+    world.registry(work)
+
+    told = world.run("logs", job_id).stderr
+    assert "Once what attempt 1 published was refused: Output in one event has 600,000" in told
+    assert "success with exit code 0, but its process ended with 3" in told
+    assert told.splitlines()[1] in world.run("why", job_id).stdout
+    assert "job_publish_refused" in world.run("events", job_id).stdout
+
+
+def test_events_say_what_is_in_a_batch(world: CliWorld) -> None:
+    job_id = world.submit()
+    data, attributes = batch([("stdout", b"ab", 0), ("stderr", b"c", 5)])
+    whole = replace(
+        output(1, data), event_type=WorkerEventType.OUTPUT_BATCH, end_sequence=2, stream=None,
+        attributes=attributes,
+    )  # fmt: skip
+    world.finish(job_id, None, whole)
+
+    [line] = [one for one in world.run("events", job_id).stdout.splitlines() if "batch" in one]
+    assert "stderr and stdout, 2 pieces up to 1.2, 3 bytes, by worker:w1" in line
+    assert "None" not in line
+    assert "items" not in line
+
+
+@pytest.mark.parametrize(("script", "code"), [("echo out; echo err >&2", 0), ("exit 3", 3)])
+def test_our_own_worker_leaves_no_flaws(world: CliWorld, script: str, code: int) -> None:
+    job_id = world.submit(command=("sh", "-c", script))
+
+    world.run("worker", "--drain")
+
+    job = world.registry(lambda registry: registry.get(job_id))
+    told = world.run("logs", job_id).stderr
+    assert (job.flaws is None) == (code == 0)
+    assert job.completed_at is not None
+    assert "never arrived" not in told
+    assert "refused" not in told
+    assert "reported success" not in told
