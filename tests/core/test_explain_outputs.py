@@ -3,13 +3,14 @@
 from datetime import timedelta
 
 import pytest
-from lives import NOW, after, changed, claim, complete, enqueue, job_in, judge, look
+from lives import NOW, PERMANENT, after, changed, claim, complete, enqueue, job_in, judge, look
 from msgspec.structs import replace
 
 from holdfast.core.explain import explain
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
-from holdfast.core.outputs import File, Found, Promise
+from holdfast.core.outputs import Check, File, Found, Promise
+from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec, check_spec
 from holdfast.core.state import State
 
@@ -89,7 +90,9 @@ def test_a_partial_success_names_what_is_missing_and_how_to_make_it(
 ) -> None:
     job = changed(validating(), replace(judge(0, 0), found=found)).after
 
-    assert explain(job, NOW) == f"{told} To make only those: holdfast resume job-1"
+    assert explain(job, NOW) == f"{told} To run it again for those: holdfast resume job-1"
+    study = replace(job, spec=STUDY)
+    assert explain(study, NOW).endswith(" To make only those: holdfast resume job-1")
 
 
 def test_large_numbers_of_outputs_can_be_read() -> None:
@@ -153,3 +156,83 @@ def test_a_success_by_somebodys_word_is_not_called_found() -> None:
         assert explain(job, NOW) == (
             "It counts as succeeded because somebody said so: checked by hand."
         )
+
+
+STUDY = check_spec(
+    Spec(outputs=Promise(manifest="a" * 64, entries=6, store="s-1"), retry=Retry(max_failures=1))
+)
+
+
+def ended(spec: Spec = STUDY, found: Found | None = None, **check: object) -> Job:
+    job = after(enqueue(spec), claim(), complete(PERMANENT))
+    return replace(job, found=found, check=Check(**check) if check else None)  # type: ignore[arg-type]
+
+
+FAILED_SO = "It failed on the first attempt: no such model."
+RETRY = "To run it again: holdfast retry job-1"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            Found(verified=4, missing=2),
+            "4 of 6 outputs are there; to make the other 2: holdfast resume job-1",
+        ),
+        (Found(missing=6), f"All 6 outputs are missing. {RETRY}"),
+        (Found(verified=6), f"All 6 outputs are there all the same. {RETRY}"),
+        (
+            None,
+            "Its 6 outputs may be there: nobody has looked yet. Look now: holdfast validate job-1"
+            f" --force {RETRY}",
+        ),
+    ],
+)
+def test_a_job_that_failed_says_what_is_there_and_how_to_make_the_rest(
+    found: Found | None, told: str
+) -> None:
+    assert explain(ended(found=found), NOW) == f"{FAILED_SO} {told}"
+
+
+def test_a_failed_command_is_run_again_as_a_whole_for_what_is_missing() -> None:
+    files = check_spec(Spec(kind="command", outputs=Promise(files=(File("a"), File("b")))))
+    one = check_spec(Spec(kind="command", outputs=Promise(files=(File("a"),))))
+
+    told = explain(ended(files, Found(verified=1, missing=1)), NOW)
+    assert told == (
+        f"{FAILED_SO} 1 of 2 outputs are there; to run it again for the other 1:"
+        " holdfast resume job-1"
+    )
+    for found, words in (
+        (Found(missing=1), "Its output is missing."),
+        (Found(verified=1), "Its output is there all the same."),
+    ):
+        assert explain(ended(one, found), NOW) == f"{FAILED_SO} {words} {RETRY}"
+
+
+def test_an_unsuccessful_job_says_who_looks_or_why_nothing_was_seen() -> None:
+    blind = explain(ended(tries=2, reason="no disk."), NOW)
+    looking = explain(ended(by="validator:v", until=NOW + SECOND), NOW)
+
+    assert blind == (
+        f"{FAILED_SO} Its 6 outputs could not be seen: no disk. Look now: holdfast validate job-1"
+        f" --force {RETRY}"
+    )
+    assert looking == f"{FAILED_SO} validator:v is looking for its outputs. {RETRY}"
+
+
+def test_every_unsuccessful_end_tells_of_its_outputs() -> None:
+    found = Found(verified=4, missing=2)
+    rest = "4 of 6 outputs are there; to make the other 2: holdfast resume job-1"
+    for state, words in (
+        (State.CANCELLED, "It was cancelled: no such model."),
+        (State.TIMEOUT, "It timed out on the first attempt: no such model."),
+        (
+            State.DEAD_LETTERED,
+            "It was parked among the dead letters on the first attempt: no such model.",
+        ),
+    ):
+        job = replace(ended(found=found), state=state)
+        assert explain(job, NOW) == f"{words} {rest}"
+    letter = replace(ended(found=Found(missing=6)), state=State.DEAD_LETTERED)
+    assert explain(letter, NOW).endswith("To run it again: holdfast dead-letters replay job-1")

@@ -36,6 +36,7 @@ def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
         "exit_code": None,
         "crash": False,
         "reason_code": None,
+        "where": None,
         "not_understood": False,
     }
 

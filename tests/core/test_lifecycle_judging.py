@@ -147,7 +147,7 @@ def test_a_look_is_no_verdict_and_leaves_the_version_of_the_job() -> None:
     ("verified", "check"),
     [
         (8, None),
-        (0, None),
+        (0, Check(where="box-1:/data")),
         (5, Check(where="box-1:/data", next_at=LATER + 5 * MINUTE)),
     ],
 )

@@ -40,7 +40,8 @@ def test_an_operator_may_decide_with_a_reason(target: State, error: str | None) 
     job, [event] = change.after, change.events
     failure = Failure(message="enough", code="Overridden", retryable=False) if error else None
     assert (job.state, job.reason, job.ended_at) == (target, "enough", LATER)
-    assert (job.error, job.found, job.check) == (failure, None, None)
+    placed = Check(where="box-1:/data") if error else None
+    assert (job.error, job.found, job.check) == (failure, None, placed)
     assert event.attributes == {"override": True} | (
         {"error": {"message": "enough", "code": "Overridden", "retryable": False}} if error else {}
     )

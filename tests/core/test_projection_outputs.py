@@ -1,7 +1,18 @@
 """The fold of a job with promised outputs: what was found, by whichever verdict came last."""
 
 import pytest
-from lives import PROMISING, claim, complete, enqueue, judge, lived
+from lives import (
+    ONCE,
+    PERMANENT,
+    PROMISING,
+    TRANSIENT,
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    judge,
+    lived,
+)
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import Command, Success
@@ -44,16 +55,34 @@ def test_an_upgrade_after_other_findings_has_the_last_word() -> None:
     assert fold(log, "job-1").job.found == {"verified": 8}
 
 
-@pytest.mark.parametrize("end", [judge(8, 0), judge(0, 8)])
-def test_findings_after_any_other_end_are_late(end: Command) -> None:
+def test_findings_after_a_success_are_late() -> None:
     _, log = lived(*PARTIAL, judge(6, 2))
-    job, ended = lived(*PARTIAL[:3], end)
+    job, ended = lived(*PARTIAL[:3], judge(8, 0))
     late = replace(log[-1], log_id=90)
 
     projection = fold([*ended, late], "job-1")
 
     assert projection.late == (late,)
     assert projection.job == facts(job)
+
+
+@pytest.mark.parametrize(
+    "end", [(complete(PERMANENT),), (complete(TRANSIENT),), (cancel(hard=True),)]
+)
+def test_findings_after_an_unsuccessful_end_are_folded_and_change_no_end(
+    end: tuple[Command, ...],
+) -> None:
+    once = replace(PROMISING, retry=ONCE.retry)
+    before, _ = lived(enqueue(once), claim(), *end)
+    job, log = lived(enqueue(once), claim(), *end, judge(5, 3), judge(6, 2))
+
+    projection = fold(log, "job-1")
+
+    assert projection.job == facts(job)
+    assert (projection.job.state, projection.job.version) == (before.state, before.version + 2)
+    assert (projection.late, projection.illegal, projection.gaps) == ((), (), ())
+    assert projection.job.found == {"verified": 6, "missing": 2}
+    assert not differences(job, projection)
 
 
 def test_an_override_keeps_what_was_found() -> None:

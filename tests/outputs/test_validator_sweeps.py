@@ -13,7 +13,7 @@ from holdfast.core.errors import Denied, NotFound, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.outputs import Check
 from holdfast.core.state import State
-from holdfast.outputs import validator
+from holdfast.outputs import unverified, validator
 from holdfast.outputs.validator import due
 from holdfast.ports import Page
 from holdfast.testing.fakes import EPOCH
@@ -105,6 +105,7 @@ def test_many_partial_jobs_cost_a_page_a_sweep_and_all_have_their_turn(
 ) -> None:
     async def body(world: OutputsWorld) -> None:
         monkeypatch.setattr(validator, "_PAGE", 3)
+        monkeypatch.setattr(unverified, "NEWEST", 3)
         (world.folder / "a").write_bytes(b"a")
         sweeping = world.validator()
         for n in range(8):

@@ -1,5 +1,6 @@
-"""Resuming a partial success: a job of what is missing, linked both ways, once per resume_id."""
+"""Resuming: a job of what is missing, linked both ways, and the same one however often it is asked for."""
 
+import asyncio
 from datetime import timedelta
 from functools import partial as bind
 from pathlib import Path
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from conftest import Run, memory_store
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound
+from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Enqueue, Success, decide
@@ -17,7 +18,6 @@ from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import One, Request, Work
-from holdfast.registry.line import Line
 from holdfast.registry.resume import resumed_id
 from holdfast.testing.world import PERMANENT, World, play
 
@@ -77,7 +77,7 @@ def test_both_jobs_know_of_each_other(run: Run) -> None:
         [link] = await links(world, "job-1")
         assert job.spec.resumed_from == "job-1"
         assert (link.event_class, link.actor) == (EventClass.FACT, "user:bo")
-        assert link.attributes == {"resumed_as": job.job_id}
+        assert link.attributes == {"resumed_as": job.job_id, "version": 5}
         assert link.reason == f"resumed as {job.job_id}"
         assert (link.correlation_id, link.trace_id) == ("order-7", "t-1")
         assert link.occurred_at == job.created_at
@@ -98,16 +98,16 @@ def test_both_jobs_know_of_each_other(run: Run) -> None:
     ],
 )
 def test_the_new_id_is_of_the_first_job_of_its_family(job_id: str, root: str) -> None:
-    made = resumed_id(job_id, "op-1")
+    made = resumed_id(job_id, 0)
 
     assert made[:-4] == f"{root}-resume-"
     assert int(made[-4:], 16) >= 0
     assert len(made) <= 128
-    assert made == resumed_id(job_id, "op-1")
+    assert made == resumed_id(job_id, 0)
 
 
 def test_other_resumptions_have_other_ids() -> None:
-    ids = {resumed_id(job_id, op) for job_id in ("job-1", "job-2") for op in ("a", "b", "c")}
+    ids = {resumed_id(job_id, n) for job_id in ("job-1", "job-2") for n in range(3)}
 
     assert len(ids) == 6
 
@@ -118,7 +118,7 @@ def test_each_time_is_counted_and_a_resumed_job_counts_on(run: Run) -> None:
         times, jobs = [], []
         for n in range(3):
             job = await world.registry.resume(
-                "job-1", LACKING, actor="user:ana", resume_id=f"r-{n}"
+                "job-1", LACKING, actor="user:ana", resume_id=f"r-{n}", again=True
             )
             assert job.spec.outputs is not None
             times.append(job.spec.outputs.resume_attempt)
@@ -142,7 +142,9 @@ def test_one_resume_id_makes_one_job_also_after_another_resume(run: Run) -> None
     async def body(world: World) -> None:
         await partial(world)
         first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
-        other = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-2")
+        other = await world.registry.resume(
+            "job-1", LACKING, actor="user:ana", resume_id="r-2", again=True
+        )
 
         again = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
@@ -185,11 +187,11 @@ def test_a_repeat_that_lacks_less_meanwhile_gets_the_job_it_made(run: Run) -> No
 def test_an_id_that_somebody_took_is_passed_over(run: Run) -> None:
     async def body(world: World) -> None:
         await partial(world)
-        await world.enqueue(resumed_id("job-1", "r-1"))
+        await world.enqueue(resumed_id("job-1", 0))
 
         job = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
 
-        assert job.job_id == resumed_id("job-1", "r-1", 1)
+        assert job.job_id == resumed_id("job-1", 0, 1)
         assert [link.attributes["resumed_as"] for link in await links(world, "job-1")] == [
             job.job_id
         ]
@@ -204,7 +206,7 @@ def test_when_all_ids_are_taken_it_says_what_to_do(
 
     async def body(world: World) -> None:
         await partial(world)
-        await world.enqueue(resumed_id("job-1", "r-1"))
+        await world.enqueue(resumed_id("job-1", 0))
 
         with pytest.raises(Exhausted, match="resume the last job"):
             await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
@@ -271,7 +273,7 @@ def test_a_link_that_was_never_told_is_told_by_the_repeat(run: Run) -> None:
         await partial(world)
         outputs = replace(LACKING, resume_attempt=1, original_total=4)
         spec = replace(SPEC, outputs=outputs, promised_outputs=2, resumed_from="job-1")
-        new_id = resumed_id("job-1", "r-1")
+        new_id = resumed_id("job-1", 0)
         made = Enqueue(op_id="r-1", job_id=new_id, spec=spec, actor="user:ana")
         await world.store.transact([Work(One(new_id, "disk"), bind(decide, made))])
 
@@ -279,7 +281,7 @@ def test_a_link_that_was_never_told_is_told_by_the_repeat(run: Run) -> None:
 
         assert (job.job_id, job.version) == (new_id, 1)
         [link] = await links(world, "job-1")
-        assert link.attributes == {"resumed_as": new_id}
+        assert link.attributes == {"resumed_as": new_id, "version": 5}
 
     run(body)
 
@@ -301,9 +303,13 @@ def test_earlier_times_are_counted_through_a_log_of_many_pages(tmp_path: Path) -
                     for n in range(start, start + 500)
                 ]
             )
-        second = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-2")
+        second = await world.registry.resume(
+            "job-1", LACKING, actor="user:ana", resume_id="r-2", again=True
+        )
 
-        third = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-3")
+        third = await world.registry.resume(
+            "job-1", LACKING, actor="user:ana", resume_id="r-3", again=True
+        )
 
         attempts = [job.spec.outputs for job in (first, second, third)]
         assert [o.resume_attempt for o in attempts if o] == [1, 2, 3]
@@ -327,29 +333,149 @@ def test_a_resumed_job_outlives_the_one_it_resumes(run: Run) -> None:
     run(body)
 
 
-@pytest.mark.parametrize("names", [("c", "d"), ("c",)])
-def test_whoever_made_the_job_meanwhile_made_it_for_all_who_ask_for_the_same(
-    run: Run, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+async def fail(world: World, job_id: str) -> Job:
+    grant = await world.registry.acquire(job_id, owner="w")
+    return await world.registry.complete(grant, PERMANENT)
+
+
+def test_resumed_twice_it_is_the_same_resume(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana")
+
+        for resume_id in (None, "r-9"):
+            again = await world.registry.resume(
+                "job-1", LACKING, actor="user:bo", resume_id=resume_id
+            )
+            assert again == first
+        assert len(await links(world, "job-1")) == 1
+        await finish(world, first.job_id, 2)
+        done = await world.registry.resume("job-1", LACKING, actor="user:bo")
+        assert (done.job_id, done.state) == (first.job_id, State.SUCCEEDED)
+        await world.check()
+
+    run(body)
+
+
+def test_an_earlier_resume_that_did_not_succeed_leaves_room_for_another(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana")
+        await fail(world, first.job_id)
+
+        second = await world.registry.resume("job-1", LACKING, actor="user:ana")
+
+        assert second.job_id != first.job_id
+        assert second.spec.outputs is not None
+        assert second.spec.outputs.resume_attempt == 2
+        assert (await world.registry.resume("job-1", LACKING, actor="user:ana")) == second
+
+    run(body)
+
+
+def test_an_earlier_resume_counts_until_something_new_is_found(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana")
+        await finish(world, first.job_id, 2)
+        await world.registry.judge("job-1", Found(verified=3, missing=1), actor="validator:v")
+
+        second = await world.registry.resume("job-1", LACKING, actor="user:ana")
+
+        assert second.job_id != first.job_id
+
+    run(body)
+
+
+def test_of_resumes_at_the_same_moment_one_makes_the_job(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+
+        made = await asyncio.gather(
+            *(
+                world.registry.resume("job-1", LACKING, actor="user:ana", resume_id=f"r-{n}")
+                for n in range(6)
+            )
+        )
+
+        assert len({job.job_id for job in made}) == 1
+        assert len(await links(world, "job-1")) == 1
+        await world.check()
+
+    run(body)
+
+
+def test_resumes_that_are_wanted_beside_each_other_are_counted_each(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+
+        made = await asyncio.gather(
+            *(
+                world.registry.resume(
+                    "job-1", LACKING, actor="user:ana", resume_id=f"r-{n}", again=True
+                )
+                for n in range(4)
+            )
+        )
+
+        attempts = sorted(job.spec.outputs.resume_attempt for job in made if job.spec.outputs)
+        assert attempts == [1, 2, 3, 4]
+        await world.check()
+
+    run(body)
+
+
+def test_a_forgotten_resume_is_counted_and_stands_for_nothing(run: Run) -> None:
+    async def body(world: World) -> None:
+        await partial(world)
+        first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
+        await fail(world, first.job_id)
+        world.clock.advance(3600)
+        await partial(world, "job-2")
+        await world.registry.prune(older_than=timedelta(minutes=30))
+        assert await world.store.get(["job-1", first.job_id]) == [None, None]
+
+        second = await world.registry.resume("job-2", LACKING, actor="user:ana", resume_id="r-1")
+
+        assert second.spec.resumed_from == "job-2"
+
+    run(body)
+
+
+def test_a_job_that_ended_without_success_is_resumed_when_it_was_looked_at(run: Run) -> None:
+    async def body(world: World) -> None:
+        await world.registry.enqueue(Request(spec=SPEC, job_id="job-1"), actor="user:ana")
+        failed = await fail(world, "job-1")
+        with pytest.raises(Conflict, match="is failed: nobody has seen yet what it lacks"):
+            await world.registry.resume("job-1", LACKING, actor="user:ana")
+        some = Found(verified=2, missing=2)
+        looked = await world.registry.judge("job-1", some, actor="validator:v")
+
+        job = await world.registry.resume("job-1", LACKING, actor="user:ana")
+
+        assert (job.state, job.spec.promised_outputs) == (State.QUEUED, 2)
+        assert job.spec.resumed_from == "job-1"
+        assert await world.registry.get("job-1") == looked
+        assert (looked.state, looked.version) == (State.FAILED, failed.version + 1)
+        await world.registry.judge("job-1", Found(verified=4), actor="validator:v")
+        with pytest.raises(Conflict, match="All that it promised is there"):
+            await world.registry.resume("job-1", LACKING, actor="user:ana", again=True)
+        await world.check()
+
+    run(body)
+
+
+def test_when_others_are_faster_every_time_it_is_asked_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outputs = replace(LACKING, names=names, resume_attempt=1, original_total=4)
-    spec = replace(SPEC, outputs=outputs, promised_outputs=len(names), resumed_from="job-1")
-    new_id = resumed_id("job-1", "r-1")
+    async def overtaken(*_: object) -> None:
+        return None
 
-    async def overtaken(line: Line, _: Job) -> int:
-        made = Enqueue(op_id="r-1", job_id=new_id, spec=spec, actor="user:bo")
-        await line.store.transact([Work(One(new_id, "disk"), bind(decide, made))])
-        return 0
-
-    monkeypatch.setattr("holdfast.registry.resume._earlier", overtaken)
+    monkeypatch.setattr("holdfast.registry.resume._make", overtaken)
 
     async def body(world: World) -> None:
         await partial(world)
-        asked = world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
-
-        if names == LACKING.names:
-            assert (await asked).job_id == new_id
-        else:
-            with pytest.raises(Conflict, match="different request"):
-                await asked
+        with pytest.raises(Unavailable, match="by many at once"):
+            await world.local.resume("job-1", LACKING, actor="user:ana")
 
     run(body)

@@ -33,7 +33,7 @@ def _standing(job: Job, now: datetime, waiting: int | None, holder: Job | None) 
         case State.VALIDATING:
             return _validating(job, now)
         case _:
-            return _ended(job)
+            return _ended(job, now)
 
 
 def _executor(job: Job) -> str:
@@ -156,10 +156,44 @@ def _partial(job: Job) -> str:
     if job.check is not None and job.check.reason is not None:
         blind = f" Looked for again, they could not be seen: {job.check.reason.rstrip('.')}."
         which = "what is missing"
+    verb = "To make only" if _splits(job) else "To run it again for"
     return (
         f"{found.verified:,} of its {total:,} outputs are there, {found.missing:,} {lack} missing{named}."
-        f"{blind} To make only {which}: holdfast resume {job.job_id}"
+        f"{blind} {verb} {which}: holdfast resume {job.job_id}"
     )
+
+
+def _splits(job: Job) -> bool:
+    """Whether single outputs can be made: the tasks of a study, and not the files of a command."""
+    promise = job.spec.outputs
+    return promise is None or not (promise.files or promise.names)
+
+
+def _left(job: Job, now: datetime) -> str:
+    """What an unsuccessful job has left of its outputs, as part of what is said about its end."""
+    found, total = job.found, job.spec.promised_outputs
+    if found is None:
+        return _unverified(job, now) if total else ""
+    if found.missing == 0:
+        there = "Its output is" if total == 1 else f"All {total:,} outputs are"
+        return f" {there} there all the same."
+    if found.verified == 0:
+        return " Its output is missing." if total == 1 else f" All {total:,} outputs are missing."
+    there = f" {found.verified:,} of {total:,} outputs are there"
+    if _splits(job):
+        return f"{there}; to make the other {found.missing:,}: holdfast resume {job.job_id}"
+    return f"{there}; to run it again for the other {found.missing:,}: holdfast resume {job.job_id}"
+
+
+def _unverified(job: Job, now: datetime) -> str:
+    check, total = job.check or Check(), job.spec.promised_outputs
+    if check.by is not None and looks(check, now):
+        return f" {check.by} is looking for its outputs."
+    promised = "Its output" if total == 1 else f"Its {total:,} outputs"
+    look = f"Look now: holdfast validate {job.job_id} --force"
+    if check.reason is None:
+        return f" {promised} may be there: nobody has looked yet. {look}"
+    return f" {promised} could not be seen: {check.reason.rstrip('.')}. {look}"
 
 
 def _succeeded(job: Job, tries: str) -> str:
@@ -175,25 +209,25 @@ def _succeeded(job: Job, tries: str) -> str:
     return f"It succeeded {tries}: {there}{reused}. Nothing more will happen."
 
 
-def _ended(job: Job) -> str:
+def _ended(job: Job, now: datetime) -> str:
     tries = f"after {job.attempt} attempts" if job.attempt > 1 else "on the first attempt"
     match job.state:
         case State.SUCCEEDED:
             return _succeeded(job, tries)
-        case State.CANCELLED:
-            return f"It was cancelled: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
-        case State.DEAD_LETTERED:
-            return (
-                f"It was parked among the dead letters {tries}: {_clause(job)}."
-                f" To run it again: holdfast dead-letters replay {job.job_id}"
-            )
         case State.PARTIAL_SUCCESS:
             return _partial(job)
+        case State.CANCELLED:
+            words, again = "was cancelled", "retry"
+        case State.DEAD_LETTERED:
+            words, again = f"was parked among the dead letters {tries}", "dead-letters replay"
+        case State.TIMEOUT:
+            words, again = f"timed out {tries}", "retry"
         case _:
-            word = "timed out" if job.state is State.TIMEOUT else "failed"
-            return (
-                f"It {word} {tries}: {_clause(job)}. To run it again: holdfast retry {job.job_id}"
-            )
+            words, again = f"failed {tries}", "retry"
+    left = _left(job, now)
+    if job.resumable and job.found is not None and job.found.verified:
+        return f"It {words}: {_clause(job)}.{left}"
+    return f"It {words}: {_clause(job)}.{left} To run it again: holdfast {again} {job.job_id}"
 
 
 def flaw_words(job: Job) -> list[str]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.outputs import Check, Found
 from holdfast.core.spec import Json, Spec
-from holdfast.core.state import ENDED, LEASED, State
+from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
 
 
 class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -30,7 +30,8 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What went wrong, in the owner's words. `crash` is set when the work died by a signal.
+    """What went wrong, in the owner's words. `crash` is set when the work died by a signal. `where` is the
+    machine and folder it ran in, as its owner tells it; the record keeps that with the outputs.
 
     `not_understood` is set when nothing was begun, because the owner's code does not know a name in the
     job: an argument, a kind, a version. Another version of the code may."""
@@ -42,6 +43,7 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     crash: bool = False
     reason_code: ReasonCode | None = None
+    where: str | None = None
     not_understood: bool = False
 
 
@@ -158,6 +160,18 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def leased(self) -> bool:
         return self.state in LEASED
+
+    @property
+    def unverified(self) -> bool:
+        """Whether it ended without success, and it is not known which of its promised outputs are there."""
+        promises = self.spec.promised_outputs > 0
+        return promises and self.found is None and self.state in UNSUCCESSFUL
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has ended and something that it promised is known to be missing."""
+        ended = self.state is State.PARTIAL_SUCCESS or self.state in UNSUCCESSFUL
+        return ended and self.found is not None and self.found.missing > 0
 
     @property
     def missing_outputs(self) -> int | None:

@@ -10,7 +10,7 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import Job
 from holdfast.core.outputs import told
-from holdfast.core.state import ENDED, LEASED, LEGAL, State
+from holdfast.core.state import ENDED, LEASED, LEGAL, UNSUCCESSFUL, State
 
 
 class Folded(Struct, kw_only=True):
@@ -97,7 +97,7 @@ def _log_id(event: Event) -> int:
 
 def _follows(state: State | None, event: Event) -> bool:
     if event.event_type == EventType.OUTPUTS_VERIFIED:
-        return state is State.PARTIAL_SUCCESS
+        return state is State.PARTIAL_SUCCESS or state in UNSUCCESSFUL
     legal = LEGAL.get((state, event.to_state)) if event.to_state else None
     return legal is not None and legal.event == event.event_type and event.from_state == state
 

@@ -50,6 +50,8 @@ LEASED = frozenset({S.ASSIGNED, S.RUNNING, S.AGGREGATING})
 ENDED = frozenset(
     {S.PARTIAL_SUCCESS, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED}
 )
+UNSUCCESSFUL = frozenset({S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED})
+"""The ends that no verdict on outputs changes: what was found is recorded beside them."""
 
 
 class Transition(Struct, frozen=True):

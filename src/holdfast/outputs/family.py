@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.core.catalogue import EventType
+from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -18,7 +18,8 @@ _SUFFIX_CHARACTERS = len("-resume-0000")
 
 class Family(Struct, frozen=True, kw_only=True):
     """Whose outputs count for a job: the (job, token) of every completion that was accepted, the places
-    (`machine:folder`) they ran in, and when the first of them was claimed. The job itself comes first."""
+    (`machine:folder`) they ran in, also those that failed, and when the first of them was claimed. The
+    job itself comes first."""
 
     owners: tuple[tuple[str, int], ...] = ()
     places: tuple[str, ...] = ()
@@ -40,10 +41,11 @@ async def family_of(registry: Registry, job: Job) -> Family:
     while waiting:
         job_id = waiting.pop(0)
         for event in await _events(registry, job_id):
-            if event.event_type == EventType.CLAIMED:
-                since = since or event.occurred_at
-            elif event.event_type == EventType.VALIDATING:
-                owners.append((job_id, event.fencing_token or 0))
+            if event.event_class is EventClass.TRANSITION:
+                if event.event_type == EventType.CLAIMED:
+                    since = since or event.occurred_at
+                if event.event_type == EventType.VALIDATING:
+                    owners.append((job_id, event.fencing_token or 0))
                 if isinstance(where := event.attributes.get("where"), str):
                     places[where] = None
             elif event.event_type == EventType.RESUMED:

@@ -9,14 +9,17 @@ from holdfast.core.job import Job
 from holdfast.core.limits import check_actor
 from holdfast.core.outputs import Check, Found
 from holdfast.core.spec import check_spec
-from holdfast.core.state import State
 from holdfast.outputs import manifests
 from holdfast.outputs.listing import Listing
-from holdfast.outputs.resuming import keep_plan, plan
+from holdfast.outputs.resuming import keep_plan, plan, resume_once
 from holdfast.outputs.reusing import asked_id, cached_id, reusable
-from holdfast.outputs.validator import Progress, Validator, acting, due
+from holdfast.outputs.validator import Progress, Validator, acting, due, is_judged
 from holdfast.ports import Ids, Inspector, OutputPage, Outputs, Registry, Request, Resumption
 from holdfast.system import SystemIds
+
+
+LOOKED_AT_MAX = 10_000
+"""So many outputs are looked at again before a job is resumed; more take minutes."""
 
 
 class LocalInspector:
@@ -59,7 +62,7 @@ class LocalInspector:
         """As the port says; `progress` hears how many of how many outputs were looked at."""
         check_actor(actor)
         job = await self._registry.get(job_id)
-        if job.state not in (State.VALIDATING, State.PARTIAL_SUCCESS):
+        if not is_judged(job):
             return job
         if not force and not due(job, await self._registry.now()):
             return job
@@ -82,22 +85,48 @@ class LocalInspector:
         actor: str,
         resume_id: str | None = None,
         dry_run: bool = False,
+        again: bool = False,
     ) -> Resumption:
         job = await self._registry.get(job_id)
         promise = job.spec.outputs
-        if job.state is not State.PARTIAL_SUCCESS or promise is None:
+        if promise is None or not job.ended or not is_judged(job):
             what = f"is {job.state}" if promise else "does not say which outputs it promises"
             raise Conflict(
                 f"Job {job_id} {what}: not resumable.", job_id=job_id, version=job.version
             )
+        job = await self._looked_at(job, actor)
+        if not job.resumable:
+            return Resumption(missing=0)
         made = await plan(self._listing, job, promise)
         if dry_run or not made.count:
             return Resumption(missing=made.count, names=made.names)
         wanted = made.promise
         if made.lines and promise.manifest is not None:
             wanted = await keep_plan(self._listing.store(promise), made, promise.manifest)
-        resumed = await self._registry.resume(job_id, wanted, actor=actor, resume_id=resume_id)
-        return Resumption(missing=made.count, names=made.names, job=resumed)
+        resumed, earlier = await resume_once(
+            self._registry,
+            job_id,
+            wanted,
+            actor=actor,
+            resume_id=resume_id or self._ids.new(),
+            again=again,
+        )
+        return Resumption(missing=made.count, names=made.names, job=resumed, earlier=earlier)
+
+    async def _looked_at(self, job: Job, actor: str) -> Job:
+        """The job when it was looked at just now; one that promises very much, as it was seen last."""
+        if job.found is not None and job.spec.promised_outputs > LOOKED_AT_MAX:
+            return job
+        job = await self.validate(job.job_id, actor=actor, force=True)
+        if job.unverified:
+            why = job.check.reason if job.check else None
+            raise Unavailable(
+                f"Job {job.job_id} is {job.state}, and it is not known which of its outputs are there:"
+                f" {why or 'they are being looked for; ask again later.'}",
+                job_id=job.job_id,
+                version=job.version,
+            )
+        return job
 
     async def submit(self, request: Request, *, actor: str, reuse: bool = False) -> Job:
         request = self._placed(request)

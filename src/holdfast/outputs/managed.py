@@ -55,7 +55,8 @@ async def commit(outputs: Outputs, job_id: str, token: int, name: str, source: P
 async def check_named(outputs: Outputs, owners: Sequence[tuple[str, int]], name: str) -> Output:
     """The output of this name as one of the `owners` (job and token) that count has left it: the first
     that is whole, else why there is none."""
-    missing = Output(name=name, missing="no attempt that counts has written it")
+    why = "no attempt that counts has written it" if owners else "the attempt did not complete"
+    missing = Output(name=name, missing=why)
     marks = await outputs.get_many([mark_path(*owner, name) for owner in owners])
     for owner, body in zip(owners, marks, strict=True):
         if body is None:

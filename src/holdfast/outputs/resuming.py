@@ -1,4 +1,4 @@
-"""Planning a resumption: exactly what a partial success lacks, as the promise of a new job."""
+"""Planning a resumption: exactly what an ended job lacks, as the promise of a new job."""
 
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,7 +14,7 @@ from holdfast.core.outputs import File, Promise
 from holdfast.outputs import manifests
 from holdfast.outputs.examining import NAMES_MAX
 from holdfast.outputs.listing import Listing
-from holdfast.ports import Outputs
+from holdfast.ports import Outputs, Registry
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -62,6 +62,15 @@ async def keep_plan(outputs: Outputs, made: Plan, manifest: str) -> Promise:
     async with aclosing(_picked(outputs, manifest, made.lines)) as lines:
         kept, entries = await manifests.keep(outputs, lines)
     return replace(made.promise, manifest=kept, entries=entries)
+
+
+async def resume_once(
+    registry: Registry, job_id: str, wanted: Promise, *, actor: str, resume_id: str, again: bool
+) -> tuple[Job, bool]:
+    """The job that resumes another, and whether an earlier resume made it."""
+    job = await registry.resume(job_id, wanted, actor=actor, resume_id=resume_id, again=again)
+    history = await registry.history(job.job_id)
+    return job, bool(history) and history[0].op_id != resume_id
 
 
 async def _picked(

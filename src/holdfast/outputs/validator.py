@@ -7,7 +7,7 @@ try that failed. What is found counts only if nobody has judged the job meanwhil
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from holdfast.core.errors import Conflict, NotFound, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.limits import ID_CHARACTERS_MAX
 from holdfast.core.outputs import LOOK, due_at, looks
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 from holdfast.outputs.examining import (
     Examination,
     Examined,
@@ -25,6 +25,7 @@ from holdfast.outputs.examining import (
     seen_at,
 )
 from holdfast.outputs.family import Family, family_of
+from holdfast.outputs.unverified import Unverified, is_open
 from holdfast.ports import Clock, Filter, Outputs, Registry
 from holdfast.system import SystemClock
 
@@ -53,6 +54,7 @@ class Validator:
         on_behalf_of: str | None = None,
         queues: Collection[str] | None = None,
         clock: Clock | None = None,
+        unverified: Unverified | None = None,
     ) -> None:
         self._registry = registry
         self._outputs = outputs
@@ -62,6 +64,7 @@ class Validator:
         self._clock = clock or SystemClock()
         self._cursors: dict[State, str | None] = dict.fromkeys(_OPEN)
         self._turns = deque(_OPEN)
+        self._unverified = unverified or Unverified(registry)
 
     def blind(self, job: Job) -> str | None:
         """Why this one cannot see the outputs of the job, or None when it can."""
@@ -91,14 +94,14 @@ class Validator:
         that one looked at as well. Only the registry's own trouble is raised."""
         judged, ours = await self._validate(job, progress)
         original = judged.spec.resumed_from
-        if ours and original is not None and judged.state is not State.FAILED:
+        if ours and original is not None and judged.found is not None and judged.found.verified:
             with suppress(NotFound, Unavailable):  # it is looked at again anyway
                 await self._validate_again(original)
         return judged
 
     async def _validate_again(self, job_id: str) -> None:
         original = await self._registry.get(job_id)
-        if original.state in _OPEN:
+        if is_judged(original):
             await self.validate(original)
 
     async def sweep(self, *, limit: int = 100) -> int:
@@ -106,7 +109,8 @@ class Validator:
 
         A job that none of us can see says why, once. Each sweep goes on where the last one ended, page
         by page, so that many jobs cost one page and none of them waits for ever. What goes wrong with a
-        job is raised when the others have had their turn.
+        job is raised when the others have had their turn. Of the jobs that ended without success those
+        that this process knows of are looked at (`Unverified`).
         """
         now = await self._registry.now()
         validated = 0
@@ -116,24 +120,36 @@ class Validator:
             page = await self._registry.list_jobs(
                 Filter(states=(state,)), after=self._cursors[state], limit=_PAGE
             )
-            for job in page.jobs:
-                if validated >= limit:
-                    break
-                if not due(job, now):
-                    continue
-                try:
-                    validated += await self._take(job, now)
-                except NotFound:
-                    continue
-                except Unavailable:
-                    raise
-                except Exception as error:
-                    failures.append(error)
-            else:
+            taken, whole = await self._take_some(page.jobs, now, limit - validated, failures)
+            validated += taken
+            if whole:
                 self._cursors[state] = page.next
+        if validated < limit:
+            ended = await self._unverified.page()
+            validated += (await self._take_some(ended, now, limit - validated, failures))[0]
         if failures:
             raise failures[0]
         return validated
+
+    async def _take_some(
+        self, jobs: Sequence[Job], now: datetime, limit: int, failures: list[Exception]
+    ) -> tuple[int, bool]:
+        """How many were looked at, and whether each of them had its turn."""
+        validated = 0
+        for job in jobs:
+            if validated >= limit:
+                return validated, False
+            if not due(job, now):
+                continue
+            try:
+                validated += await self._take(job, now)
+            except NotFound:
+                continue
+            except Unavailable:
+                raise
+            except Exception as error:
+                failures.append(error)
+        return validated, True
 
     async def _take(self, job: Job, now: datetime) -> bool:
         why = self.blind(job)
@@ -142,12 +158,14 @@ class Validator:
             return True
         if job.updated_at + LOOK <= now:
             await self.tell_blind(job, why)
+            self._unverified.drop(job.job_id)
         return False
 
     async def tell_blind(self, job: Job, why: str) -> Job:
         """Put down why nobody has seen the outputs, unless somebody has said so or is looking."""
         told = job.check is not None and job.check.reason is not None
-        if job.state is not State.VALIDATING or job.spec.outputs is None or told:
+        waits = job.state is State.VALIDATING or job.unverified
+        if not waits or job.spec.outputs is None or told:
             return job
         return await self._trouble(job, why)
 
@@ -259,9 +277,14 @@ def acting(name: str, on_behalf_of: str | None = None) -> str:
     return f"validator:{name}{asked}"[:ID_CHARACTERS_MAX]
 
 
+def is_judged(job: Job) -> bool:
+    """Whether it may be looked at again: all but what has succeeded, or is not done, or promises nothing."""
+    return job.state in _OPEN or (job.state in UNSUCCESSFUL and job.spec.outputs is not None)
+
+
 def due(job: Job, now: datetime) -> bool:
     """Whether it is time to look for the outputs of the job, and nobody does."""
-    if job.state not in _OPEN:
+    if job.state not in _OPEN and not is_open(job):
         return False
     check = job.check
     if check is not None and looks(check, now):

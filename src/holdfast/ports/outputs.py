@@ -89,11 +89,12 @@ class OutputPage(Struct, frozen=True, kw_only=True):
 
 class Resumption(Struct, frozen=True, kw_only=True):
     """What resuming a job makes: how many outputs again, of which the first few are named, and the job,
-    unless it was only asked what it would be."""
+    unless it was only asked what it would be, or nothing is missing. `earlier`: another resume made it."""
 
     missing: int
     names: tuple[str, ...] = ()
     job: Job | None = None
+    earlier: bool = False
 
 
 class Inspector(Protocol):
@@ -123,8 +124,11 @@ class Inspector(Protocol):
         actor: str,
         resume_id: str | None = None,
         dry_run: bool = False,
+        again: bool = False,
     ) -> Resumption:
-        """Make a job of exactly the missing outputs of a partial success."""
+        """Look what is missing of an ended job, and make a job of exactly that; unless one does that
+        already, which is the answer then, but not with `again`. `Unavailable` when nobody has ever seen
+        its outputs, nor can now."""
         ...
 
     async def submit(self, request: Request, *, actor: str, reuse: bool = False) -> Job:

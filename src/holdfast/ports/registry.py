@@ -92,6 +92,12 @@ class Registry(Protocol):
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
 
+    def take_unverified(self) -> list[str]:
+        """The jobs that this process has seen end without success since it was last asked, and of which
+        nobody knew then which of their promised outputs are there: what a validator has to look for, so
+        that it need not read every job that ever ended. The last 10,000; of a server, none: it looks."""
+        ...
+
     def describe(self) -> str:
         """One line for people: what this is and what it survives."""
         ...
@@ -236,10 +242,18 @@ class Registry(Protocol):
         ...
 
     async def resume(
-        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None = None
+        self,
+        job_id: str,
+        outputs: Promise,
+        *,
+        actor: str,
+        resume_id: str | None = None,
+        again: bool = False,
     ) -> Job:
-        """Make a job of what a partial success lacks: the same work, with only `outputs` to promise,
-        linked both ways. One `resume_id` makes at most one. `Conflict` for any other state."""
+        """Make a job of what an ended job lacks: the same work, with only `outputs` to promise, linked
+        both ways. While one resumes it that has not ended, or has succeeded with nothing new found since,
+        that one is the answer, unless `again`. One `resume_id` makes at most one. `Conflict` when nothing
+        is known to be missing."""
         ...
 
     async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...

@@ -19,6 +19,8 @@ from holdfast.registry.counted import Counted
 from holdfast.registry.repeats import applied, as_of, retold
 
 SWEEP_ITEMS = 100
+UNVERIFIED_MAX = 10_000
+"""How many unsuccessful ends are kept for whoever looks for outputs; the oldest are forgotten first."""
 
 Asked: TypeAlias = tuple[str, Complete]
 """A job, and how its owner says that the attempt ended."""
@@ -39,6 +41,7 @@ class Line:
         self.ids = ids
         self.counted = Counted()
         self.counting = False
+        self.unverified: deque[str] = deque(maxlen=UNVERIFIED_MAX)
         self._waiting: deque[_Entry] = deque()
         self._sweep = False
         self._single = 0
@@ -173,9 +176,7 @@ class Line:
                     failpoint("line.committed")
                     _settle(batch, answers)
                     failpoint("line.answered")
-                    if self.counting:
-                        decisions = (d for some in answers for d in some)
-                        self.counted.changed(d for d in decisions if isinstance(d, Change))
+                    self._note(answers)
         finally:
             self._flusher = None
 
@@ -198,6 +199,13 @@ class Line:
             batch.append(self._waiting.popleft())
             size += batch[-1].size
         return batch
+
+    def _note(self, answers: list[list[Decision]]) -> None:
+        """Count what was committed, and remember whose outputs nobody knows of."""
+        changes = [d for decisions in answers for d in decisions if isinstance(d, Change)]
+        self.unverified += [c.after.job_id for c in changes if c.events and c.after.unverified]
+        if self.counting:
+            self.counted.changed(changes)
 
 
 class _Entry:

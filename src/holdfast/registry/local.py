@@ -69,6 +69,11 @@ class LocalRegistry:
         """Count what happens to jobs by their kind, from now on: for whoever tells it, at 2 us a job."""
         self._line.counting = True
 
+    def take_unverified(self) -> list[str]:
+        taken = list(self._line.unverified)
+        self._line.unverified.clear()
+        return taken
+
     def describe(self) -> str:
         return self._store.describe()
 
@@ -263,9 +268,17 @@ class LocalRegistry:
         )
 
     async def resume(
-        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None = None
+        self,
+        job_id: str,
+        outputs: Promise,
+        *,
+        actor: str,
+        resume_id: str | None = None,
+        again: bool = False,
     ) -> Job:
-        return await resume.resume(self._line, job_id, outputs, actor=actor, resume_id=resume_id)
+        return await resume.resume(
+            self._line, job_id, outputs, actor=actor, resume_id=resume_id, again=again
+        )
 
     async def expire(self, *, limit: int = 100) -> int:
         return await expire.expire(self._line, limit=limit)

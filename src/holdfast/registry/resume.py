@@ -1,52 +1,73 @@
-"""resume: a new job of what a partial success lacks, linked both ways. The original stays as it is."""
+"""resume: a new job of what an ended job lacks, linked both ways. The original stays as it is.
+
+The nth job that resumes another has an id that follows from both, so that of two who resume it at the
+same moment one makes the job, and the other is given it.
+"""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Conflict, Exhausted
+from holdfast.core.errors import Exhausted, Unavailable
 from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import ID_CHARACTERS_MAX, check_actor, check_id
 from holdfast.core.outputs import Promise
+from holdfast.core.resumption import Earlier, check_resumable, standing
 from holdfast.core.spec import Spec, check_spec
-from holdfast.core.state import State
 from holdfast.ports import One, Work
 from holdfast.registry.line import Line
 
 _SUFFIX = re.compile(r"-resume-[0-9a-f]{4}\Z")
 _SUFFIX_CHARACTERS = len("-resume-0000")
 _PLACES = 100
+_TRIES = 20
 
 
 async def resume(
-    line: Line, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None
+    line: Line,
+    job_id: str,
+    outputs: Promise,
+    *,
+    actor: str,
+    resume_id: str | None,
+    again: bool = False,
 ) -> Job:
-    """The new job. One `resume_id` makes at most one, however often it is sent."""
+    """The new job, or the one that resumes it already, unless `again`. One `resume_id` makes at most one,
+    however often it is sent."""
     check_actor(actor)
-    original = await line.get(job_id)
     op_id = check_id(resume_id, "resume_id") if resume_id else line.ids.new()
-    new_id, made = await _place(line, job_id, op_id)
-    if made:  # perhaps by somebody who died before telling
-        job = await line.get(new_id)
-        await line.store.record([_link(original, new_id, actor, job.created_at)])
-        return job
-    if original.state is not State.PARTIAL_SUCCESS:
-        raise Conflict(
-            f"Job {job_id} is {original.state}: not resumable. Only a partial success lacks something"
-            " that can be made.",
-            job_id=job_id,
-            version=original.version,
-        )
-    earlier = await _earlier(line, original)
+    for _ in range(_TRIES):
+        original = await line.get(job_id)
+        earlier = await _earlier(line, original)
+        if resume_id and (mine := await _made_by(line, earlier, op_id)) is not None:
+            return mine
+        check_resumable(original)
+        if not again and (job := standing(original, earlier)) is not None:
+            return job
+        new_id, taken = await _place(line, original, len(earlier))
+        if taken is not None:  # by somebody who died before telling the original
+            await line.store.record([_link(original, new_id, actor, taken.created_at)])
+            continue
+        spec = _spec(original, outputs, len(earlier) + 1)
+        if (made := await _make(line, original, new_id, spec, op_id, actor)) is not None:
+            return made
+    raise Unavailable(f"Job {job_id} is resumed by many at once: ask again.")
+
+
+async def _make(
+    line: Line, original: Job, new_id: str, spec: Spec, op_id: str, actor: str
+) -> Job | None:
+    """The new job, or None when the id was taken meanwhile."""
     command = Enqueue(
         op_id=op_id,
         job_id=new_id,
-        spec=_spec(original, replace(outputs, resume_attempt=earlier + 1)),
+        spec=spec,
         actor=actor,
         submitted_by=_submitter(original, actor),
         correlation_id=original.correlation_id,
@@ -56,55 +77,86 @@ async def resume(
 
     def decide_linked(job: Job | None, now: datetime, *rest: object) -> Change | Refusal:
         """The new job, and in the same commit the fact about the original that links to it."""
+        if job is not None:
+            return Change(job, job)
         decision = decide(command, job, now, *rest)  # type: ignore[arg-type]
-        if isinstance(decision, Change) and decision.before is None:
+        if isinstance(decision, Change):
             return replace(decision, facts=(_link(original, new_id, actor, now),))
         return decision
 
-    [[decision]] = await line.submit(Work(One(new_id, command.spec.lock), decide_linked))
+    [[decision]] = await line.submit(Work(One(new_id, spec.lock), decide_linked))
     if not isinstance(decision, Change):
         raise decision.error
-    return decision.after
+    return decision.after if decision.before is None else None
 
 
-def resumed_id(job_id: str, op_id: str, number: int = 0) -> str:
-    """The id of the job that resumes another: of the first one, when that resumes one itself. Four digits
-    are few: `number` gives another where one is taken."""
+def resumed_id(job_id: str, number: int, place: int = 0) -> str:
+    """The id of the job that resumes another for this time (from 0): of the first one, when that resumes
+    one itself. Four digits are few: `place` gives another where one is taken."""
     root = _SUFFIX.sub("", job_id)[: ID_CHARACTERS_MAX - _SUFFIX_CHARACTERS]
-    suffix = blake2b(f"{job_id}/{op_id}/{number}".encode(), digest_size=2).hexdigest()
+    suffix = blake2b(f"{job_id}/{number}/{place}".encode(), digest_size=2).hexdigest()
     return f"{root}-resume-{suffix}"
 
 
-async def _place(line: Line, job_id: str, op_id: str) -> tuple[str, bool]:
-    """The id for this resumption, and whether it made its job before."""
-    for number in range(_PLACES):
-        new_id = resumed_id(job_id, op_id, number)
-        [history] = await line.store.histories([new_id])
-        if not history or history[0].op_id == op_id:
-            return new_id, bool(history)
-    raise Exhausted(f"Job {job_id} was resumed too often: resume the last job that resumed it.")
+async def _place(line: Line, original: Job, number: int) -> tuple[str, Job | None]:
+    """The id for the resumption of this number, and the job if it has been made."""
+    time = _times(original) + number + 1
+    for place in range(_PLACES):
+        new_id = resumed_id(original.job_id, number, place)
+        [job] = await line.store.get([new_id])
+        if job is None:
+            return new_id, None
+        promise = job.spec.outputs
+        ours = job.spec.resumed_from == original.job_id and promise is not None
+        if ours and promise is not None and promise.resume_attempt == time:
+            return new_id, job
+    raise Exhausted(
+        f"Job {original.job_id} was resumed too often: resume the last job that resumed it."
+    )
 
 
-async def _earlier(line: Line, original: Job) -> int:
-    """How often the work was resumed before: also the original may resume another."""
-    job_id, found = original.job_id, set[str]()
-    before = original.spec.outputs.resume_attempt if original.spec.outputs else 0
+async def _earlier(line: Line, original: Job) -> list[Earlier]:
+    """The jobs that resume this one, as its log tells, the first first."""
+    found: dict[str, object] = {}
     cursor = None
     while True:
-        part = await line.store.log(job_id, after=cursor, limit=1000, output=False)
+        part = await line.store.log(original.job_id, after=cursor, limit=1000, output=False)
         for event in part.events:
             if event.event_type == EventType.RESUMED:
-                found.add(event.event_id)
+                as_id = str(event.attributes.get("resumed_as"))
+                found.setdefault(as_id, event.attributes.get("version"))
         if not part.events:
             break
         cursor = part.cursor
-    return before + len(found)
+    jobs = await line.store.get(list(found)) if found else []
+    return [
+        Earlier(job, version if isinstance(version, int) else None)
+        for job, version in zip(jobs, found.values(), strict=True)
+    ]
 
 
-def _spec(original: Job, outputs: Promise) -> Spec:
+async def _made_by(line: Line, earlier: Sequence[Earlier], op_id: str) -> Job | None:
+    jobs = [one.job for one in earlier if one.job is not None]
+    histories = await line.store.histories([job.job_id for job in jobs]) if jobs else []
+    for job, history in zip(jobs, histories, strict=True):
+        if history and history[0].op_id == op_id:
+            return job
+    return None
+
+
+def _times(original: Job) -> int:
+    """For which time the original itself resumes another."""
+    return original.spec.outputs.resume_attempt if original.spec.outputs else 0
+
+
+def _spec(original: Job, outputs: Promise, number: int) -> Spec:
     spec = original.spec
     first = spec.outputs.original_total if spec.outputs else 0
-    promise = replace(outputs, original_total=first or spec.promised_outputs)
+    promise = replace(
+        outputs,
+        resume_attempt=_times(original) + number,
+        original_total=first or spec.promised_outputs,
+    )
     return check_spec(
         replace(
             spec,
@@ -136,5 +188,5 @@ def _link(original: Job, new_id: str, actor: str, now: datetime) -> Event:
         correlation_id=original.correlation_id,
         trace_id=original.trace_id,
         given_id=fact_id(job_id, EventType.RESUMED, new_id),
-        attributes={"resumed_as": new_id},
+        attributes={"resumed_as": new_id, "version": original.version},
     )

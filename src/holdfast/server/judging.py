@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 
+from msgspec.structs import replace
+
 from holdfast.core.access import Scope
 from holdfast.core.errors import Invalid
-from holdfast.core.job import Job
 from holdfast.core.limits import ID_CHARACTERS_MAX, PAGE_ITEMS_MAX
 from holdfast.outputs.reports import is_report
+from holdfast.outputs.resuming import resume_once
 from holdfast.ports import OutputPage, Resumption
 from holdfast.server import admission
 from holdfast.server.calls import who
@@ -102,18 +104,28 @@ class Judging:
         inspector = await checking.inspector(job.spec.outputs)
         with checking.own_trouble():
             resumption = await inspector.resume(
-                ask.job_id, actor=actor(ask.actor), resume_id=ask.op_id, dry_run=ask.dry_run
+                ask.job_id,
+                actor=actor(ask.actor),
+                resume_id=ask.op_id,
+                dry_run=ask.dry_run,
+                again=ask.again,
             )
-        return _resumed(resumption.missing, resumption.names, resumption.job)
+        return _resumed(resumption)
 
     async def _resume_as_told(self, ask: asks.Resume) -> Resumption:
         if ask.promise is None or ask.dry_run:
             raise Invalid("A dry run says what is missing: leave out the promise.")
-        job = await self._registry.resume(
-            ask.job_id, ask.promise, actor=actor(ask.actor), resume_id=ask.op_id
+        job, earlier = await resume_once(
+            self._registry,
+            ask.job_id,
+            ask.promise,
+            actor=actor(ask.actor),
+            resume_id=ask.op_id or self._context.ids.new(),
+            again=ask.again,
         )
         names = (*ask.promise.names, *(file.path for file in ask.promise.files))
-        return _resumed(ask.promise.count, names, job)
+        missing = ask.promise.count
+        return _resumed(Resumption(missing=missing, names=names, job=job, earlier=earlier))
 
     async def keep_manifest(self, ask: asks.KeepManifest) -> Kept:
         admission.demand(who.get(), Scope.SUBMIT)
@@ -133,9 +145,8 @@ def checker(said: str) -> str:
     return f"validator:{name[:room]}@{principal.name}" if name else f"validator:{principal.name}"
 
 
-def _resumed(missing: int, names: tuple[str, ...], job: Job | None) -> Resumption:
-    told = None if job is None else admission.shown(who.get(), job)
-    return Resumption(missing=missing, names=names, job=told)
+def _resumed(made: Resumption) -> Resumption:
+    return made if made.job is None else replace(made, job=admission.shown(who.get(), made.job))
 
 
 async def _each(lines: tuple[str, ...]) -> AsyncIterator[bytes]:

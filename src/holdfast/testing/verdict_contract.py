@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, HoldfastError
-from holdfast.core.job import Job
+from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.outputs import Check, File, Found, Output, Promise
 from holdfast.core.spec import Spec
@@ -153,6 +153,43 @@ class VerdictContract:
 
         play(self.open, tmp_path, body)
 
+    def test_what_a_failed_job_left_is_read_back_whole_and_its_end_stays(
+        self, tmp_path: Path
+    ) -> None:
+        async def body(world: World) -> None:
+            await world.registry.enqueue(
+                Request(spec=PROMISING, job_id="job-1"), actor="user:ana"
+            )
+            grant = await world.registry.acquire("job-1", owner="w")
+            failure = Failure(message="no", retryable=False, where="box-1:/data")
+            ended = await world.registry.complete(grant, failure)
+            for found in (SOME, replace(SOME, verified=6, missing=2), ALL):
+                world.clock.advance(1)
+                judged = await world.registry.judge(
+                    "job-1", found, actor=VALIDATOR, evidence=EVIDENCE, version=ended.version
+                )
+
+                assert await kept(world) == judged
+                assert judged == replace(
+                    ended,
+                    found=found,
+                    check=Check(where="box-1:/data"),
+                    version=ended.version + 1,
+                    updated_at=world.clock.now(),
+                )
+                again = await world.registry.judge("job-1", found, actor=OTHER)
+                assert again == judged
+                await world.check()
+                ended = judged
+            assert (ended.state, ended.error) == (
+                State.FAILED,
+                Failure(message="no", retryable=False),
+            )
+            assert await world.store.counts() == {State.FAILED: 1}
+            assert (await world.types("job-1"))[3:] == ["job_failed"] + 3 * ["job_outputs_verified"]
+
+        play(self.open, tmp_path, body)
+
     def test_of_many_judges_of_one_version_one_is_heard(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:
             done = await await_verdict(world)
@@ -227,7 +264,7 @@ class VerdictContract:
             assert await kept(world) == partial
             log = await world.registry.log("job-1")
             [link] = [e for e in log.events if e.event_type == "job_resumed"]
-            assert link.attributes == {"resumed_as": made.job_id}
+            assert link.attributes == {"resumed_as": made.job_id, "version": partial.version}
             assert await world.store.counts() == {State.PARTIAL_SUCCESS: 1, State.QUEUED: 1}
             await world.check()
 

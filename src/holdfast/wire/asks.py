@@ -265,13 +265,14 @@ class Validate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """Make a job of what a partial success lacks; without `promise`, as the server sees it."""
+    """Make a job of what an ended job lacks; without `promise`, as the server sees it."""
 
     job_id: Id
     actor: Actor = ""
     op_id: OpId = None
     promise: Promise | None = None
     dry_run: bool = False
+    again: bool = False
 
 
 class KeepManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -60,13 +60,20 @@ class RemoteJudging(RemoteOwning):
         return await self._job("judge", asked)
 
     async def resume(
-        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str | None = None
+        self,
+        job_id: str,
+        outputs: Promise,
+        *,
+        actor: str,
+        resume_id: str | None = None,
+        again: bool = False,
     ) -> Job:
         asked = pb.ResumeRequest(
             job_id=job_id,
             actor=actor,
             op_id=self._op(resume_id),
             promise=PROMISE.encode(check_struct(outputs)),
+            again=again,
         )
         answer = await self._link.call(attrgetter("resume"), asked)
         return JOB.decode(there(answer.job))

@@ -54,9 +54,14 @@ class RemoteInspector:
         actor: str,
         resume_id: str | None = None,
         dry_run: bool = False,
+        again: bool = False,
     ) -> Resumption:
         asked = pb.ResumeRequest(
-            job_id=job_id, actor=actor, op_id=resume_id or self._ids.new(), dry_run=dry_run
+            job_id=job_id,
+            actor=actor,
+            op_id=resume_id or self._ids.new(),
+            dry_run=dry_run,
+            again=again,
         )
         answer = await self._link.call(attrgetter("resume"), asked, timeout_ms=CHORE_MS)
         return _RESUMPTION.decode(answer)

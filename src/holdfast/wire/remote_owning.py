@@ -329,8 +329,8 @@ def _outcome(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
             return _Succeeded("success", pb.Success(result=text, where=where))
         case Failure():
             return _Failed("failure", FAILURE.encode(check_struct(outcome)))
-        case Stopped(reason=reason):
-            return _Stopped("stopped", pb.Stopped(reason=clipped(reason)))
+        case Stopped(reason=reason, where=where):
+            return _Stopped("stopped", pb.Stopped(reason=clipped(reason), where=where))
 
 
 def _answer(one: pb.Answer) -> Job | HoldfastError:

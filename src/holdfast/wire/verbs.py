@@ -76,7 +76,9 @@ def _outcome(one: pb.Completion) -> Outcome | None:
         case pb.Failure() as failure:
             return FAILURE.decode(failure)
         case pb.Stopped() as stopped:
-            return Stopped(reason=optional(stopped, "reason"))
+            return Stopped(
+                reason=optional(stopped, "reason"), where=optional(stopped, "where")
+            )
     return None
 
 

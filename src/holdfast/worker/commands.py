@@ -252,19 +252,18 @@ class Attempt:
             self._look_at_lease("the lease ended before the command did")
         if hold.lost:
             return STOPPED
+        where = _where(command, hold.grant.job.spec.outputs)
         if self._stopped and hold.timed_out:
-            return Ending(stopped=True, failure=timed_out(hold, exit_code=EXIT_TIMEOUT))
-        if self._stopped and hold.cancelled:
-            return STOPPED
-        if ended.memory and command.memory_bytes is not None:
-            return Ending(stopped=self._stopped, failure=too_big(command.memory_bytes))
-        if code == 0:
-            return Ending(
-                stopped=self._stopped,
-                result=b'{"exit_code":0}',
-                where=_where(command, hold.grant.job.spec.outputs),
-            )
-        return Ending(stopped=self._stopped, failure=exited(code, _words(code)))
+            failure = timed_out(hold, exit_code=EXIT_TIMEOUT)
+        elif self._stopped and hold.cancelled:
+            return Ending(cancelled=True, stopped=True, where=where)
+        elif ended.memory and command.memory_bytes is not None:
+            failure = too_big(command.memory_bytes)
+        elif code == 0:
+            return Ending(stopped=self._stopped, result=b'{"exit_code":0}', where=where)
+        else:
+            failure = exited(code, _words(code))
+        return Ending(stopped=self._stopped, failure=failure, where=where)
 
 
 def _where(command: Command, promise: Promise | None) -> str | None:

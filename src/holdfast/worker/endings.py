@@ -169,7 +169,7 @@ class Endings:
     def _tell(self, hold: Hold, answer: Job | HoldfastError) -> None:
         if isinstance(answer, Job):
             hold.lost = None  # we ended it, whatever the keeper has heard of it since
-            if answer.state is VALIDATING and self._validate is not None:
+            if self._validate is not None and _lookable(answer):
                 self._validate(answer, hold.seconds)
             else:
                 self._report.ended(answer, hold.seconds)
@@ -177,6 +177,11 @@ class Endings:
             hold.lose(answer.message)
             self._report.lost(hold.grant, hold.lost or answer.message)
         self._closed(hold)
+
+
+def _lookable(job: Job) -> bool:
+    """Whether its outputs are to be looked for now: the work is done, or has ended without success."""
+    return job.state is VALIDATING or (job.unverified and job.spec.outputs is not None)
 
 
 def _released(hold: Hold, ending: Ending) -> str | None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Outcome, Stopped, Success
@@ -35,9 +36,9 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     @property
     def outcome(self) -> Outcome:
         if self.failure is not None:
-            return self.failure
+            return self.failure if self.where is None else replace(self.failure, where=self.where)
         if self.cancelled:
-            return Stopped(reason=self.reason)
+            return Stopped(reason=self.reason, where=self.where)
         if self.result == b"null" and self.where is None:
             return NOTHING
         return Success(result=_decode(self.result), where=self.where)

@@ -14,6 +14,7 @@ from holdfast.core.outputs import WAITS
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.outputs.lazily import LazyOutputs
+from holdfast.outputs.unverified import Unverified
 from holdfast.outputs.validator import Validator, acting
 from holdfast.ports import Clock, Filter, Ids, Outputs, Registry
 from holdfast.worker.tasks import Tasks
@@ -62,6 +63,7 @@ class Validating:
         self._looked = asyncio.Event()
         self._unlooked = 0
         self._said = False
+        self._unverified = Unverified(registry)
         self._plain = self._validator(None)
         self._whole: Validator | None = None
 
@@ -158,6 +160,7 @@ class Validating:
             name=self._name,
             queues=self._queues,
             clock=self._clock,
+            unverified=self._unverified,
         )
 
     async def sweep(self) -> None:
@@ -180,7 +183,7 @@ class Validating:
             page = await self._registry.list_jobs(Filter(states=(state,)), limit=1)
             if page.jobs or page.next is not None:
                 return True
-        return False
+        return await self._unverified.any()
 
     async def _sweep(self) -> None:
         if not await self._any():

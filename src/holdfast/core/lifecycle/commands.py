@@ -110,9 +110,10 @@ class Success(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
-    """The handler stopped because it was asked to."""
+    """The handler stopped because it was asked to. `where`: see `Success`."""
 
     reason: str | None = None
+    where: str | None = None
 
 
 Outcome: TypeAlias = Success | Failure | Stopped

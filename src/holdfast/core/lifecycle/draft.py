@@ -173,6 +173,13 @@ class Draft:
         self._events += (event,)
         self._changes |= changes
 
+    def add(self, *, attributes: Attributes, **changes: object) -> None:
+        """Say more in the last event, and change more with it."""
+        last = self._events[-1]
+        said = replace(last, attributes=last.attributes | attributes)
+        self._events = (*self._events[:-1], said)
+        self._changes |= changes
+
     def _end_lease(self, target: State) -> None:
         self._changes["lease"] = None
         if self.by_owner and target is not _QUEUED:

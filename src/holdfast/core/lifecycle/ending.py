@@ -25,7 +25,7 @@ from holdfast.core.limits import NOT_UNDERSTOOD_MAX, RESULT_BYTES_MAX, check_del
 from holdfast.core.outputs import GRACE, Check
 from holdfast.core.retry import OnExhausted, backoff, put_off
 from holdfast.core.spec import Json, check_value
-from holdfast.core.state import LEGAL, State
+from holdfast.core.state import LEGAL, UNSUCCESSFUL, State
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
 ASSIGNED, RUNNING, SUCCEEDED = State.ASSIGNED, State.RUNNING, State.SUCCEEDED
@@ -41,10 +41,14 @@ def complete(job: Job, command: Complete, now: datetime, resource: Resource | No
     if isinstance(outcome, Success):
         return _succeed(draft, outcome, command.follow_ups)
     if isinstance(outcome, Failure):
-        failure = replace(outcome, message=clip(outcome.message), code=clip(outcome.code, 128))
+        failure = replace(
+            outcome, message=clip(outcome.message), code=clip(outcome.code, 128), where=None
+        )
         _fail(draft, failure, command.compensated)
     else:
         _cancelled(draft, job.cancel, outcome.reason, compensated=command.compensated)
+    if outcome.where is not None and job.spec.promised_outputs > 0:
+        _leave(draft, clip(outcome.where))
     return draft.change()
 
 
@@ -69,6 +73,13 @@ def _await_verdict(draft: Draft, where: str | None, attributes: Attributes, resu
         attributes["where"] = where = clip(where)
     check = Check(where=where, next_at=draft.now + GRACE)
     draft.move(State.VALIDATING, attributes=attributes, result=result, error=None, check=check)
+
+
+def _leave(draft: Draft, where: str) -> None:
+    """Keep where an unsuccessful job ran, for whoever looks what it has left there."""
+    if draft.state in UNSUCCESSFUL:
+        check = Check(where=where, next_at=draft.now + GRACE)
+        draft.add(attributes={"where": where}, check=check)
 
 
 def is_last(job: Job, failure: Failure) -> bool:

@@ -1,4 +1,7 @@
-"""The verdict on promised outputs: T11 to T14, and what is said while somebody looks."""
+"""The verdict on promised outputs: T11 to T14, and what is said while somebody looks.
+
+Of a job that ended without success the verdict changes nothing: what was found is put down beside it.
+"""
 
 from datetime import datetime, timedelta
 
@@ -15,6 +18,7 @@ from holdfast.core.limits import clip
 from holdfast.core.outputs import (
     LATER_MIN,
     LOOK,
+    TRIES_MAX,
     WAITS,
     Check,
     Found,
@@ -24,7 +28,7 @@ from holdfast.core.outputs import (
     looks,
     told,
 )
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 
 
 def look(job: Job, command: Look, now: datetime) -> Change:
@@ -44,10 +48,9 @@ def look(job: Job, command: Look, now: datetime) -> Change:
 def _unseen(job: Job, check: Check, command: Look, now: datetime) -> Change:
     """Try again later. The first tries, and whatever is new about a later one, are on record."""
     tries, reason = check.tries + 1, clip(command.trouble or "")
-    partial = job.state is State.PARTIAL_SUCCESS
-    age = now - (job.ended_at or job.updated_at)
-    wait = later(age) if partial else again(tries, age)
-    unseen = Check(where=check.where, tries=tries, reason=reason, next_at=now + wait)
+    unseen = Check(
+        where=check.where, tries=tries, reason=reason, next_at=_next_try(job, tries, now)
+    )
     change = Change(job, replace(job, check=unseen))
     if reason == check.reason and tries > len(WAITS) + 1:
         return change
@@ -68,8 +71,19 @@ def _unseen(job: Job, check: Check, command: Look, now: datetime) -> Change:
     return replace(change, facts=(event,))
 
 
+def _next_try(job: Job, tries: int, now: datetime) -> datetime | None:
+    """When to try again; never, once what became of an unsuccessful job is known or was tried too often."""
+    age = now - (job.ended_at or job.updated_at)
+    if job.state is State.PARTIAL_SUCCESS:
+        return now + later(age)
+    if job.state in UNSUCCESSFUL and (job.found is not None or tries >= TRIES_MAX):
+        return None
+    return now + again(tries, age)
+
+
 def judge(job: Job, command: Judge, now: datetime) -> Change:
-    """All there: succeeded. Some: partial_success. None: failed. An override carries its reason."""
+    """All there: succeeded. Some: partial_success. None: failed. An override carries its reason. A job
+    that ended without success stays what it is."""
     _judged(job, command.version)
     found, override = command.found, command.override
     if override is not None and not command.reason:
@@ -77,6 +91,8 @@ def judge(job: Job, command: Judge, now: datetime) -> Change:
     if override is None:
         check_found(found, job.spec.promised_outputs)
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
+    if job.state in UNSUCCESSFUL:
+        return _found_after(draft, command)
     target = override or _verdict(found)
     if job.state is State.PARTIAL_SUCCESS and override is None and target is not State.SUCCEEDED:
         return _still_partial(draft, command)
@@ -96,13 +112,14 @@ def judge(job: Job, command: Judge, now: datetime) -> Change:
         found=job.found if override else found,
         error=failure,
         ended_at=now,
-        check=_next(job, now, LATER_MIN) if partial else None,
+        check=_next(job, now, LATER_MIN) if partial else _last(job, target),
     )
     return draft.change()
 
 
 def _judged(job: Job, version: int | None) -> None:
-    if job.state not in (State.VALIDATING, State.PARTIAL_SUCCESS):
+    ended = job.state in UNSUCCESSFUL and job.spec.promised_outputs > 0
+    if not ended and job.state not in (State.VALIDATING, State.PARTIAL_SUCCESS):
         raise Conflict(f"Job is {job.state}: there are no outputs to judge.")
     if version not in (None, job.version):
         raise Conflict(f"Somebody else has judged it since: it is {job.state} now.")
@@ -140,6 +157,30 @@ def _still_partial(draft: Draft, command: Judge) -> Change:
         check=check,
     )
     return draft.change()
+
+
+def _found_after(draft: Draft, command: Judge) -> Change:
+    """What is there of a job that ended without success: a fact beside its end, which stays."""
+    job = draft.job
+    if command.override is not None:
+        raise Conflict(f"Job is {job.state}: it has ended, and no override changes that.")
+    arrow(State.PARTIAL_SUCCESS, State.SUCCEEDED, command.actor)  # whoever may judge outputs at all
+    check = _last(job, job.state)
+    if command.found == job.found:
+        return same(job) if check == job.check else Change(job, replace(job, check=check))
+    draft.note(
+        EventType.OUTPUTS_VERIFIED,
+        attributes=_evidence(command),
+        found=command.found,
+        check=check,
+    )
+    return draft.change()
+
+
+def _last(job: Job, target: State) -> Check | None:
+    """What is left of a look that was the last: where plain outputs of an unsuccessful job are."""
+    where = job.check.where if job.check else None
+    return Check(where=where) if where is not None and target in UNSUCCESSFUL else None
 
 
 def _next(job: Job, now: datetime, wait: timedelta) -> Check:

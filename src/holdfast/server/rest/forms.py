@@ -244,7 +244,7 @@ class SuccessForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It did not work."""
+    """It did not work. `where` is the machine and folder it ran in, as `machine:folder`."""
 
     message: Reason
     code: Annotated[str, Meta(max_length=128)] = "Error"
@@ -253,6 +253,7 @@ class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     exit_code: ExitCode | None = None
     crash: bool = False
     reason_code: ReasonCode | None = None
+    where: Reason | None = None
     not_understood: Annotated[
         bool,
         Meta(
@@ -263,9 +264,10 @@ class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class StoppedForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It stopped because it was asked to."""
+    """It stopped because it was asked to. `where` is the machine and folder it ran in."""
 
     reason: Reason | None = None
+    where: Reason | None = None
 
 
 class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -286,7 +288,7 @@ class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.failure is not UNSET:
             outcomes.append(Failure(**structs.asdict(self.failure)))
         if self.stopped is not UNSET:
-            outcomes.append(Stopped(reason=self.stopped.reason))
+            outcomes.append(Stopped(**structs.asdict(self.stopped)))
         return asks.Ended(
             task_token=self.task_token,
             outcome=outcomes[0] if len(outcomes) == 1 else None,

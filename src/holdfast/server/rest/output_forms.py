@@ -107,13 +107,14 @@ class JudgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResumeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Make a job of what a partial success lacks; without `promise`, as the server sees it."""
+    """Make a job of what an ended job lacks; without `promise`, as the server sees it."""
 
     job_id: Id
     actor: Actor = ""
     op_id: OpId = None
     promise: PromiseForm | None = None
     dry_run: Annotated[bool, Meta(description="Only say what it would be.")] = False
+    again: Annotated[bool, Meta(description="Also when it is being resumed already.")] = False
 
     def ask(self) -> asks.Resume:
         promise = None if self.promise is None else self.promise.promise()

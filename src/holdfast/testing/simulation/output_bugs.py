@@ -133,11 +133,13 @@ def findings_not_folded() -> Swaps:
 def resumes_twice() -> Swaps:
     """A repeated resume makes a second job."""
     real, numbers = resume.resumed_id, count()
-
-    def another_id(job_id: str, op_id: str, number: int = 0) -> str:
-        return real(job_id, f"{op_id}/{next(numbers)}", number)
-
-    return ((resume, "resumed_id", another_id),)
+    return (
+        (
+            resume,
+            "resumed_id",
+            lambda job_id, number, place=0: real(job_id, number, place + 100 * next(numbers)),
+        ),
+    )
 
 
 @bug(trap=42, validators=2)
