@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cli_world import CliWorld
 
-from holdfast.core.job import Job
+from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.manifest import Task, encode_task, study
 from holdfast.outputs.results import Results, Writer
@@ -67,6 +67,21 @@ class OutputsWorld(CliWorld):
             for name in names:  # the kernel's stamp may be some milliseconds old
                 os.utime(self.folder / name, (time.time() + 1, time.time() + 1))
             return await registry.complete(grant, Success(where=f"{machine()}:{self.folder}"))
+
+        return self.registry(work)
+
+    def failed(self, job_id: str = "j") -> Job:
+        """Its command has failed, here; nobody has looked for its outputs."""
+
+        async def work(registry: Registry) -> Job:
+            grant = await registry.acquire(job_id, owner="w1")
+            failure = Failure(
+                message="The command exited with 3.",
+                retryable=False,
+                exit_code=3,
+                where=f"{machine()}:{self.folder}",
+            )
+            return await registry.complete(grant, failure)
 
         return self.registry(work)
 

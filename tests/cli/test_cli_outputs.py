@@ -307,11 +307,33 @@ def test_a_workers_own_event_may_be_about_anything_found(world: OutputsWorld) ->
     assert '{"found":{"verified":"gold"}}' in world.run("events", job_id).stdout
 
 
-def test_a_job_that_failed_has_outputs_nobody_looked_for(world: OutputsWorld) -> None:
+def test_the_outputs_of_a_job_that_failed_are_looked_for_when_they_are_listed(
+    world: OutputsWorld,
+) -> None:
+    world.promise("a.txt", "b.txt")
+    world.leave("a.txt")
+    world.failed()
+
+    listed = world.run("outputs", "j")
+
+    assert [line[:2] for line in table(listed.stdout)] == [
+        ["a.txt", "reused"],
+        ["b.txt", "missing"],
+    ]
+    assert listed.stderr == "1 of 2 outputs verified (1 reused), 1 missing.\n"
+    assert world.get("j").state is State.FAILED
+
+
+def test_where_a_failed_job_ran_may_be_unknown(world: OutputsWorld) -> None:
     world.promise("a.txt")
     world.finish("j", failure())
 
     listed = world.run("outputs", "j")
+    forced = world.run("validate", "--force", "j", code=75)
 
     assert table(listed.stdout) == [["a.txt", "promised", "-", "-", "-"]]
-    assert listed.stderr == "Nobody looked for them: the job is failed.\n"
+    assert listed.stderr.startswith("Nobody has seen them yet: Nobody said on which machine")
+    assert "They could not be seen just now: Nobody said on which machine" in forced.stderr
+    assert "could not be seen: Nobody said" in world.run("why", "j").stdout
+    refused = world.run("resume", "j", code=75)
+    assert "it is not known which of its outputs are there: Nobody said" in refused.stderr

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import click
 
 from holdfast.cli.documents import print_json
+from holdfast.cli.findings import lacking, tally
 from holdfast.cli.options import complete_jobs, job_argument, store_option
 from holdfast.cli.portrait import replays_of, title
 from holdfast.cli.session import run
@@ -72,8 +73,14 @@ def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
         clock(job.ended_at),
         "yes" if replays else "no",
         shorten(title(job), 40),
-        letter.last_error if letter else job.reason,
+        _words(job),
     )
+
+
+def _words(job: Job) -> str | None:
+    """The last error, and what the job has left of its outputs."""
+    said = job.dead_letter.last_error if job.dead_letter else job.reason
+    return f"{(said or '').rstrip('.')}; {tally(job)}" if job.found else said
 
 
 @dead_letters.command("show")
@@ -107,9 +114,13 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
             ("Correlation", letter.correlation_id),
             ("Stage", letter.stage),
             ("Ended", clock(job.ended_at)),
+            ("Outputs", tally(job)),
+            ("Missing", lacking(job)),
             ("Replayed as", ", ".join(replays)),
         ]
     )
+    if job.resumable:
+        hint(f"Make what is missing: holdfast resume {job_id}")
     if not replays:
         hint(f"Give it another chance: holdfast dead-letters replay {job_id}")
 

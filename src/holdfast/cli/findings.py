@@ -5,7 +5,7 @@ from datetime import datetime
 from holdfast.core.explain import NAMES_SHOWN, span
 from holdfast.core.job import Job
 from holdfast.core.outputs import looks
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 
 
 def tally(job: Job) -> str | None:
@@ -37,11 +37,25 @@ def listed(names: tuple[str, ...], total: int) -> str:
 
 def verdict_words(job: Job) -> str:
     """The state, and what was found: `partial_success: 5 of 8 outputs verified, 3 missing: a, b, c.`"""
-    if job.state is State.FAILED and job.error is not None:
+    if job.state is State.FAILED and job.error is not None and not is_beside(job):
         return f"{job.state}: {job.error.message}"
     names = lacking(job)
     found = tally(job) or "no outputs were promised"
     return f"{job.state}: {found}{': ' if names else ''}{names or ''}."
+
+
+def is_beside(job: Job) -> bool:
+    """Whether what was found is beside the end of the job, and not the reason for it."""
+    judged = job.error is not None and job.error.code == "NO_OUTPUTS"
+    found = job.found
+    return found is not None and job.state in UNSUCCESSFUL and (found.verified > 0 or not judged)
+
+
+def end_words(job: Job) -> str | None:
+    """Why it ended so; of one that ended without success also what it has left."""
+    if not is_beside(job):
+        return job.reason
+    return f"{(job.reason or str(job.state)).rstrip('.')}; {tally(job)}"
 
 
 def looking(job: Job, now: datetime) -> str | None:

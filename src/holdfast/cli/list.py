@@ -7,7 +7,7 @@ from typing import TypeAlias
 import click
 
 from holdfast.cli.documents import encode
-from holdfast.cli.findings import tally
+from holdfast.cli.findings import end_words, tally
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.portrait import title
 from holdfast.cli.session import run
@@ -15,7 +15,7 @@ from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
-from holdfast.core.state import ENDED, State
+from holdfast.core.state import ENDED, UNSUCCESSFUL, State
 from holdfast.ports import Filter, Page, Registry
 
 ACTIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING, State.AGGREGATING, State.VALIDATING)
@@ -124,6 +124,8 @@ def _seen(job: Job, now: datetime) -> tuple[str | None, ...]:
 
 def _reason(job: Job) -> str | None:
     """Why it is so; for one whose outputs count, what was found or why none could be seen."""
+    if job.state in UNSUCCESSFUL:
+        return end_words(job)
     if job.check is not None and job.check.reason is not None:
         return job.check.reason
     return job.reason or (tally(job) if job.found else None)

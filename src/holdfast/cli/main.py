@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Step in": {
         "cancel": ("cancel:cancel", "Ask a job to stop, or end it now with --hard."),
         "retry": ("retry:retry", "Run a job that did not succeed again, as a new job."),
-        "resume": ("resume:resume", "Make what a partial success lacks, and nothing else."),
+        "resume": ("resume:resume", "Make what is missing of the outputs of a job."),
         "validate": ("validate:validate", "Look for the outputs of a job now, and judge it."),
         "dead-letters": ("dead_letters:dead_letters", "List, show and replay dead letters."),
     },

@@ -6,13 +6,16 @@ from holdfast.cli.documents import encode
 from holdfast.cli.findings import tally
 from holdfast.cli.inspecting import inspecting, is_kept
 from holdfast.cli.options import job_argument, outputs_option, store_option
+from holdfast.cli.progress import with_bar
 from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note, rows
 from holdfast.core.documents import document
+from holdfast.core.errors import Conflict, Denied
 from holdfast.core.job import Job
 from holdfast.core.outputs import Output
 from holdfast.core.state import State
 from holdfast.ports import Inspector, OutputPage, Registry
+from holdfast.sdk.caller import actor
 
 _HEADERS = ("OUTPUT", "STATE", "BYTES", "SHA256", "WHY")
 _PAGE = 1000
@@ -29,7 +32,8 @@ def outputs(job_id: str, *, missing: bool, as_json: bool) -> None:
     """List the outputs that a job promised, as the last validation saw them.
 
     `there` was made by this job, `reused` was found and not made again, `missing` does not count, and
-    WHY says why. How many there are of each is told at the end, on stderr.
+    WHY says why. How many there are of each is told at the end, on stderr. If the job ended without
+    success and nobody has looked yet, they are looked for now.
     """
     run(lambda registry: _outputs(registry, job_id, missing=missing, as_json=as_json))
 
@@ -40,10 +44,22 @@ async def _outputs(registry: Registry, job_id: str, *, missing: bool, as_json: b
         note(_unnamed(job))
         return
     async with inspecting(registry, kept=is_kept(job.spec.outputs)) as inspector:
+        if job.unverified:
+            job = await _look(registry, inspector, job)
         checked = await _print_pages(inspector, job_id, missing=missing, as_json=as_json)
     note(f"{tally(job)}." if checked else _unseen(job))
-    if job.state is State.PARTIAL_SUCCESS:
-        hint(f"Make only what is missing: holdfast resume {job_id}")
+    if job.resumable:
+        hint(f"Make what is missing: holdfast resume {job_id}")
+
+
+async def _look(registry: Registry, inspector: Inspector, job: Job) -> Job:
+    """The job when its outputs were looked for; as it is, for whoever may only read."""
+    try:
+        return await with_bar(
+            registry, job.job_id, inspector.validate(job.job_id, actor=actor(), force=True)
+        )
+    except (Denied, Conflict):
+        return job
 
 
 async def _print_pages(inspector: Inspector, job_id: str, *, missing: bool, as_json: bool) -> bool:
@@ -101,6 +117,7 @@ def _unnamed(job: Job) -> str:
 def _unseen(job: Job) -> str:
     if job.state is State.VALIDATING:
         return f"Nobody has seen them yet. Look now: holdfast validate {job.job_id}"
-    if job.ended:
-        return f"Nobody looked for them: the job is {job.state}."
+    if job.unverified:
+        why = job.check.reason if job.check else None
+        return f"Nobody has seen them yet: {why or 'holdfast validate ' + job.job_id + ' --force'}"
     return "They are looked for when the work is done."

@@ -18,4 +18,6 @@ def retry(job_id: str) -> None:
     """
     job = run(lambda registry: registry.replay(job_id, actor=actor()))
     click.echo(job.job_id)
+    if job.spec.promised_outputs:
+        hint(f"It promises all outputs. For the missing ones: holdfast resume {job_id}")
     hint(f"Follow it: holdfast logs -f {job.job_id}")

@@ -37,6 +37,9 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
     and you know what became of them, --override says so, under your name and with your reason. A partial
     success cannot be overridden: it has succeeded when its outputs are there.
 
+    A job that failed, was cancelled, timed out or is a dead letter stays that; which of its outputs are
+    there is put down with it, and `holdfast resume` makes the others.
+
     It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen.
     """
     if override is None and reason is not None:
@@ -48,8 +51,8 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
     if override is not None:
         verdict = State(override)
         job = run(lambda registry: _override(registry, job_id, verdict, reason or ""))
-    else:
-        job = run(lambda registry: _validate(registry, job_id, force=force))
+        raise SystemExit(outcome_exit(job))
+    job = run(lambda registry: _validate(registry, job_id, force=force))
     raise SystemExit(_exit(job))
 
 
@@ -74,12 +77,14 @@ async def _validate(registry: Registry, job_id: str, *, force: bool) -> Job:
             hint(f"Look at once: holdfast validate {job_id} --force")
         return job
     click.echo(plain(verdict_words(job)))
-    if job.check is not None and job.check.reason is not None:
+    if job.unverified and (job.check is None or job.check.reason is None):
+        note(plain(await registry.why(job_id)))
+    elif job.check is not None and job.check.reason is not None:
         note(f"They could not be seen just now: {plain(job.check.reason)}")
     elif job.check is not None and job.check == before.check and not force:
         note(f"It is not due to be looked at. Look at once: holdfast validate {job_id} --force")
-    if job.state is State.PARTIAL_SUCCESS:
-        hint(f"Make only what is missing: holdfast resume {job_id}")
+    if job.resumable:
+        hint(f"Make what is missing: holdfast resume {job_id}")
     return job
 
 
@@ -96,6 +101,6 @@ async def _look(registry: Registry, inspector: Inspector, job_id: str, *, force:
 
 def _exit(job: Job) -> int:
     unseen = job.check is not None and job.check.reason is not None
-    if job.state is State.VALIDATING or unseen:
+    if job.state is State.VALIDATING or job.unverified or unseen:
         return Exit.UNAVAILABLE
     return outcome_exit(job)

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.findings import lacking, tally
+from holdfast.cli.findings import end_words, is_beside, lacking, tally
 from holdfast.cli.safe import json_text
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -283,6 +283,8 @@ class JsonLog:
 
 def outcome_words(job: Job) -> str | None:
     """Why it ended so, or, of its outputs, which are missing or why nobody has seen them yet."""
+    if is_beside(job):
+        return end_words(job)
     if job.found is not None and job.found.missing:
         return f"{tally(job)}: {lacking(job)}"
     if job.state is State.VALIDATING and job.check is not None:

@@ -10,7 +10,7 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Expire
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 
 T = TypeVar("T")
 
@@ -23,6 +23,9 @@ SECONDS = (
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
 )  # fmt: skip
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+UNCHANGED = "unchanged"
+"""The verdict on a job that had ended without success, and has so still."""
+
 _CLAIMED = EventType.CLAIMED
 _JUDGED = (State.VALIDATING, State.PARTIAL_SUCCESS)
 EXPIRER = Expire().actor
@@ -119,6 +122,8 @@ class Counted:
         lease = after.lease
         if before is not None and before.state in _JUDGED:
             kind.verdicts[after.state] += 1
+        elif before is not None and before.state in UNSUCCESSFUL:
+            kind.verdicts[UNCHANGED] += 1
         if before is not None and before.lease is not None and _is_over(before, after):
             kind.run.since(before.lease.granted_at, events[-1].occurred_at)
             kind.lapsed += events[0].actor == EXPIRER and after.crashes > before.crashes

@@ -78,9 +78,10 @@ def sees(who: Principal, job: Job) -> bool:
 
 
 def _unfinished(job: Job) -> bool:
-    """Also a partial success, which may still become whole, and what was made to make one so."""
+    """Also a partial success, which may still become whole, and what was made to make one so; and a job
+    that ended without success while somebody has to look for its outputs, or may make them."""
     partial = job.state is State.PARTIAL_SUCCESS or job.spec.resumed_from is not None
-    return not job.ended or partial
+    return not job.ended or partial or job.unverified or job.resumable
 
 
 def reads(who: Principal, job: Job) -> bool:

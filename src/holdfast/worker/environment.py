@@ -64,11 +64,17 @@ def environment(
 
 
 def promised(promise: Promise | None, outputs: str | None) -> dict[str, str]:
-    """What a command has to know that is to leave the results of a manifest's tasks: the checksum that
-    names it, and the output store of this worker, where it is."""
-    if promise is None or promise.manifest is None:
+    """What a command has to know about what it is to leave: of a manifest's tasks the checksum that names
+    it, and the output store of this worker, where it is; of plain paths, when it is run again for those
+    that are missing, which they are, one a line."""
+    if promise is None:
         return {}
-    found = {"HOLDFAST_MANIFEST": promise.manifest, "HOLDFAST_OUTPUTS": outputs}
+    missing = "\n".join(file.path for file in promise.files) if promise.resume_attempt else None
+    found = {
+        "HOLDFAST_MANIFEST": promise.manifest,
+        "HOLDFAST_OUTPUTS": outputs if promise.manifest is not None else None,
+        "HOLDFAST_MISSING": missing or None,
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -301,11 +301,19 @@ class Audited:
         self._note_end(job)
         return job
 
-    async def resume(self, job_id: str, outputs: Promise, *, actor: str, resume_id: str) -> Job:
-        work = self._registry.resume(job_id, outputs, actor=actor, resume_id=resume_id)
+    async def resume(
+        self, job_id: str, outputs: Promise, *, actor: str, resume_id: str, again: bool
+    ) -> Job:
+        if again:
+            self._witness.wanted_again.add((job_id, resume_id))
+        work = self._registry.resume(
+            job_id, outputs, actor=actor, resume_id=resume_id, again=again
+        )
         job = await self._ask("resume", job_id, None, work)
-        first = self._witness.resumed.get((job_id, resume_id))
+        first = self._witness.resumed.get((job_id, resume_id), job.job_id)
         self._witness.expect("I28", first == job.job_id, f"{resume_id} made {first}, {job.job_id}")
+        words = f"{job_id} is said to be resumed by {job.job_id}"
+        self._witness.expect("I28", job.spec.resumed_from == job_id, words)
         return job
 
     async def get(self, job_id: str) -> Job:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 from holdfast.outputs.family import family_of
 from holdfast.outputs.managed import check_named
 from holdfast.outputs.validator import Validator
@@ -20,14 +21,14 @@ from holdfast.testing.simulation.audit import Audited
 from holdfast.testing.simulation.people import Person
 from holdfast.testing.simulation.shelf import STORE, Shelf, Shelves
 
-OPEN = Filter(states=(State.VALIDATING, State.PARTIAL_SUCCESS))
+OPEN = Filter(states=(State.VALIDATING, State.PARTIAL_SUCCESS, *sorted(UNSUCCESSFUL)))
 CACHED = 3
 ENDS = (State.SUCCEEDED, State.FAILED, State.PARTIAL_SUCCESS, State.QUEUED)
 
 
 class Looker(Person):
     """Sweeps as every worker and server does. In bad times it also judges what it saw long ago, lets an
-    operator have a word, resumes what is partial, and makes jobs of what it says was there before."""
+    operator have a word, resumes what lacks something, and makes jobs of what it says was there before."""
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class Looker(Person):
             return
         if busy and self.chance.random() < 0.3:
             self._shelf.spoil(self.chance)
-        jobs = (await self.registry.list_jobs(OPEN, limit=50)).jobs
+        listed = (await self.registry.list_jobs(OPEN, limit=50)).jobs
+        jobs = tuple(job for job in listed if job.spec.outputs is not None)
         if not busy:
             jobs = tuple(job for job in jobs if job.state is State.VALIDATING)
         if not jobs:
@@ -79,7 +81,7 @@ class Looker(Person):
             asyncio.get_running_loop().create_task(self._judge(job))
         elif draw < 0.85:
             await self._override(job)
-        elif job.state is State.PARTIAL_SUCCESS:
+        elif job.resumable:
             await self._resume(job)
 
     async def _judge(self, job: Job) -> None:
@@ -119,13 +121,18 @@ class Looker(Person):
         if job.found is None or not job.found.names:
             return
         lacking = Promise(names=job.found.names, store=STORE)
-        resume_id = self.chance.choice((self.ids.new(), "again"))
-        for _ in range(self.chance.randint(1, 2)):
-            await self.insist(
-                lambda: self.registry.resume(
-                    job.job_id, lacking, actor="user:ops", resume_id=resume_id
-                )
-            )
+        names = (self.ids.new(), self.ids.new(), "again")
+        again = self.chance.random() < 0.3
+        for _ in range(self.chance.randint(1, 3)):
+            resume_id = self.chance.choice(names)
+            await self.insist(partial(self._resume_as, job.job_id, lacking, resume_id, again=again))
+
+    async def _resume_as(
+        self, job_id: str, lacking: Promise, resume_id: str, *, again: bool
+    ) -> Job:
+        return await self.registry.resume(
+            job_id, lacking, actor="user:ops", resume_id=resume_id, again=again
+        )
 
     async def _reuse(self, number: int) -> None:
         """Say that everything was there before; a liar is found out."""

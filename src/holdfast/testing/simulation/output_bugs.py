@@ -1,7 +1,6 @@
 """Planted mistakes about promised outputs: who may say that they are there, and of what."""
 
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -132,14 +131,44 @@ def findings_not_folded() -> Swaps:
 @bug(trap=42, validators=2)
 def resumes_twice() -> Swaps:
     """A repeated resume makes a second job."""
-    real, numbers = resume.resumed_id, count()
-    return (
-        (
-            resume,
-            "resumed_id",
-            lambda job_id, number, place=0: real(job_id, number, place + 100 * next(numbers)),
-        ),
-    )
+
+    async def made_by(*_: object) -> None:
+        return None
+
+    return ((resume, "_made_by", made_by),)
+
+
+@bug(trap="R0.2", validators=2)
+def verdict_ends_it_anew() -> Swaps:
+    """A job that was cancelled or parked has failed when somebody sees that nothing of it is there."""
+    real = judging._found_after
+
+    def found_after(draft: Draft, command: Judge) -> Change:
+        if command.found.missing and not command.found.verified:
+            draft.state = State.VALIDATING
+            draft.move(State.FAILED, ended_at=draft.now, found=command.found)
+            return draft.change()
+        return real(draft, command)
+
+    return ((judging, "_found_after", found_after),)
+
+
+@bug(trap="R0.2", validators=2)
+def finding_told_twice() -> Swaps:
+    """What is known of a job that failed is put down again by everybody who looks."""
+    real = judging._found_after
+
+    def found_after(draft: Draft, command: Judge) -> Change:
+        draft.job = replace(draft.job, found=None)
+        return real(draft, command)
+
+    return ((judging, "_found_after", found_after),)
+
+
+@bug(trap=42, validators=2)
+def resumed_beside() -> Swaps:
+    """A job that is being resumed is resumed once more."""
+    return ((resume, "standing", lambda original, earlier: None),)
 
 
 @bug(trap=42, validators=2)

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.outputs import Found
-from holdfast.core.state import State
+from holdfast.core.state import UNSUCCESSFUL, State
 from holdfast.testing.simulation.shelf import Key, Shelf
 from holdfast.testing.simulation.witness import Commit, Witness
 
@@ -22,6 +24,7 @@ class Verdicts:
         self._shelf = shelf
         self._time = time
         self._done: dict[str, tuple[int, float]] = {}
+        self._ended: dict[str, float] = {}
         self._resumed: dict[str, list[str]] = {}
 
     def see(self, event: Event, commit: Commit) -> None:
@@ -35,6 +38,10 @@ class Verdicts:
             self._check_cached(job)
         elif event.to_state is State.VALIDATING:
             self._done[job_id] = (event.fencing_token or 0, self._time())
+        elif event.event_type == EventType.OUTPUTS_VERIFIED and job.state in UNSUCCESSFUL:
+            self._check_beside(event, commit)
+        elif event.to_state in UNSUCCESSFUL and event.from_state not in _JUDGED:
+            self._ended[job_id] = self._time()
         elif event.from_state in _JUDGED or event.event_type == EventType.OUTPUTS_VERIFIED:
             self._check_verdict(event, commit)
 
@@ -71,10 +78,22 @@ class Verdicts:
         self._witness.expect("I14", right, words)
         self._check_findings(event, job, found)
 
+    def _check_beside(self, event: Event, commit: Commit) -> None:
+        """I35: what is found of a job that ended without success changes nothing else about it."""
+        job, before = commit.after, commit.before
+        kept = before is not None and replace(
+            before, found=job.found, check=job.check, version=job.version, updated_at=job.updated_at
+        )
+        self._witness.expect("I35", kept == job, f"{event.event_id}: {job.job_id} is another job now")
+        same = before is not None and before.found == job.found
+        self._witness.expect("I35", not same, f"{event.event_id}: says what was known")
+        self._check_findings(event, job, job.found or Found())
+
     def _check_findings(self, event: Event, job: Job, found: Found) -> None:
         """I14: what was found was there, and what was not found was not, since the work was done."""
         assert job.spec.outputs is not None  # asked before
-        _, start = self._done[job.job_id]
+        done = self._done.get(job.job_id)
+        start = done[1] if done is not None else self._ended[job.job_id]
         keys = [self._keys(job.job_id, name) for name in job.spec.outputs.names]
         there = sum(self._shelf.was_there(each, start) for each in keys)
         lacking = sum(self._shelf.was_missing(each, start) for each in keys)

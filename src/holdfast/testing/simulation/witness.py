@@ -64,6 +64,8 @@ class Witness:
         self.lock_holders: dict[str, set[str]] = {}
         self.replays: dict[tuple[str, str], str] = {}
         self.resumed: dict[tuple[str, str], str] = {}
+        self.wanted_again: set[tuple[str, str]] = set()
+        self._resumed_for: set[tuple[str, int]] = set()
         self.verdict: Callable[[Event, Commit], None] | None = None
         self.refused: dict[str, str] = {}
         self.told: dict[tuple[str, int], int] = {}
@@ -306,6 +308,26 @@ class Witness:
                 key = (original, event.op_id or "")
                 first = made.setdefault(key, job.job_id)
                 self.expect("I28", first == job.job_id, f"{key} made {first} and {job.job_id}")
+                if made is self.resumed:
+                    self._check_resumption(key, job)
+
+    def _check_resumption(self, key: tuple[str, str], job: Job) -> None:
+        """I28: each resume of a job is for another time, and none is made beside one that has not ended,
+        unless that was wanted."""
+        original = key[0]
+        time = (original, job.spec.outputs.resume_attempt if job.spec.outputs else 0)
+        self.expect("I28", time not in self._resumed_for, f"{original}: resumed twice for {time}")
+        self._resumed_for.add(time)
+        open_ones = [
+            other
+            for (of, _), other in self.resumed.items()
+            if of == original
+            and other != job.job_id
+            and (found := self.jobs[other].job) is not None
+            and not found.ended
+        ]
+        words = f"{original}: resumed by {job.job_id} beside {open_ones}"
+        self.expect("I28", not open_ones or key in self.wanted_again, words)
 
     def _check_lease(self, commit: Commit) -> None:
         """I16: a lease is as long as it was promised, from the instant it was given."""
