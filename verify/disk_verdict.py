@@ -14,7 +14,7 @@ from verify.ground import damage
 ENQUEUED = ("first", "second", "third", "fourth", "fifth", "last", "handed", "mortal", "promised")
 OLD_JOBS = ("old", "older")
 REPLAY = derived_id("last", "replay", "replay")
-RESUMED = resumed_id("promised", "resume")
+RESUMED = resumed_id("promised", 0)
 FACTS = ("fact-on-first", "fact-alone")
 STEPS = (
     "enqueue-old",

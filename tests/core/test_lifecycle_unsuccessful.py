@@ -12,7 +12,6 @@ from lives import (
     PROMISING,
     TRANSIENT,
     USER,
-    VALIDATOR,
     WORKER,
     after,
     cancel,

@@ -8,7 +8,7 @@ import pytest
 from judging_world import MACHINE, Body, OutputsWorld, playing
 
 from holdfast.core.errors import Denied, Unavailable
-from holdfast.core.job import Job
+from holdfast.core.job import Failure, Job
 from holdfast.core.outputs import GRACE
 from holdfast.core.state import State
 from holdfast.outputs.lazily import LazyOutputs
@@ -380,5 +380,45 @@ def test_a_worker_that_is_told_to_leave_does_not_wait_long_for_what_others_can_d
             await running
         assert await state(world) is State.VALIDATING
         assert side.report.said == [("job-1", State.VALIDATING)]
+
+    play(body)
+
+
+def test_a_job_of_ours_that_failed_is_looked_at_at_once_and_reported_with_what_it_left(
+    play: Play,
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side, tasks = Side(world), world.tasks()
+        grant = await world.start(await world.promise(tasks))
+        await world.write(grant, tasks[:5])
+        failed = await world.registry.complete(grant, Failure(message="x", retryable=False))
+
+        side.validating.add(failed, 1.5)
+        await side.validating.settle()
+
+        job = await world.registry.get("job-1")
+        assert (job.state, job.missing_outputs) == (State.FAILED, 3)
+        assert side.report.said == [("job-1", State.FAILED)]
+        await side.validating.close()
+
+    play(body)
+
+
+def test_the_output_store_is_opened_for_what_ended_without_success_and_else_stays_closed(
+    play: Play,
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        side = Side(world)
+        await side.validating._sweep()
+        assert side.store.asked == 0
+        grant = await world.start(await world.promise(world.tasks()))
+        await world.registry.complete(grant, Failure(message="x", retryable=False))
+        world.clock.advance(15)
+
+        await side.validating._sweep()
+
+        assert side.store.asked > 0
+        assert (await world.registry.get("job-1")).missing_outputs == 8
+        await side.validating.close()
 
     play(body)

@@ -148,6 +148,23 @@ def test_a_job_whose_last_outputs_come_later_has_ended_once() -> None:
     assert kind.verdicts == {State.PARTIAL_SUCCESS: 1, State.SUCCEEDED: 1}
 
 
+def test_what_an_unsuccessful_job_left_is_a_verdict_that_changes_nothing() -> None:
+    job = Job(
+        "job-1", Spec(promised_outputs=2), State.CANCELLED, EPOCH, EPOCH, EPOCH, ended_at=EPOCH
+    )
+    told = Judge(op_id="o-1", actor="validator:v", found=Found(verified=1, missing=1))
+    looked = decide(told, job, EPOCH)
+    assert isinstance(looked, Change)
+    found = Counted()
+
+    found.changed([looked])
+
+    kind = found.kinds["command"]
+    assert kind.verdicts == {"unchanged": 1}
+    assert kind.events == {"job_outputs_verified": 1}
+    assert sum(kind.latency.buckets) == 0
+
+
 def test_conflicts_count_for_the_kind_of_the_job(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         await world.enqueue("job-1", kind="wanted")

@@ -3,18 +3,20 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from msgspec.structs import replace
 from rest_client import problem, said
 from rest_scenes import Play, playing
 from wire_access_calls import TASK
 from wire_foreign_world import environment, service, store
 from wire_outputs_world import tasks
 
+from holdfast.core.manifest import Task
 from holdfast.outputs.results import Results, Writer
 from holdfast.ports import Outputs
 
@@ -27,23 +29,23 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
         yield play
 
 
-def put(here: Play, job_id: str, count: int) -> None:
+def put(here: Play, job_id: str, count: int, some: Sequence[Task] | None = None) -> None:
     """Leave the results of the first few tasks in the output store of the server."""
 
     async def write() -> None:
         outputs: Outputs | None = await here.server.served.app.context.checking.outputs()
         assert outputs is not None
-        for task in tasks()[:count]:
+        for task in (some or tasks())[:count]:
             writer = Writer(job_id=job_id, token=1)
             await Results(outputs).put(task, {"curve.csv": b"1"}, writer=writer)
 
     here.server.do(write())
 
 
-def kept(here: Play) -> dict[str, Any]:
+def kept(here: Play, wanted: Sequence[Task] | None = None) -> dict[str, Any]:
     some = [
         {"bundle": one.bundle, "entrypoint": one.entrypoint, "params": one.params, "seed": one.seed}
-        for one in tasks()
+        for one in wanted or tasks()
     ]
     answer = here.rest.post("/v1/manifests", {"tasks": some})
     assert answer.status == 201
@@ -81,6 +83,45 @@ def test_a_study_is_promised_found_in_part_and_made_again(here: Play) -> None:
     assert resumed["job"]["spec"]["outputs"]["entries"] == 1
     assert (cached["state"], cached["found"]["reused"]) == ("succeeded", 3)
     assert here.types(cached["job_id"])[-1] == "job_succeeded"
+
+
+def test_a_study_that_failed_is_looked_at_and_resumed_once(here: Play) -> None:
+    some = [replace(task, seed=1000 + n) for n, task in enumerate(tasks())]
+    manifest = kept(here, some)
+    promise = {"manifest": manifest["sha256"], "entries": manifest["entries"]}
+    job_id = here.enqueue(outputs=promise)
+    failure = {"message": "the disk is full", "retryable": False}
+    here.act("complete", here.take(job_id, "w")["task_token"], failure=failure)
+    put(here, job_id, 2, some)
+    before = said(here.rest.get(f"/v1/jobs/{job_id}/outputs"))
+
+    judged = said(here.rest.post(f"/v1/jobs/{job_id}/validate", {"force": True}))
+    lacking = said(here.rest.get(f"/v1/jobs/{job_id}/outputs?missing=true"))
+    why = said(here.rest.get(f"/v1/jobs/{job_id}/why"))
+    resumed = said(here.rest.post(f"/v1/jobs/{job_id}/resume", {}))
+    again = said(here.rest.post(f"/v1/jobs/{job_id}/resume", {}))
+    beside = said(here.rest.post(f"/v1/jobs/{job_id}/resume", {"again": True}))
+
+    assert not before["checked"]
+    assert judged["state"] == "failed"
+    assert (judged["found"]["verified"], judged["found"]["missing"]) == (2, 1)
+    assert [one["name"] for one in lacking["outputs"]] == [some[2].name]
+    assert "2 of 3 outputs are there; to make the other 1" in str(why)
+    assert (resumed["earlier"], again["earlier"], beside["earlier"]) == (False, True, False)
+    assert again["job"]["job_id"] == resumed["job"]["job_id"] != beside["job"]["job_id"]
+    assert here.types(job_id).count("job_outputs_verified") == 1
+
+
+def test_where_a_failed_command_ran_goes_over_rest(here: Play) -> None:
+    asked = {"kind": "command", "payload": {"argv": ["make"]}}
+    for end, state in (("failure", "failed"), ("stopped", "cancelled")):
+        job_id = here.enqueue(outputs={"files": [{"path": "a"}]}, **asked)
+        told = {"where": "box:/work"}
+        if end == "failure":
+            told |= {"message": "x", "retryable": False}  # type: ignore[dict-item]
+        ended = said(here.act("complete", here.take(job_id, "w")["task_token"], **{end: told}))
+
+        assert (ended["state"], ended["check"]["where"]) == (state, "box:/work")
 
 
 def test_a_worker_says_where_it_ran_and_what_it_found(here: Play) -> None:

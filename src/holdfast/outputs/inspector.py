@@ -17,7 +17,6 @@ from holdfast.outputs.validator import Progress, Validator, acting, due, is_judg
 from holdfast.ports import Ids, Inspector, OutputPage, Outputs, Registry, Request, Resumption
 from holdfast.system import SystemIds
 
-
 LOOKED_AT_MAX = 10_000
 """So many outputs are looked at again before a job is resumed; more take minutes."""
 

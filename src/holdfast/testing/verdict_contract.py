@@ -157,9 +157,7 @@ class VerdictContract:
         self, tmp_path: Path
     ) -> None:
         async def body(world: World) -> None:
-            await world.registry.enqueue(
-                Request(spec=PROMISING, job_id="job-1"), actor="user:ana"
-            )
+            await world.registry.enqueue(Request(spec=PROMISING, job_id="job-1"), actor="user:ana")
             grant = await world.registry.acquire("job-1", owner="w")
             failure = Failure(message="no", retryable=False, where="box-1:/data")
             ended = await world.registry.complete(grant, failure)

@@ -76,9 +76,7 @@ def _outcome(one: pb.Completion) -> Outcome | None:
         case pb.Failure() as failure:
             return FAILURE.decode(failure)
         case pb.Stopped() as stopped:
-            return Stopped(
-                reason=optional(stopped, "reason"), where=optional(stopped, "where")
-            )
+            return Stopped(reason=optional(stopped, "reason"), where=optional(stopped, "where"))
     return None
 
 

@@ -306,9 +306,7 @@ class Audited:
     ) -> Job:
         if again:
             self._witness.wanted_again.add((job_id, resume_id))
-        work = self._registry.resume(
-            job_id, outputs, actor=actor, resume_id=resume_id, again=again
-        )
+        work = self._registry.resume(job_id, outputs, actor=actor, resume_id=resume_id, again=again)
         job = await self._ask("resume", job_id, None, work)
         first = self._witness.resumed.get((job_id, resume_id), job.job_id)
         self._witness.expect("I28", first == job.job_id, f"{resume_id} made {first}, {job.job_id}")

@@ -84,7 +84,9 @@ class Verdicts:
         kept = before is not None and replace(
             before, found=job.found, check=job.check, version=job.version, updated_at=job.updated_at
         )
-        self._witness.expect("I35", kept == job, f"{event.event_id}: {job.job_id} is another job now")
+        self._witness.expect(
+            "I35", kept == job, f"{event.event_id}: {job.job_id} is another job now"
+        )
         same = before is not None and before.found == job.found
         self._witness.expect("I35", not same, f"{event.event_id}: says what was known")
         self._check_findings(event, job, job.found or Found())
