@@ -96,7 +96,7 @@ def test_the_same_end_said_again_is_answered_as_before(run: Run, name: str, move
             first.reason,
         )
         assert await world.registry.log("job-1") == log
-        assert world.local.tally["fenced"] == 0
+        assert world.local.counted.refusals["fenced"] == 0
 
     run(body)
 

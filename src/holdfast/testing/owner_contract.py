@@ -90,6 +90,7 @@ class OwnerContract:
         self, tmp_path: Path
     ) -> None:
         async def body(world: World) -> None:
+            world.local.count()
             await world.enqueue("job-1", spec=TIMED)
             [grant] = await world.local.claim(["default"], owner="w", timed=True)
             await world.local.publish(grant, [output(1, world=world)])
@@ -110,7 +111,7 @@ class OwnerContract:
             ):
                 with pytest.raises(Fenced, match="longer than its timeout of 5 s"):
                     await late
-            assert world.local.tally["lease_expiries"] == 0
+            assert sum(kind.lapsed for kind in world.local.counted.kinds.values()) == 0
             await world.check()
 
         play(self.open, tmp_path, body)
