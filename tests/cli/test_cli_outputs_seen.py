@@ -70,7 +70,7 @@ def test_on_a_terminal_the_next_step_is_told(world: OutputsWorld) -> None:
     assert code == 1
     assert "partial_success: 5 of 8" in seen
     for text in (seen, listed):
-        assert "Make only what is missing: holdfast resume j" in text
+        assert "Make what is missing: holdfast resume j" in text
     assert "It makes 3 outputs. Execute it: holdfast worker -q default" in resumed
     assert "holdfast logs -f j-resume-" in resumed
 

@@ -13,6 +13,7 @@ from holdfast.core.manifest import encode_task
 from holdfast.core.outputs import File, Found, Output
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.outputs import inspector as inspecting
 from holdfast.outputs import reports
 from holdfast.outputs.inspector import LocalInspector
 from holdfast.ports import OutputPage
@@ -128,7 +129,11 @@ def test_whoever_sees_the_same_writes_the_same_report(outputs_world: Play) -> No
     outputs_world(body)
 
 
-def test_a_report_that_is_gone_or_damaged_says_so(outputs_world: Play) -> None:
+def test_a_report_that_is_gone_or_damaged_says_so(
+    outputs_world: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspecting, "LOOKED_AT_MAX", 0)
+
     async def body(world: OutputsWorld) -> None:
         tasks = world.tasks()
         job = await world.validator().validate(await world.done(tasks, tasks[:3]))
@@ -218,7 +223,11 @@ def test_what_the_callers_own_validator_found_is_listed(outputs_world: Play) -> 
     outputs_world(body)
 
 
-def test_a_verdict_without_evidence_is_not_resumed_blindly(outputs_world: Play) -> None:
+def test_a_verdict_without_evidence_is_not_resumed_blindly(
+    outputs_world: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspecting, "LOOKED_AT_MAX", 0)
+
     async def body(world: OutputsWorld) -> None:
         tasks = world.tasks()
         await world.done(tasks, tasks[:3])
@@ -228,7 +237,7 @@ def test_a_verdict_without_evidence_is_not_resumed_blindly(outputs_world: Play) 
         assert not (await inspector.outputs("job-1")).checked
         with pytest.raises(Conflict, match="validate --force"):
             await inspector.resume("job-1", actor="user:ana")
-        await inspector.validate("job-1", actor="user:ana", force=True)
+        monkeypatch.undo()
 
         assert (await inspector.resume("job-1", actor="user:ana")).missing == 5
 
@@ -300,9 +309,11 @@ def test_one_resume_id_makes_one_job(outputs_world: Play) -> None:
 
         one = await inspector.resume("job-1", actor="user:ana", resume_id="r-1")
         two = await inspector.resume("job-1", actor="user:ana", resume_id="r-1")
-        three = await inspector.resume("job-1", actor="user:ana", resume_id="r-2")
+        same = await inspector.resume("job-1", actor="user:ana", resume_id="r-2")
+        three = await inspector.resume("job-1", actor="user:ana", resume_id="r-2", again=True)
 
         assert one == two
+        assert same == replace(one, earlier=True)
         assert one.job is not None
         assert three.job is not None
         assert three.job.job_id != one.job.job_id
