@@ -13,7 +13,7 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Enqueue, Success, decide
+from holdfast.core.lifecycle import Enqueue, Refusal, Success, decide
 from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -425,19 +425,17 @@ def test_resumes_that_are_wanted_beside_each_other_are_counted_each(run: Run) ->
     run(body)
 
 
-def test_a_forgotten_resume_is_counted_and_stands_for_nothing(run: Run) -> None:
+def test_a_job_that_cannot_be_made_is_refused_and_leaves_no_link(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = Refusal(Invalid("A number or a time in the request is out of range."))
+    monkeypatch.setattr("holdfast.registry.resume.decide", lambda *_: refusal)
+
     async def body(world: World) -> None:
         await partial(world)
-        first = await world.registry.resume("job-1", LACKING, actor="user:ana", resume_id="r-1")
-        await fail(world, first.job_id)
-        world.clock.advance(3600)
-        await partial(world, "job-2")
-        await world.registry.prune(older_than=timedelta(minutes=30))
-        assert await world.store.get(["job-1", first.job_id]) == [None, None]
-
-        second = await world.registry.resume("job-2", LACKING, actor="user:ana", resume_id="r-1")
-
-        assert second.spec.resumed_from == "job-2"
+        with pytest.raises(Invalid, match="out of range"):
+            await world.local.resume("job-1", LACKING, actor="user:ana")
+        assert await links(world, "job-1") == []
 
     run(body)
 

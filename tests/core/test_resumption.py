@@ -1,0 +1,62 @@
+"""Which job stands for another resume of the same one."""
+
+import pytest
+from lives import PERMANENT, PROMISING, after, claim, complete, enqueue, job_in, judge
+from msgspec.structs import replace
+
+from holdfast.core.errors import Conflict
+from holdfast.core.job import Job
+from holdfast.core.resumption import Earlier, check_resumable, standing
+from holdfast.core.state import ENDED, State
+
+ORIGINAL = job_in(State.PARTIAL_SUCCESS)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_resume_stands_until_it_ends_and_when_it_succeeded_while_nothing_new_is_found(
+    state: State,
+) -> None:
+    job = replace(job_in(state), job_id="job-1-resume-0000")
+    stands = state not in ENDED or state is State.SUCCEEDED
+
+    found = standing(ORIGINAL, [Earlier(job, ORIGINAL.version)])
+    since = standing(ORIGINAL, [Earlier(job, ORIGINAL.version - 1)])
+    unknown = standing(ORIGINAL, [Earlier(job, None)])
+
+    assert found == (job if stands else None)
+    assert since == unknown == (job if state not in ENDED else None)
+
+
+def test_the_last_one_that_stands_is_it_and_forgotten_ones_are_not() -> None:
+    first, last = (replace(job_in(State.QUEUED), job_id=f"r-{n}") for n in range(2))
+    failed = job_in(State.FAILED)
+    earlier = [Earlier(first, 1), Earlier(last, 1), Earlier(failed, 1), Earlier(None, 1)]
+
+    assert standing(ORIGINAL, earlier) == last
+    assert standing(ORIGINAL, [Earlier(None, ORIGINAL.version)]) is None
+    assert standing(ORIGINAL, []) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (job_in(State.SUCCEEDED), "is succeeded: not resumable. Only a job that has ended"),
+        (job_in(State.FAILED), "is failed: not resumable. Only a job that has ended"),
+        (job_in(State.VALIDATING), "is validating: not resumable. Only a job that has ended"),
+        (
+            after(enqueue(PROMISING), claim(), complete(PERMANENT)),
+            "is failed: nobody has seen yet what it lacks. Look first: validate --force",
+        ),
+        (
+            after(enqueue(PROMISING), claim(), complete(PERMANENT), judge(8, 0)),
+            "is failed: not resumable. All that it promised is there.",
+        ),
+    ],
+)
+def test_only_what_is_known_to_lack_something_is_resumed(job: Job, words: str) -> None:
+    with pytest.raises(Conflict) as caught:
+        check_resumable(job)
+
+    assert words in str(caught.value)
+    assert (caught.value.job_id, caught.value.version) == (job.job_id, job.version)
+    assert check_resumable(ORIGINAL) is ORIGINAL
