@@ -24,6 +24,7 @@ from holdfast.failpoint import arm
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
+from holdfast.stores.postgres import committing
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 from holdfast.testing.history import Entry, Shown
@@ -105,7 +106,11 @@ async def acknowledge_early(url: str, lines: LineFile, name: str, shared: Load) 
 
 
 async def race(url: str, name: str) -> None:
-    """Claim the one job there is, or acquire it by its id, all racers at once, at every line heard."""
+    """Claim the one job there is, or acquire it by its id, all racers at once, at every line heard.
+
+    A racer that waits for a core between its reading and its writing has not lost to another: what is
+    only late is not decided again here, so that what is counted are conflicts."""
+    committing.WAIT_MAX = LONG
     registries = [await open_local(url) for _ in range(RACERS)]
     say("ready")
     while order := await heard():

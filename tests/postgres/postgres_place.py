@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 import asyncpg
+import pytest
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
@@ -17,6 +18,7 @@ from holdfast.core.lifecycle import Change, Claim, decide
 from holdfast.core.spec import Spec
 from holdfast.ports import Decision, One, Ready, Request, Work
 from holdfast.registry.requests import command_of
+from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 from postgres_world import MAJOR, server
@@ -124,3 +126,19 @@ async def waiting_for_a_lock(person: "asyncpg.Connection[Any]", count: int = 1) 
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nobody waits for a lock")
+
+
+def deadlocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every deadlock that a store of this process is told of from now on."""
+    found: list[str] = []
+    fetch = Session.fetch
+
+    async def watched(self: Session, sql: str, *parameters: object) -> object:
+        try:
+            return await fetch(self, sql, *parameters)
+        except asyncpg.DeadlockDetectedError as error:
+            found.append(str(error))
+            raise
+
+    monkeypatch.setattr(Session, "fetch", watched)
+    return found

@@ -9,6 +9,7 @@ from threading import Thread
 
 import asyncpg
 import pytest
+from postgres_place import deadlocks, waiting_for_a_lock
 
 from holdfast.core.job import Progress
 from holdfast.core.spec import Spec
@@ -25,9 +26,6 @@ from verify.postgres_server import PostgresServer
 
 PROCESSES, ROUNDS = 8, 25
 RETRIED_MAX = 0.05
-TRIES = 3
-"""A claimer that has to wait for a core between its reading and its writing may lose for that alone."""
-BOUNDED_SECONDS = 5.0
 LIST_SECONDS_MAX = 1.0
 
 
@@ -43,15 +41,11 @@ def test_of_64_claimers_in_8_processes_one_wins_in_every_round(
     crowded: PostgresServer, verb: str
 ) -> None:
     """Scenario 7. Claims pass over what others have locked; who loses a race by id decides again."""
-    for attempt in range(TRIES):
-        url = crowded.url(schema=f"{verb}_{attempt}")
-        found = races(url, verb, processes=PROCESSES, rounds=ROUNDS)
+    found = races(crowded.url(schema=verb), verb, processes=PROCESSES, rounds=ROUNDS)
 
-        assert found.winners == [1] * ROUNDS
-        assert found.tokens == {1}
-        if verb == "acquire" or found.retried < RETRIED_MAX:
-            return
-    pytest.fail(f"{found.retried:.0%} of the claims had to be decided again, {TRIES} times")
+    assert found.winners == [1] * ROUNDS
+    assert found.tokens == {1}
+    assert verb == "acquire" or found.retried < RETRIED_MAX
 
 
 @pytest.mark.slow
@@ -66,20 +60,19 @@ def test_32_workers_that_are_killed_stopped_and_cut_off_end_every_job_once(
     assert found.wrong == []
     assert found.kills > 0
     assert found.crashes > 0  # the kills hit work
-    assert found.retries < RETRIED_MAX * found.commits
 
 
 @pytest.mark.slow
-def test_batches_over_the_same_jobs_in_opposite_orders_meet_no_error_and_no_long_wait(
-    crowded: PostgresServer,
+def test_batches_over_the_same_jobs_in_opposite_orders_meet_no_error_and_no_deadlock(
+    crowded: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = crowded.url(schema="orders")
+    url, rings = crowded.url(schema="orders"), deadlocks(monkeypatch)
 
     found = asyncio.run(opposite_orders(url, rounds=5))
 
     assert found.errors == []
     assert found.refused > 0  # they met
-    assert found.longest_seconds < BOUNDED_SECONDS
+    assert rings == []
 
 
 def test_a_deadlock_with_somebody_else_is_resolved_and_the_batch_is_done_again(
@@ -95,16 +88,14 @@ def test_a_deadlock_with_somebody_else_is_resolved_and_the_batch_is_done_again(
         stranger = await asyncpg.connect(url.partition("?")[0])
         await stranger.execute("SET deadlock_timeout = '10s'")  # so that the registry is the victim
         lock = f"SELECT FROM {schema}.job WHERE job_id = $1 FOR UPDATE"
-        started = time.monotonic()
         async with stranger.transaction():
             await stranger.execute(lock, "second")
             batch = asyncio.gather(*map(registry.heartbeat, grants))
-            await asyncio.sleep(0.2)  # by now it has the first, and waits for the second
+            await waiting_for_a_lock(stranger)  # it has the first, and waits for the second
             await stranger.execute(lock, "first")
         jobs = await batch
 
         assert [job.version for job in jobs] == [3, 3]
-        assert time.monotonic() - started < BOUNDED_SECONDS
         assert retries(registry) > 0
         await stranger.close()
         await registry.close()
@@ -129,8 +120,7 @@ def test_a_batch_that_waits_for_a_job_holds_no_later_one(tmp_path: Path) -> None
             batch = asyncio.gather(
                 registry.cancel("second", actor="user:ana"), registry.heartbeat(grants[0])
             )
-            await asyncio.sleep(0.2)
-            assert not batch.done()
+            await waiting_for_a_lock(stranger)
             await stranger.execute(lock, "second")
         await batch
         await stranger.close()
