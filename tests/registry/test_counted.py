@@ -18,6 +18,7 @@ from holdfast.core.state import State
 from holdfast.ports import Request
 from holdfast.registry import counted
 from holdfast.registry.counted import OTHER, Counted, Histogram
+from holdfast.registry.local import LocalRegistry
 from holdfast.testing.fakes import EPOCH
 from holdfast.testing.world import LEASE, TRANSIENT, World, output, play
 
@@ -68,6 +69,16 @@ def test_an_attempt_is_measured_from_its_claim_and_a_job_from_its_making(tmp_pat
             EventType.STARTED: 1,
             EventType.SUCCEEDED: 1,
         }
+
+    play(memory_store, tmp_path, body)
+
+
+def test_jobs_are_not_counted_for_nobody(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        registry = LocalRegistry(world.store, world.ids)
+        await registry.enqueue(Request(spec=Spec()), actor="user:ana")
+
+        assert registry.counted.kinds == {}
 
     play(memory_store, tmp_path, body)
 
