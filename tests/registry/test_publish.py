@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from stages import breathe
 
 from conftest import Run
 from holdfast.core.errors import Fenced, Invalid
@@ -73,9 +72,10 @@ def test_of_what_is_refused_the_error_says_how_much_was_stored(run: Run) -> None
         half = "x" * (PUBLISH_BYTES // 2)
         events = [output(n, half, world=world) for n in range(1, 21)]
 
+        mark = world.local.mark()
         publishing = asyncio.ensure_future(world.local.publish(grant, events))
         while not (await world.local.get("job-1")).published:
-            await breathe()
+            await world.local.changed(since=mark, timeout=5)
         await world.local.cancel("job-1", actor="user:ana", hard=True)
         with pytest.raises(Fenced) as refused:
             await publishing
