@@ -84,7 +84,7 @@ def decode_command(payload: msgspec.Raw) -> Command:
         raise Invalid(f"The payload is not a command: {error}") from error
 
 
-class _Params(Struct, frozen=True):
+class _Params(Struct, frozen=True, kw_only=True):
     """What of a job for workers of job.v1 is a command."""
 
     command: str = ""
