@@ -93,7 +93,7 @@ def test_an_owner_whose_time_is_over_changes_nothing_over_the_registry(here: Pla
         assert (told["type"], told["job_id"]) == ("urn:holdfast:Fenced", job_id)
         assert "discard" in told["advice"]
 
-    assert (new > old, done) == (True, {"success": True, "state": "COMPLETED"})
+    assert (new > old, done) == (True, {"success": True, "state": "COMPLETED", "attempt": 2})
     assert here.job(job_id)["result"] == "nine"
     verbs = ("complete", "heartbeat", "release")
     assert stale(here, job_id) == [(verb, "worker:worker-7", old) for verb in verbs]
