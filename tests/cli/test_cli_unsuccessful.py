@@ -149,6 +149,20 @@ def test_a_cancelled_job_and_a_dead_letter_tell_of_their_outputs(
     assert world.run("resume", "--dry-run", "j").stdout.startswith("2 of 6 outputs")
 
 
+def test_the_worker_looks_when_the_command_has_failed_and_says_what_is_there(
+    world: OutputsWorld,
+) -> None:
+    words = ["--output", "a.txt", "--output", "b.txt", "--cwd", str(world.folder)]
+    world.run("submit", "--job-id", "j", *words, "--", "sh", "-c", "touch a.txt; exit 3")
+
+    worker = world.process("worker", "--drain")
+
+    job = world.get("j")
+    assert (job.state, job.missing_outputs) == (State.FAILED, 1)
+    told = "The command exited with 3; 1 of 2 outputs verified, 1 missing"
+    assert told in worker.stderr.decode()
+
+
 def test_a_command_that_is_run_again_knows_what_is_missing(world: OutputsWorld) -> None:
     script = 'echo "$HOLDFAST_MISSING" >> said; touch b.txt "c d.txt"'
     words = [w for name in ("a.txt", "b.txt", "c d.txt") for w in ("--output", name)]
