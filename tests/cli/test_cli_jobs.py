@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from cli_world import CliWorld, failure, output
+from msgspec import Raw
 
 from holdfast.core.command import decode_command
 from holdfast.core.lifecycle import HandoffStep
 from holdfast.core.retry import COMMAND_RETRY
-from holdfast.core.spec import Spec
+from holdfast.core.spec import JOB_V1_KIND, Spec
 from holdfast.core.state import State
 from holdfast.ports import Registry, Request
 
@@ -227,6 +228,15 @@ def test_list_filters(world: CliWorld, options: list[str], found: str) -> None:
     document = json.loads(world.run("list", "--oldest", "--json", *options).stdout)
     assert "".join(job["job_id"] for job in document["jobs"]) == found
     assert document["next"] is None
+
+
+def test_the_command_of_a_job_for_workers_of_job_v1_is_shown(world: CliWorld) -> None:
+    payload = Raw(b'{"command":"make","args":["test all"],"gitClone":{"enabled":true}}')
+    asked = Request(spec=Spec(kind=JOB_V1_KIND, payload=payload), job_id="cloned")
+    world.registry(lambda registry: registry.enqueue(asked, actor="user:ana"))
+
+    assert "make 'test all'" in world.run("list").stdout
+    assert "make 'test all'" in world.run("status", "cloned").stdout
 
 
 def test_list_as_json_carries_the_cursor_or_everything(world: CliWorld) -> None:

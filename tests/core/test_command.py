@@ -9,6 +9,7 @@ from holdfast.core.command import (
     check_command,
     claim_kind,
     claim_kinds,
+    command_of,
     decode_command,
     encode_command,
     exited,
@@ -18,7 +19,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import check_id
 from holdfast.core.outputs import File, Promise
-from holdfast.core.spec import Spec
+from holdfast.core.spec import JOB_V1_KIND, Spec
 
 FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
 
@@ -161,3 +162,26 @@ def test_a_claim_for_commands_finds_all_of_them_and_a_plain_one_those_that_anybo
     assert claim_kinds([OWN_COMMAND_KIND]) == ()
     with pytest.raises(Invalid):
         check_id(OWN_COMMAND_KIND, "kind")
+
+
+def test_what_a_job_runs_is_known_whoever_can_run_it() -> None:
+    theirs = b'{"command":"make","args":["all"],"environment":{"A":"b"},"workingDirectory":"/src"}'
+
+    assert command_of(Spec(payload=encode_command(FULL))) == FULL
+    assert command_of(Spec(kind=JOB_V1_KIND, payload=Raw(theirs))) == Command(
+        argv=("make", "all"), env={"A": "b"}, cwd="/src"
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(),
+        Spec(kind="resize", payload=encode_command(FULL)),
+        Spec(kind=JOB_V1_KIND),
+        Spec(kind=JOB_V1_KIND, payload=Raw(b'{"repository":"r"}')),
+        Spec(kind=JOB_V1_KIND, payload=Raw(b'{"command":7}')),
+    ],
+)
+def test_what_is_no_command_or_cannot_be_read_runs_nothing_known(spec: Spec) -> None:
+    assert command_of(spec) is None

@@ -15,6 +15,7 @@ from lives import (
 )
 from msgspec.structs import replace
 
+from holdfast.core.command import Command, encode_command
 from holdfast.core.explain import explain, span
 from holdfast.core.job import Progress
 from holdfast.core.lifecycle import Expire
@@ -134,6 +135,27 @@ def test_a_running_job_tells_its_progress_and_when_its_lease_ends() -> None:
         f"{running}. Its owner was last heard of 60 s ago;"
         " the lease has lapsed, so the next claim takes the job from it."
     )
+
+
+def test_a_command_that_needs_a_holdfast_worker_says_what_for() -> None:
+    limited = Spec(payload=encode_command(Command(argv=("make",), memory_bytes=20_000_000)))
+
+    assert explain(after(enqueue(limited)), NOW + 5 * SECOND) == (
+        "It has been ready for 5.0 s and waits for a worker on queue default."
+        f" It needs a holdfast worker: it has a memory limit. {START}"
+    )
+
+
+def test_a_timeout_that_the_registry_keeps_is_told() -> None:
+    spec = Spec(timeout=20 * SECOND, lease=60 * SECOND)
+    timed = after(enqueue(spec), claim(timed=True), heartbeat())
+    kept = after(enqueue(spec), claim(), heartbeat())
+
+    assert explain(timed, NOW + 5 * SECOND) == (
+        "w is running it (attempt 1, token 1). Its owner was last heard of 5.0 s ago;"
+        " its timeout ends the attempt in 15 s, if it has not ended by then."
+    )
+    assert explain(kept, NOW + 5 * SECOND).endswith(HEARD)
 
 
 def test_a_cancel_request_and_a_suspicion_are_told() -> None:

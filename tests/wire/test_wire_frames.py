@@ -201,8 +201,9 @@ def test_protobuf_that_is_cut_or_too_deep(server: Peer, text: bytes) -> None:
 )
 def test_deadlines(server: Peer, text: str, code: str) -> None:
     deadline = {"connect-timeout-ms": text}
-    expect(server.send(ENQUEUE, GOOD, deadline), code)
-    expect(server.stream(DEQUEUE, [frame(NONE)], deadline), code)
+    made = b'{"queue":"deadlines","jobParams":{"command":"true"}}'
+    expect(server.send(ENQUEUE, made, deadline), code)
+    expect(server.stream(DEQUEUE, [frame(b'{"queue":"deadlines"}')], deadline), code)
 
 
 def test_headers_are_short_text(server: Peer) -> None:

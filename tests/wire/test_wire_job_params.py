@@ -98,12 +98,6 @@ def test_people_see_the_command_of_a_job_that_only_workers_of_job_v1_can_run() -
     assert command_of(spec_of(pb.JobParams(owner="ana"), "")) is None
 
 
-def test_what_is_no_command_or_cannot_be_read_shows_none() -> None:
-    assert command_of(Spec(kind="resize")) is None
-    assert command_of(Spec()) is None
-    assert command_of(Spec(kind=JOB_V1_KIND)) is None
-
-
 @pytest.mark.parametrize("said", [{"repository": 7}, {"container": "x"}, {"unknown": "x"}])
 def test_what_was_made_by_hand_harms_no_listing(said: dict[str, object]) -> None:
     made = Spec(payload=encode_command(Command(argv=("make",), job_v1=said)))

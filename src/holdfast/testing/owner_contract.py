@@ -8,10 +8,11 @@ import pytest
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import Conflict, Fenced
-from holdfast.core.lifecycle import Success
+from holdfast.core.lifecycle import Change, Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Filter
+from holdfast.testing.commit_contract import take
 from holdfast.testing.world import Opener, World, output, patient, play
 
 PLAIN = Spec(payload=encode_command(Command(argv=("make",))))
@@ -50,6 +51,22 @@ class OwnerContract:
             assert none == []
             assert [g.job_id for g in ours] == [f"limited-{n}" for n in range(9)]
             assert [g.job_id for g in rest] == ["limited-9", "limited-10", "limited-11", "secret"]
+
+        play(self.open, tmp_path, body)
+
+    def test_a_store_finds_what_needs_a_holdfast_worker_under_a_kind_of_its_own(
+        self, tmp_path: Path
+    ) -> None:
+        """Found and refused would do, too, but every poll would read all that is not for it."""
+
+        async def body(world: World) -> None:
+            await _mixed(world)
+
+            [found] = await world.store.transact([take("op-1", "w", limit=9, kinds=("command",))])
+
+            got = [d.after.job_id for d in found if isinstance(d, Change)]
+            assert got == ["plain-1", "plain-2"]
+            assert len(found) == 2
 
         play(self.open, tmp_path, body)
 

@@ -582,6 +582,8 @@ export type JobParams = Message<"job.v1.JobParams"> & {
   processType: ProcessType;
 
   /**
+   * counts from the worker's first sign of life; kept by the registry
+   *
    * @generated from field: int32 timeout_seconds = 10;
    */
   timeoutSeconds: number;
@@ -1620,8 +1622,9 @@ export const JobService: GenService<{
     output: typeof EnqueueJobResponseSchema;
   },
   /**
-   * Up to max_jobs jobs, first in, first out, as they come. Waits for the first one a few seconds; a
-   * stream that ends without a job means that there was none.
+   * Up to max_jobs jobs, first in, first out, as they come. Waits for the first one until shortly before
+   * the deadline that the client sends, or a few seconds; a stream that ends without a job means that
+   * there was none.
    *
    * @generated from rpc job.v1.JobService.DequeueJob
    */
