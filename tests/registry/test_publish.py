@@ -155,3 +155,17 @@ def test_a_zombie_that_publishes_leaves_no_flaw_on_its_successors_work(run: Run)
         assert await kept(world, heir) == [1]
 
     run(body)
+
+
+def test_what_was_refused_before_it_came_to_publish_is_noted_as_well(run: Run) -> None:
+    async def body(world: World) -> None:
+        grant = await granted(world)
+
+        await world.local.refuse(grant, "The message is larger than 32 MiB.")
+
+        assert "was refused: The message is larger than 32 MiB." in await world.registry.why(
+            "job-1"
+        )
+        await world.check()
+
+    run(body)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 from foreign_worker import ForeignWorker, PublishStream, Run, chunks, framed, lines
@@ -15,6 +16,8 @@ from holdfast.core.state import State
 from holdfast.server.context import Settings
 from holdfast.server.limits import PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
 
+QUEUES = count()
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Peer]:
@@ -23,8 +26,8 @@ def server() -> Iterator[Peer]:
 
 
 @pytest.fixture
-def worker(server: Peer, request: pytest.FixtureRequest) -> ForeignWorker:
-    return ForeignWorker(server.served.url, queue=f"q{abs(hash(request.node.name))}")
+def worker(server: Peer) -> ForeignWorker:
+    return ForeignWorker(server.served.url, queue=f"q-{next(QUEUES)}")
 
 
 def log(server: Peer, run: Run) -> list[Event]:

@@ -200,7 +200,8 @@ class Owning:
             words = f"At most {EVENTS_PER_PUBLISH_MAX:,} events are taken at once."
             await self._registry.refuse(grant, words)
             raise Invalid(words)
-        return OfJob(await self._registry.publish(grant, list(map(_said_by_a_worker, ask.events))))
+        job = await self._registry.publish(grant, list(map(_said_by_a_worker, ask.events)))
+        return OfJob(job) if job.leased else shown(job)  # after the end, nobody owns it
 
     async def aggregate(self, ask: asks.Aggregate) -> OfJob:
         grant = await self._context.grants.open(ask.task_token)
