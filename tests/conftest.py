@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import Clock, Ids, Store
@@ -21,6 +22,12 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run, and no verdict on a machine that is busy with something else.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 
 async def memory_store(folder: Path, clock: Clock, ids: Ids) -> Store:

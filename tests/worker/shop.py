@@ -122,14 +122,14 @@ class Shop:
         return self.use(read)
 
     def until(self, job_id: str, ready: Callable[[Job], bool]) -> Job:
-        """The job as soon as it is `ready`."""
+        """The job as soon as it is there and `ready`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            job = self.job(job_id)
-            if ready(job):
+            [job] = self.use(lambda r: r.get_many([job_id]))
+            if job is not None and ready(job):
                 return job
             time.sleep(0.05)
-        raise AssertionError(f"{job_id} is still {self.job(job_id)}")
+        raise AssertionError(f"{job_id} is still {job}")
 
     def worker(self, name: str, *options: str) -> "subprocess.Popen[bytes]":
         """A worker process of its own, with a lease of two seconds."""

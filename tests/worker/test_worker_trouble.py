@@ -146,8 +146,7 @@ def test_an_interrupted_run_exits_with_130_and_its_job_is_cancelled(shop: Shop) 
     command = [sys.executable, "-m", "holdfast", "run", "--store", shop.url, "--job-id", "mine"]
     process = subprocess.Popen([*command, "--", "sleep", "60"])
     try:
-        shop.use(lambda r: asyncio.sleep(0))  # the store exists before it is looked at
-        shop_until_there(shop)
+        shop.until("mine", lambda job: job.state is State.RUNNING)
         process.send_signal(signal.SIGINT)
 
         assert process.wait(20) == 130
@@ -155,17 +154,6 @@ def test_an_interrupted_run_exits_with_130_and_its_job_is_cancelled(shop: Shop) 
         stop(process)
 
     assert shop.job("mine").state is State.CANCELLED
-
-
-def shop_until_there(shop: Shop) -> None:
-    async def there(registry: LocalRegistry) -> bool:
-        [job] = await registry.get_many(["mine"])
-        return job is not None and job.state is State.RUNNING
-
-    for _ in range(200):
-        if shop.use(there):
-            return
-    raise AssertionError("the job did not start")
 
 
 def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(

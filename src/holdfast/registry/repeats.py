@@ -91,7 +91,8 @@ def _same(command: Complete | Release, job: Job, history: list[Event], end: Even
     first = next(n for n, event in enumerate(history) if is_of(event, command, end.op_id))
     written = [event for event in history[first:] if is_of(event, command, end.op_id)]
     then = end.occurred_at
-    lease = Lease(end.actor or "", then, timedelta(), then, then)
+    owner = fold(history[:first], job.job_id).job.owner or ""
+    lease = Lease(owner, then, timedelta(), then, then)
     before = replace(_at(job, history[:first]), lease=lease)
     again = decide(replace(command, op_id=end.op_id), before, then)
     return isinstance(again, Change) and [*map(_words, again.events)] == [*map(_words, written)]

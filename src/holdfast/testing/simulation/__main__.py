@@ -38,7 +38,8 @@ def main() -> int:
                 text = msgspec.json.encode(small).decode()
                 _say(f"shrunk: {_command(small, options.bug)} --trace --plan '{text}'")
     if not options.hash:
-        _say(f"{options.seeds} seeds: {failed} failed, {valid} hard enough to count")
+        seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
+        _say(f"{seeds}: {failed} failed, {valid} hard enough to count")
     return 1 if failed else 0
 
 
