@@ -19,9 +19,9 @@ def test_a_resume_stands_until_it_ends_and_when_it_succeeded_while_nothing_new_i
     job = replace(job_in(state), job_id="job-1-resume-0000")
     stands = state not in ENDED or state is State.SUCCEEDED
 
-    found = standing(ORIGINAL, [Earlier(job, ORIGINAL.version)])
-    since = standing(ORIGINAL, [Earlier(job, ORIGINAL.version - 1)])
-    unknown = standing(ORIGINAL, [Earlier(job, None)])
+    found = standing(ORIGINAL, [Earlier(job=job, version=ORIGINAL.version)])
+    since = standing(ORIGINAL, [Earlier(job=job, version=ORIGINAL.version - 1)])
+    unknown = standing(ORIGINAL, [Earlier(job=job, version=None)])
 
     assert found == (job if stands else None)
     assert since == unknown == (job if state not in ENDED else None)
@@ -30,10 +30,15 @@ def test_a_resume_stands_until_it_ends_and_when_it_succeeded_while_nothing_new_i
 def test_the_last_one_that_stands_is_it_and_forgotten_ones_are_not() -> None:
     first, last = (replace(job_in(State.QUEUED), job_id=f"r-{n}") for n in range(2))
     failed = job_in(State.FAILED)
-    earlier = [Earlier(first, 1), Earlier(last, 1), Earlier(failed, 1), Earlier(None, 1)]
+    earlier = [
+        Earlier(job=first, version=1),
+        Earlier(job=last, version=1),
+        Earlier(job=failed, version=1),
+        Earlier(job=None, version=1),
+    ]
 
     assert standing(ORIGINAL, earlier) == last
-    assert standing(ORIGINAL, [Earlier(None, ORIGINAL.version)]) is None
+    assert standing(ORIGINAL, [Earlier(job=None, version=ORIGINAL.version)]) is None
     assert standing(ORIGINAL, []) is None
 
 

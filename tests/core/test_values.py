@@ -37,7 +37,7 @@ VALUES = _values()
 STORED = [Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command]
 STORED += [Key, File, Promise, Output, Found, Check]
 BY_PLACE = ["Progress", "Resource", "Transition", "Change", "Refusal", "Claimed", "Difference"]
-BY_PLACE += ["Principal", "Piece", "_Item", "File", "Earlier"]
+BY_PLACE += ["Principal", "Piece", "_Item", "File"]
 
 BY_PLACE += [
     "Event",

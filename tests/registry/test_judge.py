@@ -231,3 +231,18 @@ def test_what_was_not_run_was_not_found_before_either(run: Run) -> None:
         assert await world.store.get(["job-1"]) == [None]
 
     run(body)
+
+
+def test_a_registry_knows_once_what_it_saw_end_without_success(run: Run) -> None:
+    async def body(world: World) -> None:
+        plain = replace(PROMISING, promised_outputs=0, outputs=None)
+        for job_id, spec in (("a", PROMISING), ("b", plain)):
+            await world.registry.enqueue(Request(spec=spec, job_id=job_id), actor="user:ana")
+            await world.registry.cancel(job_id, actor="user:ana")
+
+        assert world.local.take_unverified() == ["a"]
+        assert world.local.take_unverified() == []
+        await world.registry.judge("a", SOME, actor=VALIDATOR)
+        assert world.local.take_unverified() == []
+
+    run(body)

@@ -9,7 +9,7 @@ from holdfast.core.job import Job
 from holdfast.core.state import UNSUCCESSFUL, State
 
 
-class Earlier(Struct, frozen=True):
+class Earlier(Struct, frozen=True, kw_only=True):
     """A job that resumes another (None when it was forgotten), and the version that one had then."""
 
     job: Job | None

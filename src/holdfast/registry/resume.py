@@ -130,7 +130,7 @@ async def _earlier(line: Line, original: Job) -> list[Earlier]:
         cursor = part.cursor
     jobs = await line.store.get(list(found)) if found else []
     return [
-        Earlier(job, version if isinstance(version, int) else None)
+        Earlier(job=job, version=version if isinstance(version, int) else None)
         for job, version in zip(jobs, found.values(), strict=True)
     ]
 
