@@ -205,6 +205,7 @@ class Workload:
         now = await self._open_registry.now()
         events = [_output(n, now) for n in (1, 2, 3)]
         await self._open_registry.publish(self._grants["claim"][0], events)
+        await self._open_registry.refuse(self._grants["claim"][0], "An event is too large.")
 
     async def _complete(self) -> None:
         await self._open_registry.complete(

@@ -98,7 +98,7 @@ def test_our_own_worker_leaves_no_flaws(world: CliWorld, script: str, code: int)
     job = world.registry(lambda registry: registry.get(job_id))
     told = world.run("logs", job_id).stderr
     assert (job.flaws is None) == (code == 0)
-    assert job.completed_at is not None
+    assert job.owner_ended_at is not None
     assert "never arrived" not in told
     assert "refused" not in told
     assert "reported success" not in told

@@ -159,7 +159,7 @@ FAILURES = {
     "progress_float": "Progress is counted in whole numbers",
     "progress_negative": "Progress is counted in whole numbers",
     "progress_huge": "Progress is counted in whole numbers",
-    "follow_nothing": "no attribute 'request'",
+    "follow_nothing": "follow_up takes a call",
     "follow_id": "A follow-up has an id of its own",
     "write_text": "Output is bytes, not str",
     "write_stream": "The name of a stream",

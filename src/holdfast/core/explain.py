@@ -244,7 +244,7 @@ def flaw_words(job: Job) -> list[str]:
         times = "Once" if flaws.refused == 1 else f"{flaws.refused:,} times"
         reason = (flaws.reason or "").rstrip(".")
         found.append(f"{times} what {attempt} published was refused: {reason}.")
-    if flaws.exit_code is not None and job.completed_at is not None and job.error is None:
+    if flaws.exit_code is not None and job.owner_ended_at is not None and job.error is None:
         code = " with exit code 0" if job.result == {"exit_code": 0} else ""
         found.append(
             f"The worker reported success{code}, but its process ended with {flaws.exit_code}."

@@ -55,7 +55,9 @@ def arrow(source: State | None, target: State, actor: str) -> Transition:
     return legal
 
 
-_TRANSITION, _QUEUED = EventClass.TRANSITION, State.QUEUED
+_TRANSITION = EventClass.TRANSITION
+_NOT_DATED = (State.QUEUED, State.SUCCEEDED)
+"""Where an owner's end needs no `completed_at`: the job goes on, or `ended_at` says it."""
 
 
 class Draft:
@@ -182,7 +184,7 @@ class Draft:
 
     def _end_lease(self, target: State) -> None:
         self._changes["lease"] = None
-        if self.by_owner and target is not _QUEUED:
+        if self.by_owner and target not in _NOT_DATED:
             self._changes["completed_at"] = self.now
         held = self.resource
         if held is not None and held.holder == self.job.job_id:

@@ -194,7 +194,7 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
 
 def _late(job: Job, token: int, now: datetime) -> bool:
     """Whether this is the owner that ended the job itself, a moment ago. Whoever lost it is never late."""
-    ended_at = job.completed_at
+    ended_at = job.owner_ended_at
     return ended_at is not None and token == job.fencing_token and now - ended_at <= OUTPUT_LATE_MAX
 
 
@@ -220,7 +220,7 @@ _FLAWLESS = Flaws()
 def refuse(job: Job, command: Refuse, now: datetime) -> Change:
     """Count what was refused, and keep the last reason; the first of an attempt is on record as well.
     What somebody else publishes who lost the job, or never had it, is not missed."""
-    owned = job.lease is not None or job.completed_at is not None
+    owned = job.lease is not None or job.owner_ended_at is not None
     if command.token != job.fencing_token or not owned:
         return same(job)
     before, reason = job.flaws or _FLAWLESS, clip(command.reason)

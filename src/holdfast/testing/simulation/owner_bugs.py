@@ -210,7 +210,7 @@ def late_by_anybody() -> Swaps:
     """After the end, output is taken from whoever had the job once."""
 
     def late(job: Job, _: int, now: datetime) -> bool:
-        return job.completed_at is not None
+        return job.owner_ended_at is not None
 
     return ((ownership, "_late", late),)
 

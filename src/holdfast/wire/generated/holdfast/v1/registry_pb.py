@@ -1157,7 +1157,7 @@ class Job(Message[_JobFields]):
             optional int64 not_understood = 34;
             ```
         completed_at:
-            when the owner itself ended it, or said that its work is done
+            when the owner itself ended it without success, or said that its work is done
 
             ```proto
             optional google.protobuf.Timestamp completed_at = 36;
