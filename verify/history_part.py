@@ -33,7 +33,7 @@ class Part:
         self._places = {event.op_id: event.offset or 0 for event in reversed(log)}
 
     def pick(self, *verbs: str, where: Callable[[Operation], bool] = bool) -> Operation:
-        """Some operation that was answered, and sent only once."""
+        """Some operation that was answered and sent only once, and is no repeat of another's end."""
         return self.choose(
             [
                 op
@@ -42,6 +42,7 @@ class Part:
                 and op.job_id is not None
                 and (op.verb in verbs or not verbs)
                 and (op.op_id is None or self._sent[op.op_id] == 1)
+                and (op.verb not in ("complete", "release") or self.first(op))
                 and where(op)
             ]
         )

@@ -187,9 +187,17 @@ def _idle(life: Life, op: Operation) -> None:
             _shown(life, op)
             return
         if op.verb in _ENDS and life.holds(op.token, version - 1) > life.holds(op.token, version):
-            _shown(life, op)  # its owner had said so before, under another op_id
+            _repeated(life, op, version)
             return
     life.blame(_LOST.get(op.verb, "I30"), f"{op.verb} {op.op_id} was answered, and is not there")
+
+
+def _repeated(life: Life, op: Operation, version: int) -> None:
+    """Its owner had said so before, under another op_id: it is shown the job as it was then, and there may
+    be newer versions by now."""
+    life.upper[version] = min(life.upper[version], op.end)
+    if op.state is not life.states[version] or op.seen_token != life.tokens[version]:
+        life.blame_shown(op, version)
 
 
 def _alive(life: Life, op: Operation) -> bool:
