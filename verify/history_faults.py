@@ -11,7 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.state import ENDED, State
+from holdfast.core.state import ENDED, LEASED, State
 from holdfast.testing.history import NEVER, Operation
 from verify.history_part import History, NoPlace, Part
 
@@ -202,7 +202,7 @@ def _after_the_end(
 
 
 def fenced_owner(part: Part) -> History:
-    op = part.pick("heartbeat", "publish")
+    op = part.pick("heartbeat", "publish", where=lambda op: op.state in LEASED)
     refusal = replace(op, verb="release", op_id=PLANTED, answer="fail", error="Fenced")
     return [*part.operations, refusal], part.log
 

@@ -28,7 +28,13 @@ def complete(here: Play, job_id: str, token: int, result: object) -> dict[str, A
 
 def error(here: Play, job_id: str) -> dict[str, Any]:
     """What is said of the failure that is not said of every one."""
-    usual = {"retryable": True, "stage": "exec", "exit_code": None, "crash": False, "not_understood": False}
+    usual = {
+        "retryable": True,
+        "stage": "exec",
+        "exit_code": None,
+        "crash": False,
+        "not_understood": False,
+    }
     told = here.job(job_id)["error"]
     return {name: value for name, value in told.items() if value != usual.get(name)}
 

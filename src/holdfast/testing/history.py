@@ -204,7 +204,8 @@ def _alive(life: Life, op: Operation) -> bool:
     """A sign of life: accepted only under the token in force at the version it was shown."""
     if _shown(life, op):
         version = op.version or 0
-        if not life.holds(op.token, version):
+        late = op.verb == "publish" and life.late(op.token, version)
+        if not late and not life.holds(op.token, version):
             life.blame("I9", f"{op.verb} at {version} under token {op.token}: not in force")
         if life.signed[version] and op.start < life.begun[version]:
             life.begun[version] = op.start

@@ -16,6 +16,8 @@ from holdfast.core.state import ENDED, LEASED, LEGAL, State
 NEVER = 2**63
 """The end of an operation that was not answered."""
 
+_OPEN = LEASED | {State.QUEUED}
+
 
 class Operation(Struct, gc=False):
     """One call on one job, from before it was sent until after it was answered, in nanoseconds.
@@ -51,8 +53,9 @@ class Life:
     """A job, version by version; 0 is the job that does not exist yet.
 
     A commit may make several versions: `places` says where an op_id begins, `ends` where it ends.
-    `begun` is when the first call began that may have made a version, `lower` when the last call began
-    that saw the one before, `upper` when the first call ended that knew of it.
+    `told` is whether its owner had ended the job itself. `begun` is when the first call began that may
+    have made a version, `lower` when the last call began that saw the one before, `upper` when the first
+    call ended that knew of it.
     """
 
     def __init__(self, job_id: str, log: Sequence[Event], found: list[Violation]) -> None:
@@ -60,6 +63,7 @@ class Life:
         self._found = found
         self.states: list[State | None] = [None]
         self.tokens = [0]
+        self.told = [False]
         self.places: dict[str, int] = {}
         self.ends = [0]
         self.signed = [False]
@@ -86,10 +90,14 @@ class Life:
         """Whether this token was in force at this version."""
         return self.tokens[version] == token and self.states[version] in LEASED
 
+    def late(self, token: int | None, version: int) -> bool:
+        """Whether the owner of this token had ended the job: what it publishes then is kept for a while."""
+        return self.tokens[version] == token and self.told[version]
+
     def _follow(self, log: Sequence[Event]) -> None:
         """Offsets without a gap, legal arrows, tokens that rise with each grant, each op_id once."""
         state: State | None = None
-        token, attempt = 0, 1
+        token, attempt, told = 0, 1, False
         last, last_type = "", ""
         for number, event in enumerate(log, 1):
             if event.offset != number:
@@ -103,8 +111,11 @@ class Life:
                 if arrow is None or event.from_state is not state:
                     self.blame("I3", f"{number}: {state} cannot become {event.to_state}")
                 attempt += bool(arrow)
+                if state in LEASED:
+                    told = (event.actor or "").startswith("worker:")
                 state = event.to_state
-            elif state in ENDED:
+                told = told and state not in _OPEN
+            elif state in ENDED and event_type != EventType.OUTPUTS_VERIFIED:
                 self.blame("I13", f"{number}: {event_type} after the end")
             if event.attempt != attempt:
                 self.blame("I4", f"{number}: attempt {event.attempt}, not {attempt}")
@@ -115,6 +126,7 @@ class Life:
                 self.asked = min(self.asked, number)
             self.states.append(state)
             self.tokens.append(now)
+            self.told.append(told)
             token, last, last_type = now, op_id, event_type
 
     def _place(self, number: int, op_id: str, *, again: bool) -> None:
