@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Fenced, HoldfastError, Invalid, NotFound
-from holdfast.core.event import Event, fact_id
+from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import creation, ending, judging, ownership
 from holdfast.core.lifecycle.commands import (
@@ -28,7 +28,7 @@ from holdfast.core.lifecycle.commands import (
     Stopped,
     Success,
 )
-from holdfast.core.lifecycle.draft import Change, Refusal
+from holdfast.core.lifecycle.draft import Change, Refusal, fact
 from holdfast.core.lifecycle.ending import is_last
 
 __all__ = [
@@ -128,17 +128,14 @@ def _stale(command: Command, job: Job, now: datetime) -> Event:
     """The record of a refused owner: one per job, token and verb, however often it tries."""
     token = getattr(command, "token", 0)
     verb = type(command).__name__.lower()
-    return Event(
-        event_type=EventType.STALE_WRITE_REJECTED,
-        event_class=EventClass.FACT,
-        occurred_at=now,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        fencing_token=token,
+    return fact(
+        job,
+        EventType.STALE_WRITE_REJECTED,
+        now,
+        token,
+        verb,
         actor=command.actor,
         reason=f"{verb} with token {token}; the job is {job.state} under token {job.fencing_token}",
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-        given_id=fact_id(job.job_id, EventType.STALE_WRITE_REJECTED, token, verb),
+        token=token,
         attributes={"verb": verb},
     )

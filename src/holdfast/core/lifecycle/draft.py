@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Denied, HoldfastError
-from holdfast.core.event import Attributes, Event
+from holdfast.core.event import Attributes, Event, fact_id
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import LEASED, LEGAL, State, Transition
 
@@ -36,6 +36,34 @@ class Refusal(Struct, frozen=True, gc=False):
     error: HoldfastError
     job: Job | None = None
     facts: tuple[Event, ...] = ()
+
+
+def fact(
+    job: Job,
+    event_type: EventType,
+    now: datetime,
+    *key: object,
+    actor: str,
+    reason: str,
+    token: int | None = None,
+    attributes: Attributes | None = None,
+) -> Event:
+    """A fact about a job, beside its transitions and never folded. `key` tells it from others of its type:
+    the same fact told twice is one."""
+    return Event(
+        event_type=event_type,
+        event_class=EventClass.FACT,
+        occurred_at=now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        fencing_token=job.fencing_token if token is None else token,
+        actor=actor,
+        reason=reason,
+        correlation_id=job.correlation_id,
+        trace_id=job.trace_id,
+        given_id=fact_id(job.job_id, event_type, *key),
+        attributes=attributes or {},
+    )
 
 
 def same(job: Job) -> Change:

@@ -6,9 +6,9 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType, ReasonCode, Stage
+from holdfast.core.catalogue import EventType, ReasonCode, Stage
 from holdfast.core.errors import Conflict, Denied
-from holdfast.core.event import Attributes, Event, fact_id
+from holdfast.core.event import Attributes
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Resource, overrun
 from holdfast.core.lifecycle.commands import (
     Cancel,
@@ -20,7 +20,7 @@ from holdfast.core.lifecycle.commands import (
     Success,
 )
 from holdfast.core.lifecycle.creation import follow
-from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.lifecycle.draft import Change, Draft, fact, same
 from holdfast.core.limits import NOT_UNDERSTOOD_MAX, RESULT_BYTES_MAX, check_delay, clip
 from holdfast.core.outputs import GRACE, Check
 from holdfast.core.retry import OnExhausted, backoff, put_off
@@ -265,18 +265,14 @@ def _suspect(job: Job, now: datetime) -> Change:
     """Two heartbeats missed: say so, once. Nothing is taken from anybody before the lease ends."""
     lease = job.lease
     assert lease is not None  # the caller has just seen it
-    event = Event(
-        event_type=EventType.ORPHAN_SUSPECTED,
-        event_class=EventClass.FACT,
-        occurred_at=now,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        fencing_token=job.fencing_token,
+    event = fact(
+        job,
+        EventType.ORPHAN_SUSPECTED,
+        now,
+        job.fencing_token,
+        job.heartbeats,
         actor="system:expire",
         reason=f"{lease.owner} missed two heartbeats",
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-        given_id=fact_id(job.job_id, EventType.ORPHAN_SUSPECTED, job.fencing_token, job.heartbeats),
     )
     return Change(job, replace(job, lease=replace(lease, suspected=True)), facts=(event,))
 

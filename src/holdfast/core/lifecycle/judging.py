@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Conflict, Denied, Invalid
-from holdfast.core.event import Attributes, Event, fact_id
+from holdfast.core.event import Attributes
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle.commands import Judge, Look
-from holdfast.core.lifecycle.draft import Change, Draft, arrow, same
+from holdfast.core.lifecycle.draft import Change, Draft, arrow, fact, same
 from holdfast.core.limits import clip
 from holdfast.core.outputs import (
     LATER_MIN,
@@ -54,18 +54,14 @@ def _unseen(job: Job, check: Check, command: Look, now: datetime) -> Change:
     change = Change(job, replace(job, check=unseen))
     if reason == check.reason and tries > len(WAITS) + 1:
         return change
-    event = Event(
-        event_type=EventType.OUTPUTS_UNSEEN,
-        event_class=EventClass.FACT,
-        occurred_at=now,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        fencing_token=job.fencing_token,
+    event = fact(
+        job,
+        EventType.OUTPUTS_UNSEEN,
+        now,
+        tries,
+        now.isoformat(),
         actor=command.actor,
         reason=reason,
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-        given_id=fact_id(job.job_id, EventType.OUTPUTS_UNSEEN, tries, now.isoformat()),
         attributes={"tries": tries},
     )
     return replace(change, facts=(event,))

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType, WorkerEventType
+from holdfast.core.catalogue import EventType, WorkerEventType
 from holdfast.core.command import need
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
-from holdfast.core.event import Attributes, Event, check_published, fact_id
+from holdfast.core.event import Attributes, Event, check_published
 from holdfast.core.job import Flaws, Job, Lease, Resource, overrun
 from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish, Refuse
 from holdfast.core.lifecycle.creation import create
-from holdfast.core.lifecycle.draft import Change, Draft, same
+from holdfast.core.lifecycle.draft import Change, Draft, fact, same
 from holdfast.core.lifecycle.ending import close_expired, overran
 from holdfast.core.limits import (
     EVENTS_PER_PUBLISH_MAX,
@@ -229,18 +229,8 @@ def refuse(job: Job, command: Refuse, now: datetime) -> Change:
     )
     if before.refused:
         return change
-    event = Event(
-        event_type=EventType.PUBLISH_REFUSED,
-        event_class=EventClass.FACT,
-        occurred_at=now,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        fencing_token=command.token,
-        actor=command.actor,
-        reason=reason,
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-        given_id=fact_id(job.job_id, EventType.PUBLISH_REFUSED, command.token),
+    event = fact(
+        job, EventType.PUBLISH_REFUSED, now, command.token, actor=command.actor, reason=reason
     )
     return replace(change, facts=(event,))
 
