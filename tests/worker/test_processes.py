@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 from yard import (
     ENV,
-    children_of,
+    childless,
     open_in,
     output_of,
     shell,
@@ -99,7 +99,7 @@ def test_a_thousand_processes_one_after_the_other_leave_nothing_behind(
         await (await shell(processes, ":")).wait()
 
         assert (open_in(warden), open_in(os.getpid())) == before
-        assert children_of(warden) == []
+        assert childless(warden)
         assert processes._warden is not None
         assert not processes._warden._ended
         assert not processes._warden._spawning

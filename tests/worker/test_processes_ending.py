@@ -14,6 +14,7 @@ import pytest
 from yard import (
     ENV,
     alive,
+    childless,
     children_of,
     gone,
     number_in,
@@ -68,7 +69,7 @@ def test_what_has_left_the_group_but_not_the_session_ends_with_it(tmp_path: Path
         assert gone(below, seconds=3)
         if end != "by close":
             await (await shell(processes, ":")).wait()
-            assert children_of(warden_of(processes)) == []
+            assert childless(warden_of(processes))
 
     use(work)
 

@@ -86,5 +86,13 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def childless(pid: int) -> bool:
+    """Whether the process has no children before long: an end is told a moment before it is reaped."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while children_of(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not children_of(pid)
+
+
 def reaped(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
