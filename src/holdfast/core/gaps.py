@@ -4,8 +4,11 @@ from holdfast.core.event import Event
 
 
 class Gaps:
-    """Remembers how far each attempt has come. Where old output is pruned, an attempt begins later than
-    with 1: only what is missing between two events is certain never to have come."""
+    """How far the log of each attempt has been read.
+
+    A gap between two events never arrived. One before the first event of an attempt may have been pruned
+    instead: which of the two, the caller has to know.
+    """
 
     def __init__(self) -> None:
         self._last: dict[int | None, int] = {}

@@ -1,4 +1,4 @@
-"""Unknown options: what somebody who gives an option that there is not is told."""
+"""The error for an unknown option: it names the likely one, and all that exist."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -17,11 +17,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("tags", "meta"), "labels"),
     "name": "title",
 }
-"""What other libraries, and our own decorator and command line, call it."""
+"""Names of the same options in other libraries, in our decorator and on our command line."""
 
 
 def unknown_option(option: str, known: Collection[str], what: str) -> Invalid:
-    """The error for an option that there is not: which one may have been meant, and which there are."""
+    """Return the error for an unknown option, with the one that was probably meant and all that exist."""
     meant = _ELSEWHERE.get(option)
     while meant is not None and meant not in known:
         meant = _ELSEWHERE.get(meant)
