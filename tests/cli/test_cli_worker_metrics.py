@@ -22,8 +22,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from worker_talk import arguments, calls_per_job, granted, shop
 
-from holdfast.cli import worker_metrics
-from holdfast.cli.worker_metrics import Address, Metrics, Server, Source
+from holdfast.cli import metrics_server
+from holdfast.cli.metrics_server import Server
+from holdfast.cli.worker_metrics import Address, Metrics, Source
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -225,7 +226,7 @@ def scrape(url: str) -> str:
 def test_a_loop_that_is_stuck_shows_as_a_worker_that_is_not_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_metrics, "PAGE_SECONDS", 0.2)
+    monkeypatch.setattr(metrics_server, "PAGE_SECONDS", 0.2)
 
     async def main() -> tuple[str, str]:
         with serving(Metrics(Deaf()), AWAY) as url:
@@ -252,6 +253,66 @@ def test_metrics_are_only_read() -> None:
         return 200
 
     assert asyncio.run(main()) == 405
+
+
+def test_idle_connections_do_not_exhaust_the_worker_and_a_scrape_is_answered(
+    world: CliWorld, tmp_path: Path
+) -> None:
+    shop(world, tmp_path, 5)
+    words = [w for w in arguments(tmp_path, "shop:app", "--metrics", "0") if w != "--drain"]
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256));"
+        "from holdfast.cli.main import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], env=world.environment, stderr=subprocess.PIPE
+    )
+    idle: list[socket.socket] = []
+    try:
+        assert process.stderr is not None
+        process.stderr.readline()
+        url = process.stderr.readline().decode().split()[-1]
+        for _ in range(1011):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", int(re.findall(r":(\d+)/", url)[0])))
+            idle.append(client)
+
+        text = _scrape_until(
+            url, 'holdfast_worker_attempts_ended_total{kind="resize",state="succeeded"} 5\n'
+        )
+
+        threads = Path(f"/proc/{process.pid}/status").read_text()
+        assert int(re.findall(r"Threads:\s+(\d+)", threads)[0]) < 20
+        assert float(re.findall(r"^process_open_fds (\S+)", text, re.MULTILINE)[0]) < 100
+    finally:
+        for client in idle:
+            client.close()
+        process.terminate()
+        process.communicate(timeout=30)
+
+    assert process.returncode == 0
+
+
+def test_a_client_that_asks_nothing_or_too_much_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTION_SECONDS", 0.1)
+
+    def talk(port: int, words: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(words)
+            return client.recv(100)
+
+    async def main() -> tuple[bytes, bytes]:
+        with serving(Metrics(Deaf()), AWAY) as url:
+            port = int(re.findall(r":(\d+)/", url)[0])
+            silent = await asyncio.to_thread(talk, port, b"")
+            long = await asyncio.to_thread(talk, port, b"GET /" + b"a" * 9000)
+            return silent, long
+
+    silent, long = asyncio.run(main())
+
+    assert silent == b""
+    assert long.startswith(b"HTTP/1.1 431 ")
 
 
 def test_a_port_that_is_taken_is_refused_in_words() -> None:

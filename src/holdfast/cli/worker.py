@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.durations import Duration
+from holdfast.cli.metrics_server import Server
 from holdfast.cli.options import (
     chosen_store,
     config_option,
@@ -23,7 +24,7 @@ from holdfast.cli.terminal import on_terminal
 from holdfast.cli.traces import traced
 from holdfast.cli.worker_lines import Lines
 from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
-from holdfast.cli.worker_metrics import Address, Metrics, Server, Source, folder_bytes
+from holdfast.cli.worker_metrics import Address, Metrics, Source, folder_bytes
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry

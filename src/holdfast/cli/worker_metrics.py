@@ -3,30 +3,22 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.ports import Clock, Grant, Registry
-from holdfast.registry import exposition
 from holdfast.registry.counted import Histogram, Kinds
 from holdfast.registry.exposition import count, counter, histogram, number
 from holdfast.registry.local import LocalRegistry
 from holdfast.registry.metrics import ANSWER_SECONDS, census_of, families, store_up
 from holdfast.worker.endings import Report
 
-if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-    from wsgiref.types import StartResponse, WSGIEnvironment
-
 LOOPBACK = "127.0.0.1"
-PAGE_SECONDS = 3.0
 
 
 class Address(click.ParamType[tuple[str, int]]):
@@ -162,55 +154,3 @@ def folder_bytes(folder: Path) -> int:
         with suppress(FileNotFoundError):
             total += path.stat().st_size
     return total
-
-
-class Server:
-    """Answers over HTTP from threads of its own; the numbers are read on the worker's loop."""
-
-    def __init__(self, metrics: Metrics, source: Source) -> None:
-        self._metrics = metrics
-        self._source = source
-        self._server: WSGIServer | None = None
-
-    def open(self, host: str, port: int) -> str:
-        """Start to answer, and say where. To be called on the worker's loop."""
-        from prometheus_client import CollectorRegistry, start_http_server
-
-        self._loop = asyncio.get_running_loop()
-        shown = f"[{host}]" if ":" in host else host
-        try:
-            self._server, _ = start_http_server(port, addr=host, registry=CollectorRegistry())
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise Invalid(
-                f"Metrics cannot be served at {shown}:{port}: {why}.",
-                advice="Stop what listens there, or take another: --metrics HOST:PORT",
-            ) from error
-        self._server.set_app(self._answer)
-        return f"http://{shown}:{self._server.server_port}/metrics"
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-
-    def _answer(self, environ: "WSGIEnvironment", start: "StartResponse") -> list[bytes]:
-        if environ["REQUEST_METHOD"] != "GET":
-            start("405 Method Not Allowed", [("Allow", "GET")])
-            return [b"Send a GET: this only tells.\n"]
-        start("200 OK", [("Content-Type", exposition.CONTENT_TYPE)])
-        return [self._page().encode(), exposition.process().encode()]
-
-    def _page(self) -> str:
-        """What the worker's loop says; a loop that is stuck, or gone, shows as a worker not up."""
-        asking = self._metrics.page(self._source)
-        try:
-            asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError:  # the loop is closed
-            asking.close()
-            return worker_up(False)
-        try:
-            return asked.result(PAGE_SECONDS)
-        except (TimeoutError, CancelledError):
-            asked.cancel()
-            return worker_up(False)
