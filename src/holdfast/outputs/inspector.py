@@ -1,6 +1,6 @@
 """The inspector in this process: what is asked about outputs, answered by whoever sees them here."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -85,7 +85,10 @@ class LocalInspector:
         resume_id: str | None = None,
         dry_run: bool = False,
         again: bool = False,
+        still: Callable[[], Awaitable[None]] | None = None,
     ) -> Resumption:
+        """As the port says; `still` raises if the caller, who has waited while outputs were looked for, may
+        have no answer any more, and no job."""
         job = await self._registry.get(job_id)
         promise = job.spec.outputs
         if promise is None or not job.ended or not is_judged(job):
@@ -97,6 +100,8 @@ class LocalInspector:
         if not job.resumable:
             return Resumption(missing=0)
         made = await plan(self._listing, job, promise)
+        if still is not None:
+            await still()
         if dry_run or not made.count:
             return Resumption(missing=made.count, names=made.names)
         wanted = made.promise

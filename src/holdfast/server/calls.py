@@ -41,6 +41,13 @@ class Unknown(Exception):
     """Nobody we know: there is no key, or none that counts."""
 
 
+async def check_key(keyring: Keyring) -> None:
+    """Raise `Unknown` unless the key of the call under way still counts. A call that has waited asks this
+    before it is answered."""
+    if not await keyring.still(who.get()):
+        raise Unknown(NO_KEY)
+
+
 class Leaving(Exception):
     """This server stops, so that a stream ends here. Its words say where to read on."""
 
@@ -160,6 +167,8 @@ def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError
         return error
     if isinstance(error, Leaving):
         return ConnectError(Code.UNAVAILABLE, str(error))
+    if isinstance(error, Unknown):
+        return ConnectError(Code.UNAUTHENTICATED, str(error))
     noted(error, method)
     if isinstance(error, HoldfastError):
         return refusal(error, job_v1=job_v1)

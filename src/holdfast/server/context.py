@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Leaving
+from holdfast.server.calls import Leaving, check_key
 from holdfast.server.checking import Checking, Opening, no_outputs
 from holdfast.server.depth import Depth
 from holdfast.server.grants import Grants
@@ -55,13 +55,17 @@ class Context:
         self.stopping = asyncio.Event()
         self.requests = Requests()
         self.keyring = Keyring(registry, clock, required=settings.keys)
-        self.grants = Grants(registry, clock)
+        self.grants = Grants(registry, clock, self.keyring)
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
         self.room = Room()
         self.depth = Depth(registry, clock, settings.queue_items_max)
         self.checking = Checking(registry, clock, ids, opening)
         self._awaited: dict[asyncio.Timeout, None] = {}
+
+    async def check_key(self) -> None:
+        """Raise `Unknown` unless the key of the call under way still counts."""
+        await check_key(self.keyring)
 
     def stop(self) -> None:
         """End what waits and what streams: clients read on elsewhere, from where they are."""

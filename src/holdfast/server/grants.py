@@ -19,7 +19,8 @@ from holdfast.core.task_token import Claimed
 from holdfast.ports import Clock, Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.admission import demand
-from holdfast.server.calls import gone, who
+from holdfast.server.calls import Unknown, check_key, gone, who
+from holdfast.server.keyring import Keyring
 from holdfast.server.tracing import by_owner
 from holdfast.wire.mapping import EPOCH
 
@@ -32,9 +33,10 @@ TURNS = 5
 class Grants:
     """Makes grants into tokens and tokens into grants. What nobody was there to take is given back."""
 
-    def __init__(self, registry: LocalRegistry, clock: Clock) -> None:
+    def __init__(self, registry: LocalRegistry, clock: Clock, keyring: Keyring) -> None:
         self._registry = registry
         self._clock = clock
+        self._keyring = keyring
         self._returning: dict[asyncio.Task[None], None] = {}
 
     async def seal(self, grants: Sequence[Grant]) -> list[Grant]:
@@ -46,7 +48,9 @@ class Grants:
         ]
 
     async def open(self, task_token: str) -> Grant:
-        """The grant that a token proves; `NotFound` for a token that is not the caller's."""
+        """The grant that a token proves; `NotFound` for a token that is not the caller's. The key is looked
+        at again: a stream of messages may be hours old."""
+        await check_key(self._keyring)
         principal = who.get()
         demand(principal, Scope.WORK)
         claimed = await self._registry.claimed_by(task_token, _holder())
@@ -75,11 +79,16 @@ class Grants:
         return gone.get()()
 
     async def hand_over(self, grants: Sequence[Grant], *, named: bool) -> list[Grant]:
-        """The grants, each with its proof; given back if whoever asked is gone by now."""
+        """The grants, each with its proof; given back if whoever asked is gone by now, or its key counts no
+        more: then nobody can ask again under the name of the claim."""
         there = not grants
         try:
             sealed = await self.seal(grants)
+            await check_key(self._keyring)
             there = there or not await self.left()
+        except Unknown:
+            named = False
+            raise
         finally:
             if not there:
                 self.give_back(grants, named=named)

@@ -16,7 +16,7 @@ from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
 from holdfast.ports import Filter, Grant, Request
 from holdfast.server import admission
-from holdfast.server.calls import who
+from holdfast.server.calls import Unknown, who
 from holdfast.server.claims import lane_of, owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
@@ -89,10 +89,12 @@ class JobService(job_connect.JobService):
         named = bool(request.request_id)
         try:
             unsent = await context.grants.seal(unsent)
+            await context.check_key()
             while unsent:
                 grant = unsent[0]
                 if await context.grants.left():
                     return
+                await context.check_key()
                 answer = pb.DequeueJobResponse(
                     job=job_of(grant.job),
                     task_token=grant.task_token or "",
@@ -102,6 +104,9 @@ class JobService(job_connect.JobService):
                 )
                 del unsent[0]
                 yield answer
+        except Unknown:
+            named = False  # nobody can ask again under this name
+            raise
         finally:
             context.grants.give_back(unsent, named=named)
 
@@ -115,6 +120,7 @@ class JobService(job_connect.JobService):
             if request.request_id
             else None
         )
+        await self._context.check_key()
         declared = timedelta(seconds=interval) if interval > 0 else None
         visible = timedelta(seconds=_visible(seconds))
         claim = self._registry.claim(

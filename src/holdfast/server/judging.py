@@ -88,9 +88,9 @@ class Judging:
         job = await find(self._registry, ask.job_id)
         if not who.get().may(Scope.WORK, job.spec.queue, job.spec.region):
             admission.command(who.get(), job, ask.job_id)
-        return shown(
-            await self._context.checking.validate(job, actor=actor(ask.actor), force=ask.force)
-        )
+        judged = await self._context.checking.validate(job, actor=actor(ask.actor), force=ask.force)
+        await self._context.check_key()
+        return shown(judged)
 
     async def resume(self, ask: asks.Resume) -> Resumption:
         """For whoever asked for the job, and the administrators of its queue: as to cancel it."""
@@ -109,6 +109,7 @@ class Judging:
                 resume_id=ask.op_id,
                 dry_run=ask.dry_run,
                 again=ask.again,
+                still=self._context.check_key,
             )
         return _resumed(resumption)
 

@@ -48,11 +48,15 @@ class Keeping:
 
     async def verify(self, _: asks.Nothing) -> Verification:
         _keeper(Scope.ADMIN)
-        return await self._registry.verify()
+        verified = await self._registry.verify()
+        await self._context.check_key()
+        return verified
 
     async def examine(self, _: asks.Nothing) -> Examined:
         _keeper(Scope.ADMIN)
-        return Examined(tuple(await self._registry.examine()))
+        examined = Examined(tuple(await self._registry.examine()))
+        await self._context.check_key()
+        return examined
 
     async def now(self, _: asks.Nothing) -> Time:
         return Time(await self._registry.now())

@@ -36,14 +36,22 @@ class Lanes:
         """What `ask` gets, asked again for so long while it gets nothing. Whoever gives up gets none."""
         until = self._clock.monotonic() + seconds
         self._looks(lane)
-        grants = await ask()
+        grants = await self._ask(lane, ask)
         while not grants and (left := until - self._clock.monotonic()) > 0:
             if not await self.turn(lane, left):
                 break
-            grants = await ask()
+            grants = await self._ask(lane, ask)
         if grants:
             self._wake(lane, 2)  # where one was, there may be more
         return grants
+
+    async def _ask(self, lane: Hashable, ask: Ask) -> list[Grant]:
+        """What `ask` gets. A client whose ask fails leaves its turn to the next."""
+        try:
+            return await ask()
+        except BaseException:
+            self._wake(lane, 1)
+            raise
 
     async def turn(self, lane: Hashable, seconds: float) -> bool:
         """Whether it is worth asking now; no more after so long, and when the server stops."""

@@ -149,6 +149,11 @@ class Looking:
         return await shown_resource(self._registry, ask.key)
 
     async def await_change(self, ask: asks.AwaitChange) -> Marked:
+        marked = await self._await_change(ask)
+        await self._context.check_key()
+        return marked
+
+    async def _await_change(self, ask: asks.AwaitChange) -> Marked:
         seconds = min(max(ask.seconds, 0.0), WAIT_SECONDS_MAX)
         if ask.claim is not None:
             enter(ask.claim)

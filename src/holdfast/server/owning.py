@@ -128,6 +128,7 @@ class Owning:
         return Granted(tuple(await self._context.grants.hand_over(grants, named=named)))
 
     async def _claim(self, ask: asks.Claim) -> list[Grant]:
+        await self._context.check_key()
         claim = self._registry.claim(
             ask.queues,
             owner=ask.owner,
