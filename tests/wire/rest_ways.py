@@ -39,7 +39,9 @@ class Way(Struct, frozen=True):
         path = self.route
         for name in ("job_id", "key_id"):
             path = path.replace(f"{{{name}}}", getattr(subject, name))
-        query = self.query.replace("{cursor}", quote(subject.cursor))
+        query = self.query.replace("{cursor}", quote(subject.cursor)).replace(
+            "{lock}", subject.lock
+        )
         return path.replace("{key}", subject.lock) + query
 
     def ask(self, caller: Rest, subject: Subject, state: str) -> tuple[str, bytes]:
@@ -196,7 +198,7 @@ JUDGING = (
 LOOKING = (
     _get("GetJobs", "/v1/jobs/{job_id}", job),
     _post("GetJobs", "/v1/jobs/find", lambda one: {"job_ids": [one.job_id]}, found=each),
-    _get("ListJobs", "/v1/jobs", among_jobs, "?newest=true&limit=1"),
+    _get("ListJobs", "/v1/jobs", among_jobs, "?labels[lock]={lock}"),
     _get("CountJobs", "/v1/counts", query=f"?queue={QUEUE}"),
     _get("CountJobs of all", "/v1/counts"),
     _get("Why", "/v1/jobs/{job_id}/why"),

@@ -10,6 +10,7 @@ from wire_outputs_world import QUEUE, STRANGER_STORE, Scene, lines, play, tasks
 
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound
+from holdfast.core.job import job_bytes
 from holdfast.core.lifecycle import Success
 from holdfast.core.outputs import File, Found, Output, Promise
 from holdfast.core.spec import Spec
@@ -17,7 +18,6 @@ from holdfast.core.state import State
 from holdfast.outputs import manifests
 from holdfast.outputs.validator import Validator
 from holdfast.ports import Inspector, Registry, Request
-from holdfast.server.sizes import job_bytes
 from holdfast.system import machine
 from holdfast.wire import remote_outputs
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb

@@ -176,11 +176,13 @@ class Stage:
         return Subject(job.job_id, job.spec.lock or "", token, cursor)
 
     async def _enqueue(self, name: str, state: str, kind: str) -> Job:
+        lock = SystemIds().new()
         spec = Spec(
             kind=kind,
             queue=QUEUE,
             region=REGION,
-            lock=SystemIds().new(),
+            lock=lock,
+            labels={"lock": lock},
             payload=msgspec.Raw(PAYLOADS[kind].encode()),
             retry=Retry(max_failures=1),
             outputs=await self._promise() if state in JUDGED else None,

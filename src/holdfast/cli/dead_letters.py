@@ -8,7 +8,7 @@ from holdfast.cli.documents import print_json
 from holdfast.cli.findings import lacking, tally
 from holdfast.cli.options import complete_jobs, job_argument, store_option
 from holdfast.cli.portrait import replays_of, title
-from holdfast.cli.session import run
+from holdfast.cli.session import filled_page, run
 from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.documents import job_document
@@ -52,7 +52,7 @@ def list_letters(*, queue: str | None, reason: str | None, limit: int, after: st
 async def _list(
     registry: Registry, queue: str | None, reason: str | None, limit: int, after: str | None
 ) -> None:
-    page = await registry.list_jobs(_parked(queue), after=after, limit=limit)
+    page = await filled_page(registry, _parked(queue), after, limit)
     letters = [job for job in page.jobs if _has(job, reason)]
     if letters:
         rows(_HEADERS, [_row(job, await replays_of(registry, job)) for job in letters])

@@ -10,7 +10,7 @@ from holdfast.cli.documents import encode
 from holdfast.cli.findings import end_words, tally
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.portrait import title
-from holdfast.cli.session import run
+from holdfast.cli.session import filled_page, run
 from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
@@ -71,7 +71,7 @@ def list_jobs(
 
     async def work(registry: Registry) -> None:
         async def read(cursor: str | None) -> Page:
-            return await registry.list_jobs(which, after=cursor, limit=size, newest=not oldest)
+            return await filled_page(registry, which, cursor, size, newest=not oldest)
 
         await show(registry, which, read, after, everything=everything)
 

@@ -21,7 +21,7 @@ from holdfast.core.errors import (
     NotFound,
     Unavailable,
 )
-from holdfast.ports import Registry
+from holdfast.ports import Filter, Page, Registry
 from holdfast.sdk.open import open_registry, shown_url
 
 T = TypeVar("T")
@@ -86,6 +86,18 @@ def advice(error: HoldfastError | OSError) -> str:
             return error.advice
         case _:
             return "Check that the path exists and that you may read and write it."
+
+
+async def filled_page(
+    registry: Registry, which: Filter, after: str | None, limit: int, *, newest: bool = False
+) -> Page:
+    """The next page that has a job on it, or the last one: a store ends a page, too, when it has looked
+    at many jobs for it."""
+    while True:
+        page = await registry.list_jobs(which, after=after, limit=limit, newest=newest)
+        if page.jobs or page.next is None:
+            return page
+        after = page.next
 
 
 def known_jobs() -> list[tuple[str, str]]:

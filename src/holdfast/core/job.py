@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
@@ -212,3 +213,15 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _TIMELESS = ENDED | {State.VALIDATING}
+
+JOB_BYTES = 500
+"""About what the record of a job takes without what is in it."""
+
+
+def job_bytes(job: Job) -> int:
+    """About how large the record of the job is, with payload, result and checkpoint."""
+    size = JOB_BYTES + memoryview(job.spec.payload).nbytes
+    for value in (job.result, job.checkpoint, job.spec.outputs, job.found):
+        if value is not None:
+            size += len(msgspec.json.encode(value))
+    return size

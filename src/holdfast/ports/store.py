@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from holdfast.core.access import Key
+from holdfast.core.access import Key, Principal
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Refusal
@@ -64,17 +64,20 @@ class Work(Struct, frozen=True, gc=False):
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Which jobs a listing shows; empty means all."""
+    """Which jobs a listing shows; empty means all. With a `viewer`, only those it may know of
+    (`core.visibility`): no other leaves a trace on a page."""
 
     queue: str | None = None
     kind: str | None = None
     states: tuple[State, ...] = ()
     owner: str | None = None
     labels: dict[str, str] = {}
+    viewer: Principal | None = None
 
 
 class Page(Struct, frozen=True):
-    """A page of jobs in creation order, and the cursor of the next (None after the last)."""
+    """A page of jobs in creation order, and the cursor of the next (None after the last). A page may hold
+    fewer jobs than asked for, or none, and still have a next."""
 
     jobs: tuple[Job, ...]
     next: str | None
@@ -168,7 +171,12 @@ class Store(Protocol):
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
     ) -> Page:
         """A page in creation order, or (`newest`) in the reverse of it. Jobs that stay as they are
-        appear exactly once over all pages."""
+        appear exactly once over all pages.
+
+        A page is bounded by `limit`, by the bytes of its jobs (one fits on every page), by how many jobs
+        are looked at for it and by how much of them is read (`stores.filters`). The call costs no more
+        than that however many jobs there are; only `next` says whether more may come.
+        """
         ...
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:

@@ -5,16 +5,19 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core import visibility
 from holdfast.core.access import ANYONE, Principal, Scope
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Denied, NotFound
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
-from holdfast.core.state import State
 from holdfast.server.tracing import about
 
 HIDDEN = msgspec.Raw(b"null")
+
+submitter, owns, sees = visibility.submitter, visibility.owns, visibility.sees
+"""Which jobs a caller may know of is a rule of the core: stores list by it, too."""
 
 
 def demand(who: Principal, *scopes: Scope) -> None:
@@ -53,35 +56,6 @@ def overlook(who: Principal, queue: str | None) -> None:
         )
     if queue is None and not who.everywhere:
         raise Denied("This key does not reach every queue: name the one to look at.")
-
-
-def submitter(who: Principal) -> str:
-    """Who is kept as having asked for a job: with a key nobody but its holder could pass for."""
-    return who.actor if who.key_id is None else f"key:{who.name}"
-
-
-def owns(who: Principal, job: Job) -> bool:
-    """Whether they asked for this job themselves, and still may."""
-    mine = job.submitted_by == submitter(who) and Scope.SUBMIT in who.scopes
-    return mine and who.reaches(job.spec.queue, job.spec.region)
-
-
-def sees(who: Principal, job: Job) -> bool:
-    """Whether they may know of this job. Workers know of what is unfinished in their queues."""
-    queue, region = job.spec.queue, job.spec.region
-    return (
-        who is ANYONE
-        or who.may(Scope.OBSERVE, queue, region)
-        or (_unfinished(job) and who.may(Scope.WORK, queue, region))
-        or owns(who, job)
-    )
-
-
-def _unfinished(job: Job) -> bool:
-    """Also a partial success, which may still become whole, and what was made to make one so; and a job
-    that ended without success while somebody has to look for its outputs, or may make them."""
-    partial = job.state is State.PARTIAL_SUCCESS or job.spec.resumed_from is not None
-    return not job.ended or partial or job.unverified or job.resumable
 
 
 def reads(who: Principal, job: Job) -> bool:

@@ -171,7 +171,9 @@ class JobService(job_connect.JobService):
         states = states_of(request.state)
         counts = await self._registry.counts(request.queue or None)
         total = sum(n for state, n in counts.items() if not states or state in states)
-        jobs = await self._walk(Filter(queue=request.queue or None, states=states), size, page)
+        which = Filter(queue=request.queue or None, states=states)
+        there = min(size, total - (page - 1) * size)
+        jobs = await self._walk(which, there, (page - 1) * size) if there > 0 else []
         return pb.ListJobsResponse(
             jobs=[
                 job_of(admission.shown(principal, job))
@@ -181,10 +183,12 @@ class JobService(job_connect.JobService):
             last_page=max(1, ceil(total / size)),
         )
 
-    async def _walk(self, which: Filter, size: int, page: int) -> list[Job]:
-        """The jobs of a page. Creation order only grows at its end, so a page stays what it was."""
-        skip, cursor, found = (page - 1) * size, None, list[Job]()
-        while len(found) < size:
+    async def _walk(self, which: Filter, size: int, skip: int) -> list[Job]:
+        """So many jobs behind the first ones, as far as there are. Creation order only grows at its end,
+        so a page stays what it was."""
+        cursor: str | None = None
+        found: list[Job] = []
+        while True:
             wanted = min(WALK_ITEMS, skip or size - len(found))
             got = await self._registry.list_jobs(which, after=cursor, limit=wanted)
             if skip:
@@ -193,9 +197,8 @@ class JobService(job_connect.JobService):
                 found += got.jobs
                 check_size(found)
             cursor = got.next
-            if cursor is None:
-                break
-        return found
+            if cursor is None or len(found) == size:
+                return found
 
     async def get_job(self, request: pb.GetJobRequest, _: Call) -> pb.GetJobResponse:
         job = await self._find(request.job_id)

@@ -6,24 +6,15 @@ import msgspec
 
 from holdfast.core.errors import Exhausted
 from holdfast.core.event import Event
-from holdfast.core.job import Job
+from holdfast.core.job import Job, job_bytes
 from holdfast.server.limits import ANSWER_BYTES_MAX
 
 EVENT_BYTES = 550
-JOB_BYTES = 1_000
 
 
 def event_bytes(event: Event) -> int:
     said = len(msgspec.json.encode(event.attributes)) if event.attributes else 0
     return EVENT_BYTES + len(event.data or b"") + said
-
-
-def job_bytes(job: Job) -> int:
-    size = JOB_BYTES + memoryview(job.spec.payload).nbytes
-    for value in (job.result, job.checkpoint, job.spec.outputs, job.found):
-        if value is not None:
-            size += len(msgspec.json.encode(value))
-    return size
 
 
 def check_size(jobs: Iterable[Job]) -> None:

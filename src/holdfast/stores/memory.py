@@ -12,7 +12,7 @@ from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.command import claim_kind
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, Resource, job_bytes
 from holdfast.core.state import State
 from holdfast.ports import (
     Census,
@@ -29,7 +29,7 @@ from holdfast.ports import (
 )
 from holdfast.stores.batch import Batch
 from holdfast.stores.census import Counting
-from holdfast.stores.filters import matches, position
+from holdfast.stores.filters import PageBuilder, beginning, position
 from holdfast.stores.signal import Signal
 
 
@@ -150,16 +150,15 @@ class MemoryStore:
     async def list_jobs(
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
     ) -> Page:
-        start = position(after) if after else None
-        jobs_in_order = reversed(list(self._jobs.values())) if newest else self._jobs.values()
-        found = [
-            job
-            for job in jobs_in_order
-            if (start is None or (self._place(job) < start if newest else self._place(job) > start))
-            and matches(job, which)
-        ]
-        jobs = tuple(found[:limit])
-        return Page(jobs, str(self._place(jobs[-1])) if len(found) > limit else None)
+        start = beginning(after, newest=newest)
+        page = PageBuilder(which, limit)
+        for job in reversed(list(self._jobs.values())) if newest else self._jobs.values():
+            place = self._place(job)
+            if (place < start if newest else place > start) and not page.take(
+                str(place), job, job_bytes(job)
+            ):
+                return page.cut()
+        return page.end(None)
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         counts: dict[State, int] = {}

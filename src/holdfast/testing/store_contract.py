@@ -4,6 +4,7 @@ from holdfast.testing.claim_contract import ClaimContract
 from holdfast.testing.commit_contract import CommitContract
 from holdfast.testing.follow_up_contract import FollowUpContract
 from holdfast.testing.key_contract import KeyContract
+from holdfast.testing.listing_contract import ListingContract
 from holdfast.testing.log_contract import LogContract
 from holdfast.testing.owner_contract import OwnerContract
 from holdfast.testing.trace_contract import TraceContract
@@ -13,6 +14,7 @@ from holdfast.testing.verdict_contract import VerdictContract
 class StoreContract(
     CommitContract,
     ClaimContract,
+    ListingContract,
     LogContract,
     FollowUpContract,
     KeyContract,

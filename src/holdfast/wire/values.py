@@ -46,7 +46,7 @@ JOB = Mapping(
 EVENT = Mapping(Event, pb.Event)
 GRANT = Mapping(Grant, pb.Grant, JOB)
 RESOURCE = Mapping(Resource, pb.Resource)
-FILTER = Mapping(Filter, pb.Filter)
+FILTER = Mapping(Filter, pb.Filter, kept={"viewer": None})
 FINDING = Mapping(Finding, pb.Finding)
 VERIFICATION = Mapping(Verification, pb.VerifyResponse, Mapping(Mismatch, pb.Mismatch))
 AJob = Oneof[Literal["job"], pb.Job]

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from holdfast.core.job import Job
+from holdfast.core.job import job_bytes
 from holdfast.core.state import State
 from holdfast.ports import Census, Filter, Page
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Held, Shelf
 from holdfast.stores.census import Counting
-from holdfast.stores.filters import matches
+from holdfast.stores.filters import PageBuilder
 
 INDEX_KEYS = 64
 
@@ -21,19 +21,16 @@ class Listing:
         self._shelf = shelf
 
     async def page(self, which: Filter, *, after: str | None, limit: int, newest: bool) -> Page:
-        jobs: list[Job] = []
-        cursor = ""
+        page = PageBuilder(which, limit)
         rows_in_order = self.walk_back(before=after) if newest else self.walk(after=after)
         async with aclosing(rows_in_order) as rows:
             async for key, held in rows:
                 job = held.record
-                if job is None or not matches(job, which):
+                if job is None:
                     continue
-                if len(jobs) == limit:
-                    return Page(tuple(jobs), cursor)
-                jobs.append(job)
-                cursor = key.removeprefix(keys.INDEX)
-        return Page(tuple(jobs), None)
+                if not page.take(key.removeprefix(keys.INDEX), job, job_bytes(job)):
+                    return page.cut()
+        return page.end(None)
 
     async def counts(self, queue: str | None) -> dict[State, int]:
         counts: dict[State, int] = {}

@@ -1,5 +1,6 @@
 """Reading: jobs, pages, counts and logs. Always on the primary: a replica may be behind."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -12,12 +13,25 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
-from holdfast.stores.filters import SLICE_BYTES, beginning, position
+from holdfast.stores.filters import (
+    SLICE_BYTES,
+    PageBuilder,
+    beginning,
+    ending,
+    is_rare,
+    is_selective,
+    position,
+    queue_patterns,
+    regions,
+)
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of, key_of
 from holdfast.stores.postgres.statements import Row, statement
 
+LIST_ITEMS = 128
+"""Jobs of a page that one statement brings: it adds up the bytes of so many before it sends any."""
 _GIVEN_ID = 16
 
 
@@ -39,23 +53,46 @@ class Reading:
     async def list_jobs(
         self, which: Filter, *, after: str | None, limit: int, newest: bool
     ) -> Page:
-        sql = statement("list_jobs_newest" if newest else "list_jobs", self._place.schema)
-        if which.states == (State.DEAD_LETTERED,):
-            # Said in so many words, so that the index of dead letters serves, however many jobs there are.
-            sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
-        rows = await self._connection.fetch(
-            sql,
-            beginning(after, newest=newest),
+        start = beginning(after, newest=newest)
+        patterns = queue_patterns(which)
+        likes = None if patterns is None else list(map(_like, patterns))
+        if is_selective(which) and not await self._ask(
+            "select_any", which.queue, likes, which.states or None
+        ):
+            return Page((), None)
+        until = await self._until(which, start, newest=newest)
+        end = beginning(None, newest=not newest) if until is None else until
+        name = ("list_rare_jobs" if is_rare(which) else "list_jobs") + ("_newest" * newest)
+        asked = (
             which.queue,
+            likes,
+            regions(which),
             claim_kinds([which.kind]) if which.kind is not None else None,
-            which.states or None,
+            sorted(set(which.states)) or None,
             which.owner,
             msgspec.json.encode(which.labels).decode() if which.labels else None,
-            limit + 1,
         )
-        found = [job_of(row) for row in rows[:limit]]
-        more = str(found[-1][0]) if len(rows) > limit else None
-        return Page(tuple(job for _, job in found), more)
+        page = PageBuilder(which, limit)
+        while True:
+            size = filters.LIST_BYTES_MAX
+            rows = await self._ask(name, start, end, *asked, LIST_ITEMS, size)
+            for row in rows:
+                start, job = job_of(row)
+                bytes_read = len(row[-2]) + len(row[-1])
+                size -= bytes_read
+                if not page.take(str(start), job, bytes_read):
+                    return page.cut()
+            if len(rows) < LIST_ITEMS and size > 0:
+                return page.end(None if until is None else str(until))
+
+    async def _until(self, which: Filter, start: int, *, newest: bool) -> int | None:
+        """The last number to look at for this page; None when that is the last there is."""
+        order = "_newest" * newest
+        if not is_rare(which):
+            [(first, last)] = await self._ask(f"select_listed{order}", start)
+            return None if first is None else ending(first, last, newest=newest)
+        rows = await self._ask(f"select_rare{order}", start, which.states, filters.LIST_ROWS_MAX)
+        return next((row[0] + (1 if newest else -1) for row in rows), None)
 
     async def counts(self, queue: str | None) -> dict[State, int]:
         return {State(state): jobs for state, jobs in await self._ask("select_counts", queue)}
@@ -132,6 +169,11 @@ class Reading:
 
     async def keys(self) -> list[Key]:
         return [key_of(row) for row in await self._ask("select_api_keys")]
+
+
+def _like(pattern: str) -> str:
+    """The pattern of a queue's name as LIKE has it."""
+    return re.sub(r"([%_\\])", r"\\\1", pattern).replace("*", "%")
 
 
 def _fitting(rows: Iterable[Row]) -> tuple[tuple[Event, ...], Row | None]:

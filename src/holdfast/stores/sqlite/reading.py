@@ -1,6 +1,9 @@
 """Reading: jobs, pages, counts and logs, on a connection that never writes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from heapq import merge
+from operator import itemgetter
 
 import apsw
 import msgspec
@@ -12,12 +15,23 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
-from holdfast.stores.filters import SLICE_BYTES, beginning, position
+from holdfast.stores.filters import (
+    SLICE_BYTES,
+    PageBuilder,
+    beginning,
+    ending,
+    is_rare,
+    is_selective,
+    position,
+    queue_patterns,
+    regions,
+)
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.committing import json_list
 from holdfast.stores.sqlite.event_rows import EventRow, events_of
-from holdfast.stores.sqlite.job_rows import job_of
+from holdfast.stores.sqlite.job_rows import JobRow, job_of
 from holdfast.stores.sqlite.statements import Value, statement
 from holdfast.stores.sqlite.values import moment_maybe, moment_of
 
@@ -31,22 +45,67 @@ def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]
 def list_jobs(
     connection: apsw.Connection, which: Filter, after: str | None, limit: int, *, newest: bool
 ) -> Page:
-    parameters: dict[str, Value] = {
-        "after": beginning(after, newest=newest),
+    parameters = _asked(which)
+    parameters["after"] = beginning(after, newest=newest)
+    if is_selective(which) and not _any(connection, parameters):
+        return Page((), None)
+    order = "_newest" if newest else ""
+    until = _until(connection, which, parameters, newest=newest)
+    parameters["until"] = beginning(None, newest=not newest) if until is None else until
+    page = PageBuilder(which, limit)
+    with closing(_rows(connection, which, parameters, order)) as rows:
+        for row in rows:
+            seq, job = job_of(row)
+            if not page.take(str(seq), job, len(row[-2]) + len(row[-1])):
+                return page.cut()
+    return page.end(None if until is None else str(until))
+
+
+def _asked(which: Filter) -> dict[str, Value]:
+    patterns, near = queue_patterns(which), regions(which)
+    return {
         "queue": which.queue,
+        "queues": json_list(patterns) if patterns is not None else None,
+        "regions": json_list(near) if near is not None else None,
         "kinds": json_list(claim_kinds([which.kind])) if which.kind is not None else None,
         "states": json_list(which.states) if which.states else None,
         "owner": which.owner,
         "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
-        "limit": limit + 1,
     }
-    sql = statement("list_jobs_newest" if newest else "list_jobs")
-    if which.states == (State.DEAD_LETTERED,):
-        # Said in so many words, so that the index of dead letters serves, however many others there are.
-        sql = sql.replace("WHERE seq", "WHERE state = 'dead_lettered' AND seq", 1)
-    found = [job_of(row) for row in connection.execute(sql, parameters)]
-    more = len(found) > limit
-    return Page(tuple(job for _, job in found[:limit]), str(found[limit - 1][0]) if more else None)
+
+
+def _any(connection: apsw.Connection, parameters: dict[str, Value]) -> bool:
+    """Whether there is any job in these queues and states, by their counts."""
+    return connection.execute(statement("select_any"), parameters).fetchone() is not None
+
+
+def _until(
+    connection: apsw.Connection, which: Filter, parameters: dict[str, Value], *, newest: bool
+) -> int | None:
+    """The last number to look at for this page; None when that is the last there is."""
+    order = "_newest" if newest else ""
+    if not is_rare(which):
+        [(first, last)] = connection.execute(statement(f"select_listed{order}"), parameters)
+        return None if first is None else ending(first, last, newest=newest)
+    found: list[int] = []
+    for state in which.states:
+        asked = {**parameters, "state": state, "rows": filters.LIST_ROWS_MAX}
+        found += [seq for (seq,) in connection.execute(statement(f"select_rare{order}"), asked)]
+    if not found:
+        return None
+    return max(found) + 1 if newest else min(found) - 1
+
+
+def _rows(
+    connection: apsw.Connection, which: Filter, parameters: dict[str, Value], order: str
+) -> Generator[JobRow]:
+    """The jobs in order, read one by one: of rare states by the index of each."""
+    if not is_rare(which):
+        yield from connection.execute(statement(f"list_jobs{order}"), parameters)
+        return
+    sql = statement(f"list_rare_jobs{order}")
+    found = (connection.execute(sql, {**parameters, "state": s}) for s in set(which.states))
+    yield from merge(*found, key=itemgetter(0), reverse=bool(order))
 
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:

@@ -1,0 +1,1 @@
+SELECT (SELECT max(seq) FROM holdfast.job WHERE seq < $1), (SELECT min(seq) FROM holdfast.job)

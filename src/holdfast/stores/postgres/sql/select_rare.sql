@@ -1,0 +1,10 @@
+SELECT found.seq
+FROM unnest($2::text[]) AS wanted (state) CROSS JOIN LATERAL (
+    SELECT seq FROM holdfast.job
+    WHERE job.state = wanted.state AND job.state IN
+          ('validating', 'partial_success', 'failed', 'cancelled', 'timeout', 'dead_lettered')
+      AND seq > $1
+    ORDER BY seq
+    LIMIT 1 OFFSET $3) AS found
+ORDER BY seq
+LIMIT 1

@@ -1,0 +1,1 @@
+SELECT (SELECT min(seq) FROM job WHERE seq > :after), (SELECT max(seq) FROM job)

@@ -1,0 +1,43 @@
+"""Listings of a SQLite store: which of its jobs a statement has to look at."""
+
+import apsw
+import pytest
+
+from holdfast.stores.filters import RARE_STATES
+from holdfast.stores.sqlite.statements import migrations, statement
+
+ASKED = ("queue", "queues", "regions", "kinds", "states", "owner", "labels")
+
+
+def plan(name: str, **asked: object) -> str:
+    connection = apsw.Connection(":memory:")
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    for script in migrations():
+        connection.execute(script)
+    sql = f"EXPLAIN QUERY PLAN {statement(name)}"
+    parameters = dict.fromkeys(ASKED) | {"after": 0, "until": 9, "rows": 5} | asked
+    return "; ".join(row[-1] for row in connection.execute(sql, parameters))
+
+
+@pytest.mark.parametrize("order", ["", "_newest"])
+def test_rare_states_are_listed_by_their_index(order: str) -> None:
+    listed = plan(f"list_rare_jobs{order}", state="failed")
+    counted = plan(f"select_rare{order}", state="failed")
+
+    assert listed.startswith("SEARCH job USING INDEX job_rare (state=? AND seq"), listed
+    assert counted.startswith("SEARCH job USING COVERING INDEX job_rare"), counted
+    assert "TEMP B-TREE" not in listed + counted
+
+
+@pytest.mark.parametrize("order", ["", "_newest"])
+def test_all_jobs_are_listed_by_their_numbers(order: str) -> None:
+    listed = plan(f"list_jobs{order}")
+
+    assert listed.startswith("SEARCH job USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"), listed
+    assert "TEMP B-TREE" not in listed
+
+
+def test_the_index_has_the_rare_states() -> None:
+    words = {f"'{state}'" for state in RARE_STATES}
+
+    assert words == set(migrations()[2].split("IN (")[1].split(")")[0].split(", "))
