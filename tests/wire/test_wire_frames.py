@@ -211,7 +211,7 @@ def test_headers_are_short_text(server: Peer) -> None:
     for more in (1, 10_000):
         expect(server.send(ENQUEUE, GOOD, {"x": "a" * (HEADER_BYTES_MAX + more)}), "431", "KiB")
     expect(server.send(ENQUEUE + "?" + "a" * HEADER_BYTES_MAX, GOOD), "431", "KiB")
-    expect(server.send(ENQUEUE, GOOD, {f"x-{n}": "a" for n in range(5000)}), "431", "KiB")
+    expect(server.send(ENQUEUE, GOOD, {f"x-{n}": "a" for n in range(2500)}), "431", "KiB")
     expect(server.send(ENQUEUE, GOOD, {"x": "a" * 1000 * HEADER_BYTES_MAX}), "400", "too large")
     for name in ("x", "authorization"):
         expect(server.send(ENQUEUE, GOOD, {name: "\xff\xfe"}), "400", "UTF-8")

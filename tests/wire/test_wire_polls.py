@@ -122,7 +122,7 @@ def test_streams_that_nobody_reads_cost_little_and_slow_nobody(tmp_path: Path) -
 def test_a_client_that_reads_nothing_for_long_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.server.serving.STALLED_SECONDS_MAX", 1.0)
+    monkeypatch.setattr("holdfast.server.connection.STALLED_SECONDS_MAX", 1.0)
 
     async def body() -> None:
         registry = await open_local(sqlite_url(tmp_path))

@@ -143,7 +143,7 @@ def test_little_is_remembered_of_jobs_for_the_feed(tmp_path: Path) -> None:
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.serving.STALLED_SECONDS_MAX", 1.5)
+    monkeypatch.setattr("holdfast.server.connection.STALLED_SECONDS_MAX", 1.5)
 
     async def body(here: Scene) -> None:
         asked = Request(spec=Spec(queue="q"), job_id="long")

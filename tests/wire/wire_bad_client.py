@@ -124,7 +124,7 @@ class Peer:
                     plug.shutdown(socket.SHUT_WR)
             except OSError:  # it said no before it had heard all
                 pass
-            return _read(plug)
+            return read_answer(plug)
 
     def send(
         self,
@@ -181,7 +181,7 @@ class Peer:
         return dict(self.call(REGISTRY + "Claim", asked).json()["grants"][0])
 
 
-def _read(plug: socket.socket) -> bytes:
+def read_answer(plug: socket.socket) -> bytes:
     """One answer, or what came of it before the server closed."""
     got = bytearray()
     try:

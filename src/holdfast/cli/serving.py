@@ -15,6 +15,7 @@ from holdfast.sdk.outputs import open_chosen
 from holdfast.server.app import App
 from holdfast.server.checking import Opening
 from holdfast.server.context import Settings
+from holdfast.server.listener import raise_descriptor_limit
 from holdfast.server.serving import Place, Server
 from holdfast.system import SystemClock, SystemIds, settle_memory
 
@@ -41,6 +42,7 @@ async def run(
                 "No key in this store counts, so nobody could come in: holdfast keys create ana"
                 " --may admin,admin:keys"
             )
+        raise_descriptor_limit()
         clock, ids = SystemClock(), SystemIds()
         app = App(registry, clock, ids, settings, _opening(url, outputs_url))
         server = Server(app, place, clock, ids)

@@ -81,6 +81,8 @@ class Gate:
         principal = await self._keyring.principal(authorization)
         if principal is None:
             raise Unknown(NO_KEY)
+        if (let_in := caller.get().get("state", {}).get("let_in")) is not None:
+            let_in()
         if principal.key_id is not None:
             self._count(principal.key_id)
         who.set(principal)

@@ -19,9 +19,13 @@ PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 NOTHING = b"There is nothing here. See docs/service.md for what there is.\n"
 IN_URL = b"A key in a URL ends up in logs: send it in the Authorization header.\n"
 GRPC = (b"application/grpc+", b"application/grpc;")
-_NAMES = (b"host", b"origin")
 _KEY = re.compile(rb"hf_[0-9a-f]{12}_")
-_LOOPBACK = re.compile(rb"127(\.[0-9]{1,3}){3}\Z")
+_HERE = rb"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?"
+_NAMES = {
+    b"host": re.compile(_HERE, re.IGNORECASE),
+    b"origin": re.compile(rb"https?://" + _HERE, re.IGNORECASE),
+}
+"""Headers that must name this machine by a name that no other can have, and how they do."""
 STRANGE = (
     b"Without keys this server answers only to localhost and 127.0.0.1: call it so, or start it with"
     b" --keys.\n"
@@ -51,7 +55,7 @@ def refused(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
         size += len(name) + len(value)
         if not value.isascii() and not _text(value):
             return 400, NO_TEXT
-        if not guarded and name in _NAMES and not _here(value):
+        if not guarded and name in _NAMES and not _NAMES[name].fullmatch(value):
             return 403, STRANGE
         if name == b"content-type" and (value + b";").lower().startswith(GRPC) and not trailers:
             return 415, NO_GRPC
@@ -60,13 +64,6 @@ def refused(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
     if b"hf_" in scope["query_string"] or _KEY.search(scope["raw_path"]):
         return 400, IN_URL
     return None
-
-
-def _here(value: bytes) -> bool:
-    """Whether a Host or Origin names this machine by a name that nobody can make his own."""
-    host = value.rpartition(b"//")[2]
-    name = host[1:].partition(b"]")[0] if host.startswith(b"[") else host.partition(b":")[0]
-    return name.lower() in (b"localhost", b"::1") or _LOOPBACK.match(name) is not None
 
 
 def _text(value: bytes) -> bool:

@@ -25,6 +25,7 @@ from holdfast.server.limits import (
     REQUEST_SECONDS_MAX,
     STALLED_SECONDS_MAX,
 )
+from holdfast.server.listener import connections_max
 from holdfast.server.serving import (
     CERTIFICATES,
     IDLE_SECONDS,
@@ -40,6 +41,9 @@ Call: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 CALLS_PER_CONNECTION_MAX = 1_000
+CONNECTIONS_SHARE = 4
+"""By gRPC there may be a quarter of the connections that there may be by HTTP."""
+
 QUIET_SECONDS = 60
 """After which a client that says nothing is asked whether it is still there."""
 
@@ -74,7 +78,8 @@ _STATUSES = {
 async def grpc_beside(app: App, place: Place) -> AsyncIterator[str]:
     """Serve the application by gRPC as well, at the address that is yielded, until the application stops."""
     calls = _Calls(app)
-    server = grpc.aio.server(options=list(OPTIONS.items()))
+    most = {"grpc.max_allowed_incoming_connections": connections_max() // CONNECTIONS_SHARE}
+    server = grpc.aio.server(options=list({**OPTIONS, **most}.items()))
     server.add_generic_rpc_handlers((calls,))
     port = _listen(server, place)
     await server.start()

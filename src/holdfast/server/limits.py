@@ -18,6 +18,14 @@ GZIP_RATIO_MAX = 1_032
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 COMPRESS_BYTES_MIN = 1024
 HEADER_BYTES_MAX = 16 * 1024
+PIPELINED_MAX = 32
+"""Requests that a client may send on one connection before the first of them is answered."""
+CONNECTIONS_MAX = 20_000
+"""By HTTP, or half of the descriptors that the process may have. By gRPC a quarter of that."""
+ADDRESS_SHARE = 2
+"""One address may have the half of them open without a key that counts."""
+DESCRIPTORS_MAX = 65_536
+"""What the server asks the system for when it starts."""
 REQUEST_SECONDS_MAX = 30.0
 CHORE_SECONDS_MAX = 900.0
 WAIT_SECONDS_MAX = 25.0

@@ -1,25 +1,25 @@
 """Serving: an application on an address, until it is told to stop."""
 
 import asyncio
-import fcntl
 import ipaddress
 import logging
 import socket
-import sys
-import termios
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.ports import Clock, Ids
 from holdfast.server.app import App
-from holdfast.server.limits import HEADER_BYTES_MAX, REQUEST_SECONDS_MAX, STALLED_SECONDS_MAX
+from holdfast.server.connection import Connection
+from holdfast.server.limits import ADDRESS_SHARE
+from holdfast.server.listener import Connections, Listener, connections_max
 
 LEAVE_SECONDS = 10
 IDLE_SECONDS = 75
@@ -83,83 +83,13 @@ def _loopback(host: str) -> bool:
         return False
 
 
-class Connection(HttpToolsProtocol):
-    """One client's connection. Headers without end are cut off: the parser itself would keep them all.
-    So is a client that says nothing, or does not read, for so long: what waits for it would never go."""
-
-    _head_bytes = 0
-    _in_head = False
-    _hearing: asyncio.TimerHandle | None = None
-    _patience: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._hearing = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > 2 * HEADER_BYTES_MAX and not self.transport.is_closing():
-                self.send_400_response("The headers are too large.")
-
-    def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        super().on_message_begin()
-        if self._hearing is None:
-            self._hearing = self.loop.call_later(REQUEST_SECONDS_MAX, self.transport.abort)
-        self.scope["state"]["gone"] = self.transport.is_closing
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._heard()
-        super().on_headers_complete()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._wait_for_reader()
-
-    def _wait_for_reader(self) -> None:
-        left = self._unread()
-        self._patience = self.loop.call_later(STALLED_SECONDS_MAX, self._look_at_reader, left)
-
-    def _look_at_reader(self, before: int) -> None:
-        """Part with a client that has taken nothing since; one that is slow has taken something."""
-        if self._unread() >= before:
-            self.transport.abort()
-        else:
-            self._wait_for_reader()
-
-    def _unread(self) -> int:
-        """How much waits for the client: here, and in the system's own buffer."""
-        plug = self.transport.get_extra_info("socket")
-        waiting = fcntl.ioctl(plug.fileno(), termios.TIOCOUTQ, bytes(4))
-        return self.transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._calm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._calm()
-        self._heard()
-
-    def _heard(self) -> None:
-        if self._hearing is not None:
-            self._hearing.cancel()
-            self._hearing = None
-
-    def _calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-
 class Server(uvicorn.Server):
     """An HTTP server that ends its streams, and then itself, when it is told to stop."""
 
     def __init__(self, app: App, place: Place, clock: Clock, ids: Ids) -> None:
+        most = connections_max()
+        # Behind a proxy all clients have one address.
+        self.open_connections = Connections(most, most if place.proxy else most // ADDRESS_SHARE)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -170,7 +100,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_graceful_shutdown=LEAVE_SECONDS,
                 timeout_keep_alive=IDLE_SECONDS,
-                http=Connection,
+                ws="none",
                 ssl_certfile=place.certificate,
                 ssl_keyfile=place.certificate_key,
             )
@@ -210,6 +140,16 @@ class Server(uvicorn.Server):
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self._app.context.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections ourselves: uvicorn, and the loops, would accept any number."""
+        assert sockets is not None
+        protocol = partial(Connection, self.config, self.server_state, self.open_connections)
+        await super().startup(sockets=[])
+        for one in sockets:
+            listener = Listener(one, self.open_connections, protocol, self.config.ssl)
+            self.servers.append(cast("asyncio.Server", listener))
+            listener.start()
 
     async def _told(self, opened: Callable[[], None]) -> None:
         while not self.started:
