@@ -95,21 +95,12 @@ def frame(data: bytes, flags: int = 0, length: int | None = None) -> bytes:
     return struct.pack(">BI", flags, len(data) if length is None else length) + data
 
 
-class Peer:
-    """A server in a thread of its own, and a way to say anything at all to it."""
+class RawClient:
+    """A client that can say anything at all to the server at an address."""
 
-    def __init__(
-        self, served: Served, registry: LocalRegistry, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.served = served
-        self.registry = registry
-        self.loop = loop
-        place = urlsplit(served.url)
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
         self.address = (place.hostname or "", place.port or 0)
-
-    def do(self, coroutine: Any) -> Any:  # noqa: ANN401
-        """The result of a coroutine, run where the server runs."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WAIT_SECONDS)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=WAIT_SECONDS)
@@ -160,6 +151,22 @@ class Peer:
             one if isinstance(one, bytes) else frame(json.dumps(one).encode()) for one in asked
         )
         return self.send(path, body, {"content-type": STREAM, **(headers or {})})
+
+
+class Peer(RawClient):
+    """A server in a thread of its own, and a client of it."""
+
+    def __init__(
+        self, served: Served, registry: LocalRegistry, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(served.url)
+        self.served = served
+        self.registry = registry
+        self.loop = loop
+
+    def do(self, coroutine: Any) -> Any:  # noqa: ANN401
+        """The result of a coroutine, run where the server runs."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WAIT_SECONDS)
 
     def fine(self) -> None:
         """The server answers a good request, and its store contradicts itself nowhere."""

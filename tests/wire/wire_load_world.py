@@ -34,8 +34,15 @@ class ServerProcess:
 
     def rss(self) -> int:
         """Bytes of memory it holds now."""
+        return self._memory("VmRSS")
+
+    def rss_peak(self) -> int:
+        """Bytes of memory it held when it held the most."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
-        [kilobytes] = re.findall(r"VmRSS:\s+(\d+) kB", status)
+        [kilobytes] = re.findall(rf"{name}:\s+(\d+) kB", status)
         return int(kilobytes) * 1024
 
     def cpu_seconds(self) -> float:

@@ -1,6 +1,7 @@
 """Calls: what happens to every request before and after its handler, whatever it asks for."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -74,7 +75,7 @@ class Gate:
         except Unknown as error:
             raise ConnectError(Code.UNAUTHENTICATED, NO_KEY) from error
         except Exception as error:
-            raise told(error, ctx.method.name) from error
+            raise told(error, ctx.method.name) from None
 
     async def admit(self, authorization: str | None) -> None:
         """Say who the call under way is from, or raise `Unknown`, or `Exhausted`: they ask too often."""
@@ -133,7 +134,7 @@ class Translation:
             async with asyncio.timeout(LONG.get(ctx.method.name.lower(), REQUEST_SECONDS_MAX)):
                 return await call_next(request, ctx)
         except Exception as error:
-            raise self._told(error, ctx) from error
+            raise self._told(error, ctx) from None
 
     async def intercept_client_stream(
         self,
@@ -144,7 +145,7 @@ class Translation:
         try:
             return await call_next(request, ctx)
         except Exception as error:
-            raise self._told(error, ctx) from error
+            raise self._told(error, ctx) from None
 
     async def intercept_server_stream(
         self,
@@ -157,7 +158,7 @@ class Translation:
                 async for answer in answers:
                     yield answer
         except Exception as error:
-            raise self._told(error, ctx) from error
+            raise self._told(error, ctx) from None
 
     def _told(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
         return told(error, ctx.method.name, job_v1=self._job_v1)
@@ -165,6 +166,7 @@ class Translation:
 
 def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError:
     """The error as its caller is told of it. What only an operator should know goes to the log."""
+    release_frames(error)
     if isinstance(error, ConnectError):
         return error
     if isinstance(error, Leaving):
@@ -182,3 +184,9 @@ def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError
 def noted(error: Exception, method: str) -> None:
     """Keep what only an operator should know, for the line that the call has in the log."""
     failed(error, method)
+
+
+def release_frames(error: BaseException) -> None:
+    """Let go of what the failed functions had in hand. An error and the frames it passed through keep each
+    other until the next full garbage collection: ten refused messages of 32 MiB held 400 MB until then."""
+    traceback.clear_frames(error.__traceback__)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from holdfast.core.documents import document
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.server import tracing
-from holdfast.server.calls import LONG, Gate, Unknown
+from holdfast.server.calls import LONG, Gate, Unknown, release_frames
 from holdfast.server.context import Context
 from holdfast.server.limits import REQUEST_SECONDS_MAX
 from holdfast.server.rest.facade import Facade
@@ -75,12 +75,14 @@ class Calls:
                 told = _refused(raised)
             except Exception as raised:
                 told, error = _refused(raised), raised
+                release_frames(raised)
             now, code = self._clock.monotonic(), str(told.status_code)
             self._requests.add(method, "rest", code, now - began)
             if noted is not None:
                 tracing.end(noted, code, error, now)
             elif error is not None:
                 tracing.failed(error, method)
+            error = None  # else it and this frame, with the request, would keep each other
             return told
 
         return answer
