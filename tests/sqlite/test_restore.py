@@ -51,7 +51,7 @@ def test_a_restore_by_force_removes_the_log_of_a_store_that_was_moved(place: Pla
 def test_nobody_opens_a_store_while_it_is_replaced(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.sqlite.connection.BUSY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("holdfast.stores.sqlite.connection.SECOND_LOG_SECONDS_MAX", 0)
     refused: list[HoldfastError] = []
 
     def come() -> None:
@@ -69,22 +69,24 @@ def test_nobody_opens_a_store_while_it_is_replaced(
     assert place.jobs() == ["old"]
 
 
-def test_whoever_waits_for_a_store_until_it_is_replaced_damages_neither(place: Place) -> None:
+def test_whoever_waits_for_a_store_until_it_is_replaced_uses_the_new_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.sqlite.connection.SECOND_LOG_SECONDS_MAX", 60)
     waiting: list[Future[None]] = []
-    opened = threading.Event()
+    waits = threading.Event()
     with ThreadPoolExecutor(1) as thread:
 
         def come() -> None:
-            at("sqlite.opened", opened.set)
+            monkeypatch.setattr(apsw, "connection_hooks", [lambda connection: waits.set()])
             waiting.append(thread.submit(place.enqueue, "acknowledged"))
-            opened.wait(timeout=60)
+            waits.wait(timeout=60)
 
         at("restore.closed_off", come)
         place.restore()
-        error = waiting[0].exception(timeout=60)
+        waiting[0].result(timeout=60)
 
-    assert isinstance(error, Unavailable)
-    assert place.jobs() == ["old"]
+    assert sorted(place.jobs()) == ["acknowledged", "old"]
     assert place.files() == ["copy.db", "jobs.db"]
 
 

@@ -1,5 +1,6 @@
 """Connections: how a file is opened, kept durable and brought to the newest schema."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from holdfast.stores.sqlite.statements import Value, migrations, statement
 
 SAFE_SQLITE = (3, 51, 3)
 BUSY_SECONDS_MAX = 30.0
+SECOND_LOG_SECONDS_MAX = 2.0
 CACHE_KIBIBYTES = 8 * 1024
 CHECKPOINT_PAGES = 1000
 LOG_BYTES_MAX = 64 * 1024 * 1024
@@ -32,13 +34,14 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             " install apsw 3.51.3 or newer."
         )
     # The log first: whoever makes the file makes its log after it, perhaps at this instant.
-    if create and path.with_name(f"{path.name}-wal").exists() and not path.exists():
+    if create and Path(f"{os.path.realpath(path)}-wal").exists() and not path.exists():
         raise Invalid(
             f"{path} is not there, but its log is: somebody moved or deleted it. Move it back, or"
             f" remove {path.name}-wal and {path.name}-shm if it is gone for good."
         )
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
+        _check_log(path)
         connection = apsw.Connection(str(path), flags=flags)
         failpoint("sqlite.opened")
         try:
@@ -47,6 +50,45 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             connection.close()
             raise
     return connection
+
+
+def _check_log(path: Path) -> None:
+    """Raise `Unavailable` when somebody keeps another log of the file. A process that opens, closes or
+    restores it right now has a moment to be done."""
+    until = time.monotonic() + SECOND_LOG_SECONDS_MAX
+    while has_another_log(path):
+        if time.monotonic() > until:
+            raise Unavailable(
+                f"{path} is in use by another process, whose log is not beside it: the log was removed,"
+                " or the file was moved, has two names or is just being restored. Nothing was written;"
+                " stop every process that uses it, then start again."
+            )
+        time.sleep(0.002)
+
+
+def has_another_log(path: Path) -> bool:
+    """Whether a process has the file open, but its log or the index of that is not beside the file."""
+    file = os.path.realpath(path)  # SQLite keeps the log where a symbolic link leads to
+    names = (f"{file}-wal", f"{file}-shm")
+    return os.path.exists(file) and not all(map(os.path.exists, names)) and not _is_free(file)
+
+
+def _is_free(file: str) -> bool:
+    """Whether nobody has the file open. Of a file in use nothing is changed by the look."""
+    connection = apsw.Connection(file, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        if connection.readonly("main"):
+            return True  # nothing will be written here
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "EXCLUSIVE")
+        connection.pragma("user_version")
+    except apsw.BusyError:
+        return False
+    except (apsw.NotADBError, apsw.CorruptError):
+        return True  # whoever opens it is told
+    finally:
+        connection.close()
+    return True
 
 
 def _prepare(connection: apsw.Connection) -> None:

@@ -13,6 +13,7 @@ from holdfast.ports import Clock, Finding, Topic
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import ground, reading
 from holdfast.stores.sqlite.connection import SAFE_SQLITE, translated
+from holdfast.stores.sqlite.files import check_names
 from holdfast.stores.sqlite.ground import Ground, ground_under, size
 from holdfast.stores.sqlite.statements import migrations
 from holdfast.stores.sqlite.values import moment_of
@@ -39,7 +40,7 @@ def examine(
         ("version", _version),
         ("schema", lambda: _schema(connection)),
         ("durability", lambda: durable),
-        ("sharing", lambda: ground.sharing(under)),
+        ("sharing", lambda: _sharing(path, under)),
         ("clock", lambda: _clock(clock)),
         ("privileges", lambda: ground.privileges(path)),
         ("disk", lambda: ground.disk(path)),
@@ -62,7 +63,7 @@ def _said(topic: Topic, path: Path, look: Callable[[], Iterable[Finding]]) -> li
         with translated(path):
             return list(look())
     except HoldfastError as error:
-        return [Finding(topic, "fault", error.message)]
+        return [Finding(topic, "fault", error.message, error.advice if error.advised else None)]
     except OSError as error:
         return [Finding(topic, "warning", f"This could not be looked at: {error}.")]
     except DAMAGED as error:
@@ -122,6 +123,11 @@ def _durability(connection: apsw.Connection, under: Ground | None) -> Iterator[F
     if under is not None and under.kind == "overlay":
         words = "It is in a container's own layer (overlay): it is gone with the container."
         yield Finding("durability", "note", words, "Keep it on a volume.")
+
+
+def _sharing(path: Path, under: Ground | None) -> Iterator[Finding]:
+    check_names(path)
+    yield from ground.sharing(under)
 
 
 def _clock(clock: Clock) -> Iterator[Finding]:

@@ -40,11 +40,21 @@ class Ground(Struct, frozen=True):
 
 def ground_under(path: Path) -> Ground | None:
     """The file system that holds the file; None where the system does not tell."""
+    mounts = _mounts()
+    return None if mounts is None else ground_in(mounts, path.resolve())
+
+
+def is_mount_point(file: Path) -> bool:
+    """Whether something is mounted at this very name; False where the system does not tell."""
+    lines = (line.split(" ") for line in (_mounts() or "").splitlines())
+    return any(len(parts) > 4 and Path(_unescaped(parts[4])) == file for parts in lines)
+
+
+def _mounts() -> str | None:
     try:
-        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        return MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
-    return ground_in(mounts, path.resolve())
 
 
 def ground_in(mounts: str, file: Path) -> Ground | None:

@@ -12,7 +12,14 @@ from holdfast.core.lifecycle.ending import RESTORED_TOKEN_STEP
 from holdfast.failpoint import failpoint
 from holdfast.ports import Ids
 from holdfast.stores.owners import shut_out
-from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.connection import (
+    connect,
+    has_another_log,
+    migrate,
+    read_meta,
+    translated,
+    write_meta,
+)
 from holdfast.stores.sqlite.pruning import raise_floor
 from holdfast.stores.sqlite.store import SqliteStore
 
@@ -100,6 +107,8 @@ def closed_off(target: Path) -> Iterator[None]:
 def _held(target: Path) -> apsw.Connection | None:
     with _at_once(target):
         before = _place(target)
+        if has_another_log(target):
+            raise apsw.BusyError("somebody has it open with a log that is not beside it")
         connection = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             if connection.readonly("main"):

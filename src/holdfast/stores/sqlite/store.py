@@ -23,6 +23,7 @@ from holdfast.stores.sqlite import examining, reading
 from holdfast.stores.sqlite.clock import AnchoredClock
 from holdfast.stores.sqlite.committing import Commit, put_key
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.files import Files, LogLost, check_names
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
@@ -38,12 +39,14 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Clock | None) -> None:
         self._path = path
-        self._log = os.fsencode(path) + b"-wal"
+        file = Path(os.path.realpath(path))
+        self._log = os.fsencode(file) + b"-wal"
+        self._files = Files(path)
         self._given_clock = clock
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
         self._signal = Signal(clock or SystemClock())
-        self._wakeup = Wakeup(path, self._signal, self._look)
+        self._wakeup = Wakeup(file, self._signal, self._look)
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
         self._seen: Value = None
@@ -62,28 +65,15 @@ class SqliteStore:
         return store
 
     def _open(self, ids: Ids) -> None:
+        check_names(self._path)
         self._write_connection = self._connect(create=True)
-        place = os.stat(self._path)
-        self._place = (place.st_dev, place.st_ino)
         migrate(self._write_connection, self._path)
+        self._files.remember()
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
         self._read_connection = self._connect()
         self._pulse = self._connect()
+        self._files.check()
         self._seen = self._data_version()
-
-    def _check_place(self) -> None:
-        """Raise `Unavailable` when the path no longer leads to the file that is open here: what is
-        written to a file without a name is lost."""
-        try:
-            place = os.stat(self._path)
-        except FileNotFoundError:
-            place = None
-        except OSError as error:
-            raise Unavailable(f"{self._path} cannot be reached: {error.strerror}.") from error
-        if place is None or (place.st_dev, place.st_ino) != self._place:
-            raise Unavailable(
-                f"{self._path} was moved or replaced: stop this process and start it anew."
-            )
 
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         connection = connect(self._path, create=create)
@@ -107,17 +97,19 @@ class SqliteStore:
             with translated(self._path):
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 failpoint("sqlite.begun")
-                self._check_place()
+                self._files.check()
                 answer = work(connection)
             failpoint("sqlite.written")
             with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()
             failpoint("sqlite.committed")
-        except BaseException:
+        except BaseException as error:
             self._held.forget()
-            with suppress(apsw.Error):  # the error that brought us here is the one to tell
+            with suppress(apsw.Error, Unavailable):  # the error that brought us here is to be told
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
+                if isinstance(error, LogLost):
+                    self._files.rescue(connection)
             raise
         return answer
 
@@ -251,7 +243,7 @@ class SqliteStore:
         )
 
     async def examine(self) -> list[Finding]:
-        path, clock, check = self._path, self._clock, self._check_place
+        path, clock, check = self._path, self._clock, self._files.check
         durable = await self._writer.call(
             lambda: examining.durability(self._write_connection, path)
         )
@@ -264,6 +256,8 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
         failpoint("sqlite.threads_stopped")
+        with suppress(apsw.Error, Unavailable):  # what is not brought in stays in the log
+            self._files.prepare_close(self._connections)
         for connection in reversed(self._connections):
             connection.close()
         failpoint("sqlite.closed")
