@@ -98,9 +98,11 @@ class Worker:
     def pids(self) -> dict[int, str]:
         """Its processes, each with its role."""
         found = {self._process.pid: SUPERVISOR} if self.alive else {}
-        for pid in found and _children(self._process.pid):
-            found[pid] = WARDEN
-            found |= dict.fromkeys(_children(pid), RUNNERS)
+        for reaper in found and _children(self._process.pid):
+            found[reaper] = WARDEN
+            for pid in _children(reaper):
+                found[pid] = WARDEN
+                found |= dict.fromkeys(_children(pid), RUNNERS)
         self._seen |= {pid: _born(pid) for pid in found}
         return found
 

@@ -8,10 +8,13 @@ from cli_world import CliWorld, output
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import WorkerEventType
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Exhausted, Invalid
 from holdfast.core.lifecycle import Success
+from holdfast.core.limits import EVENT_BYTES
 from holdfast.core.pieces import batch
 from holdfast.ports import Registry
+from holdfast.registry.local import LocalRegistry
+from holdfast.testing.world import fill
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_logs_and_why_say_what_was_refused_and_what_contradicts_the_result(
     told = world.run("logs", job_id).stderr
     assert "Once what attempt 1 published was refused: Output in one event has 600,000" in told
     assert "success with exit code 0, but its process ended with 3" in told
-    assert told.splitlines()[1] in world.run("why", job_id).stdout
+    assert told.splitlines()[-1] in world.run("why", job_id).stdout
     assert "job_publish_refused" in world.run("events", job_id).stdout
 
 
@@ -102,3 +105,25 @@ def test_our_own_worker_leaves_no_flaws(world: CliWorld, script: str, code: int)
     assert "never arrived" not in told
     assert "refused" not in told
     assert "reported success" not in told
+
+
+def test_logs_why_and_status_say_what_is_beyond_the_quota_of_an_attempt(world: CliWorld) -> None:
+    job_id = world.submit()
+
+    async def work(registry: Registry) -> None:
+        assert isinstance(registry, LocalRegistry)
+        grant = await registry.acquire(job_id, owner="w1")
+        await fill(registry._store, job_id, EVENT_BYTES + 5)
+        with pytest.raises(Exhausted, match="The job goes on"):
+            await registry.publish(grant, [output(1, b"kept\n"), output(2, b"dropped\n")])
+        await registry.complete(grant, Success(result={"exit_code": 0}))
+
+    world.registry(work)
+
+    words = "8 bytes were not kept of what attempt 1 said: an attempt may publish 1 GiB."
+    told = world.run("logs", job_id)
+    assert told.stdout == "kept\n"
+    assert told.stderr.splitlines()[-1] == words
+    assert "attempt 1 published here was refused: An attempt may publish 1 GiB" in told.stderr
+    assert words in world.run("why", job_id).stdout
+    assert words in world.run("status", job_id).stdout

@@ -9,12 +9,14 @@ import pytest
 from foreign_worker import ForeignWorker, PublishStream, Run, chunks, framed, lines
 from wire_bad_client import Peer, peer
 
+from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.pieces import pieces
 from holdfast.core.state import State
 from holdfast.server.context import Settings
 from holdfast.server.limits import PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
+from holdfast.testing.world import fill
 
 QUEUES = count()
 
@@ -301,3 +303,25 @@ def test_an_owners_name_is_a_safe_one_whatever_the_client_says(
     server.stream("/job.v1.JobService/DequeueJob", asked, {"user-agent": agent})
 
     assert (server.do(server.registry.get(job_id)).owner or "").startswith(name)
+
+
+def test_a_worker_that_says_more_than_is_kept_is_told_and_its_end_still_counts(
+    server: Peer, worker: ForeignWorker
+) -> None:
+    """What comes behind the output, in the same stream, is taken; a new stream is told again."""
+    with worker.run() as run:
+        server.do(fill(server.registry._store, run.job_id, 5_000))
+        run.write(b"x" * 2_000)
+        run.flush()
+        run.write(b"y" * 9_000)
+        run.ended(3)
+    run.complete()
+
+    found = job(server, run)
+    assert written(server, run) == b"x" * 2_000
+    assert [refusal["code"] for refusal in run.refusals] == ["resource_exhausted"]
+    assert found.state is State.SUCCEEDED
+    assert found.flaws is not None
+    assert (found.flaws.dropped_bytes, found.flaws.exit_code) == (9_000, 3)
+    assert "9,000 bytes were not kept" in why(server, run)
+    assert any(event.event_type == WorkerEventType.PROCESS_END for event in log(server, run))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from desk import Desk, at
 from msgspec.structs import replace
-from yard import gone, number_in
+from yard import gone, number_in, warden_of
 
 from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import Invalid, Unavailable
@@ -59,16 +59,15 @@ def test_what_the_warden_kills_with_its_lease_is_lost_and_has_not_failed(tmp_pat
 @pytest.mark.parametrize("starting", [False, True], ids=["while it runs", "while it starts"])
 def test_a_renewed_lease_lets_the_command_live(tmp_path: Path, starting: bool) -> None:
     async def work(desk: Desk) -> None:
-        assert desk.processes._warden is not None
-        warden = desk.processes._warden._process
+        warden = warden_of(desk.processes)
         if starting:
-            warden.send_signal(signal.SIGSTOP)
+            os.kill(warden, signal.SIGSTOP)
         script = f"echo 1 > {desk.trace()}; sleep 1.2; exit 3"
         hold = await desk.begin(script, seconds=MARGIN_SECONDS + 1)
         await (asyncio.sleep(0.1) if starting else desk.traced())
         hold.deadline += 60
         desk.commands.renewed(hold)
-        warden.send_signal(signal.SIGCONT)
+        os.kill(warden, signal.SIGCONT)
 
         failure = (await desk.ending(hold)).failure
 
@@ -247,8 +246,7 @@ def test_a_killed_warden_is_a_crash_of_what_it_ran(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         hold = await desk.begin(f"echo $$ > {desk.trace()}; sleep 60")
         pid = await desk.traced()
-        assert desk.processes._warden is not None
-        desk.processes._warden._process.kill()
+        os.kill(warden_of(desk.processes), signal.SIGKILL)
 
         failure = (await desk.ending(hold)).failure
 
@@ -265,12 +263,11 @@ def test_a_killed_warden_is_a_crash_of_what_it_ran(tmp_path: Path) -> None:
 
 def test_a_warden_killed_while_it_starts_a_command_is_a_crash_too(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
-        assert desk.processes._warden is not None
-        warden = desk.processes._warden._process
-        warden.send_signal(signal.SIGSTOP)
+        warden = warden_of(desk.processes)
+        os.kill(warden, signal.SIGSTOP)
         hold = await desk.begin("exit 0")
         await asyncio.sleep(0.1)
-        warden.kill()
+        os.kill(warden, signal.SIGKILL)
 
         failure = (await desk.ending(hold)).failure
 

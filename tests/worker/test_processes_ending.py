@@ -163,9 +163,8 @@ from holdfast.worker.processes import Processes
 
 async def main():
     processes = Processes(SystemClock())
-    script = "sleep 60 & echo $$ $!; wait"
     child = await processes.spawn(
-        ["sh", "-c", script], env={"PATH": os.environ["PATH"]}, fds={1: 1}, seconds=float(sys.argv[1])
+        ["sh", "-c", sys.argv[2]], env={"PATH": os.environ["PATH"]}, fds={1: 1}, seconds=float(sys.argv[1])
     )
     print((await child.wait()).status, flush=True)
     await processes.close()
@@ -174,13 +173,16 @@ asyncio.run(main())
 """
 
 
-def worker_like(seconds: float) -> "tuple[subprocess.Popen[str], list[int]]":
-    """A process that runs another; answers it, and the two processes of the group."""
+def worker_like(
+    seconds: float, script: str = "sleep 60 & echo $$ $!; wait", lines: int = 1
+) -> "tuple[subprocess.Popen[str], list[int]]":
+    """A process that runs a script; returns it, and the processes that the script names."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(seconds)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORKER, str(seconds), script], stdout=subprocess.PIPE, text=True
     )
     assert worker.stdout is not None
-    return worker, [int(word) for word in worker.stdout.readline().split()]
+    said = sorted(worker.stdout.readline() for _ in range(lines))
+    return worker, [int(word) for line in said for word in line.split()]
 
 
 def test_a_killed_workers_processes_die_at_once() -> None:
@@ -227,20 +229,63 @@ def test_a_killed_warden_takes_its_processes_along_and_is_replaced(tmp_path: Pat
     use(work)
 
 
-def test_a_killed_warden_and_a_frozen_worker_leave_no_leader_alive() -> None:
+def below(pid: int) -> list[int]:
+    """The processes under this one by which a worker starts its own: its reaper, and the warden."""
+    [reaper] = children_of(pid)
+    deadline = time.monotonic() + 10
+    while not (wardens := children_of(reaper)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [reaper, *wardens]
+
+
+def test_a_killed_warden_and_a_frozen_worker_leave_nothing_alive() -> None:
     worker, group = worker_like(60)
     with worker:
         try:
             worker.send_signal(signal.SIGSTOP)
-            [warden] = children_of(worker.pid)
+            _, warden = below(worker.pid)
 
             os.kill(warden, signal.SIGKILL)
 
-            assert gone(group[0], seconds=3)
+            assert all(map(gone, group))
         finally:
             worker.send_signal(signal.SIGCONT)
             worker.communicate(timeout=10)
-    assert gone(group[1], seconds=3)
+
+
+SCATTER = """
+(trap '' TERM HUP; sh -c 'sleep 60 & echo 1 $!; wait' & timeout 60 sh -c 'echo 2 $$; sleep 60; :' & wait) &
+setsid sh -c 'echo 3 $$; sleep 60; :' & wait
+"""
+
+
+@pytest.mark.parametrize("dies", ["warden", "reaper", "neither, but the warden is frozen"])
+def test_a_worker_and_one_of_its_guards_killed_at_once_leave_nothing_alive(dies: str) -> None:
+    """Groups of their own, sessions of their own, and what ignores signals; a neighbour's live on."""
+    neighbour, others = worker_like(60)
+    worker, group = worker_like(60, SCATTER, lines=3)
+    with worker, neighbour:
+        try:
+            reaper, warden = below(worker.pid)
+            if dies.startswith("neither"):
+                os.kill(warden, signal.SIGSTOP)
+            for pid in {"warden": [warden], "reaper": [reaper]}.get(dies, []):
+                os.kill(pid, signal.SIGSTOP)  # so that neither sees the other die
+                os.kill(worker.pid, signal.SIGSTOP)
+                os.kill(pid, signal.SIGKILL)
+            worker.kill()
+
+            _, in_group, _, in_session, _, apart = group
+            assert gone(in_session, seconds=30)
+            assert gone(in_group, seconds=30)
+            assert gone(warden, seconds=30)
+            assert gone(reaper, seconds=30)
+            if dies == "reaper":  # the warden ends as ever: what has a session of its own is left
+                os.kill(apart, signal.SIGKILL)
+            assert gone(apart, seconds=30)
+            assert all(map(alive, others))
+        finally:
+            neighbour.kill()
 
 
 def test_a_warden_that_dies_before_it_answers_is_an_error_of_its_own() -> None:

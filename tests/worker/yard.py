@@ -50,8 +50,13 @@ async def output_of(processes: Processes, argv: list[str], **more: object) -> by
 
 
 def warden_of(processes: Processes) -> int:
+    """The warden: the only child of the reaper, which the worker has started."""
     assert processes._warden is not None
-    return processes._warden._process.pid
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := children_of(processes._warden._process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found[0]
 
 
 def alive(pid: int) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from holdfast.cli.findings import verdict_words
 from holdfast.cli.safe import Cleaner, plain
 from holdfast.cli.terminal import note, on_terminal
+from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.explain import flaw_words
 from holdfast.core.gaps import Gaps, gap_words
@@ -42,6 +43,9 @@ class Output:
         missing = self._gaps.before(event)
         if missing and (missing.start > 1 or self._unpruned in (0, event.attempt)):
             note(gap_words(missing, event.attempt))
+        if event.event_type == EventType.PUBLISH_REFUSED:
+            reason = plain(event.reason or "")
+            note(f"Something that attempt {event.attempt} published here was refused: {reason}")
         for piece in pieces(event):
             if self._stream in (None, piece.stream):
                 sink = self._sinks["stderr" if piece.stream == "stderr" else "stdout"]

@@ -31,13 +31,14 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, Registry, Request
-from holdfast.sdk.open import own_environment
+from holdfast.sdk.open import own_environment, own_secrets
 from holdfast.sdk.outputs import lazy_outputs
 from holdfast.sdk.submitting import Submitting
 from holdfast.system import SystemClock, SystemIds, machine
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.processes import Processes
+from holdfast.worker.redaction import Redactor
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validating import Validating
@@ -132,6 +133,7 @@ async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
         executors=[Commands(processes, own=own, passed=("*",), outputs=outputs.url)],
         spool=MemorySpool(),
         validating=validating,
+        redactor=Redactor(own_secrets(chosen_store(), outputs.url)),
     )
     asking = asyncio.create_task(_cancel_when_told(registry, made))
     following = asyncio.create_task(follow_output(registry, made, Output()))

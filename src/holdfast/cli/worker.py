@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry, own_environment, shown_url, store_name
+from holdfast.sdk.open import open_registry, own_environment, own_secrets, shown_url, store_name
 from holdfast.sdk.outputs import chosen_outputs, lazy_outputs
 from holdfast.system import SystemClock, SystemIds, boot_id, machine, settle_memory
 from holdfast.worker.claims import Settings
@@ -38,6 +38,7 @@ from holdfast.worker.executor import Executor
 from holdfast.worker.functions import Functions
 from holdfast.worker.processes import Processes
 from holdfast.worker.recovery import recover_always
+from holdfast.worker.redaction import Redactor
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validating import Validating
@@ -127,6 +128,7 @@ def worker(
             asyncio.run(
                 work(
                     settings,
+                    out,
                     log,
                     app=app,
                     commands=commands or app is None,
@@ -149,6 +151,7 @@ def _voice(owner: str, style: str) -> tuple[Stderr, Log]:
 
 async def work(
     settings: Settings,
+    out: Stderr,
     log: Log,
     *,
     app: str | None,
@@ -162,18 +165,20 @@ async def work(
     spool = FileSpool(spool_root, f"{settings.owner}-{ids.new()}")
     processes = Processes(clock, inherited=[spool.lock])
     counted = Metrics(log)
+    own, hidden = own_environment(), own_secrets(given_store(), given_outputs())
+    out.hide(hidden)
     try:
         executors: list[Executor] = []
         if app is not None:
-            functions = _functions(processes, app, settings.slots)
+            functions = _functions(processes, app, settings.slots, out, hidden)
             executors.append(functions)
             hello = await functions.load()
             url, outputs = hello.url, hello.outputs
         else:
             url = chosen_store()
             outputs = chosen_outputs(url, given_outputs())
+        out.hide(hidden := own_secrets(url, outputs))
         if commands:
-            own = own_environment()
             executors.append(Commands(processes, own=own, passed=passed, outputs=outputs))
         if url.startswith("memory:"):
             raise Invalid(
@@ -205,6 +210,7 @@ async def work(
                     name=settings.owner,
                     queues=settings.queues if commands else (),
                 ),
+                redactor=Redactor(hidden),
             )
             leaving = _wire(worker, settings, log)
             source = _source(registry, settings, worker, spool, leaving)
@@ -226,7 +232,9 @@ async def work(
     log.left()
 
 
-def _functions(processes: Processes, app: str, slots: int) -> Functions:
+def _functions(
+    processes: Processes, app: str, slots: int, out: Stderr, hidden: Sequence[str]
+) -> Functions:
     return Functions(
         processes,
         app,
@@ -234,6 +242,8 @@ def _functions(processes: Processes, app: str, slots: int) -> Functions:
         env=os.environ,
         url=given_store(),
         outputs=given_outputs(),
+        stray=out.copy,
+        redactor=Redactor(hidden),
     )
 
 

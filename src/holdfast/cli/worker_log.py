@@ -4,6 +4,7 @@ import asyncio
 import os
 import select
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +19,7 @@ from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Clock, Grant
 from holdfast.worker.endings import Report
+from holdfast.worker.redaction import NOTHING_HIDDEN
 
 BACKLOG_BYTES_MAX = 8 * 1024 * 1024
 CLOSE_SECONDS = 2.0
@@ -61,12 +63,14 @@ class Log(Report, Protocol):
 
 class Stderr:
     """Writes to stderr from a thread of its own: a terminal that was stopped, or a pipe that nobody
-    reads, must not make a worker lose its leases. What does not fit the backlog is dropped.
+    reads, must not make a worker lose its leases. What does not fit the backlog is dropped. Secrets that
+    are to be hidden are struck out.
     """
 
     def __init__(self) -> None:
         self.missing = 0
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._redactor = self._stray = NOTHING_HIDDEN
         self._given = self._taken = 0
         self._thread: Thread | None = None
         try:
@@ -74,14 +78,29 @@ class Stderr:
         except (OSError, ValueError, AttributeError):  # no file, as under a test's own stream
             self._file = None
 
+    def hide(self, secrets: Sequence[str]) -> None:
+        """Show none of these from now on."""
+        self._redactor = self._redactor.again(secrets)
+        self._put(self._stray.flush(), 0)
+        self._stray = self._redactor.again()
+
     def write(self, text: str) -> None:
         """Write whole lines, soon."""
+        text = self._redactor.text(text)
         if self._file is None:
             sys.stderr.write(text)
+        else:
+            self._put(text.encode(sys.stderr.encoding or "utf-8", "replace"), text.count("\n"))
+
+    def copy(self, data: bytes) -> None:
+        """Write what another process wrote, soon and as it is, but for the secrets."""
+        self._put(self._stray.feed(data), data.count(b"\n"))
+
+    def _put(self, data: bytes, lines: int) -> None:
+        if self._file is None or not data:
             return
-        data = text.encode(sys.stderr.encoding or "utf-8", "replace")
         if self._given - self._taken + len(data) > BACKLOG_BYTES_MAX:
-            self.missing += text.count("\n")
+            self.missing += lines
             return
         if self._thread is None:
             self._thread = Thread(target=self._work, args=(self._file,), daemon=True)
@@ -96,6 +115,7 @@ class Stderr:
 
     def close(self) -> None:
         """Return when all is written; a reader that does not read is not waited for."""
+        self._put(self._stray.flush(), 0)
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(CLOSE_SECONDS)

@@ -6,6 +6,7 @@ from holdfast.core.command import need
 from holdfast.core.job import Job, Lease
 from holdfast.core.limits import NOT_UNDERSTOOD_MAX
 from holdfast.core.outputs import Check, Found, looks
+from holdfast.core.quota import quota_words
 from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
 
@@ -244,6 +245,8 @@ def flaw_words(job: Job) -> list[str]:
         times = "Once" if flaws.refused == 1 else f"{flaws.refused:,} times"
         reason = (flaws.reason or "").rstrip(".")
         found.append(f"{times} what {attempt} published was refused: {reason}.")
+    if flaws.dropped_bytes:
+        found.append(quota_words(flaws.dropped_bytes, job.attempt - (job.state is State.QUEUED)))
     if flaws.exit_code is not None and job.owner_ended_at is not None and job.error is None:
         code = " with exit code 0" if job.result == {"exit_code": 0} else ""
         found.append(

@@ -88,12 +88,14 @@ class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
 
 class Flaws(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What is wrong with what the last attempt published: `missed` sequences that never arrived, `refused`
-    publishes with the `reason` of the last one, and an `exit_code` of its process other than 0."""
+    publishes with the `reason` of the last one, an `exit_code` of its process other than 0, and
+    `dropped_bytes` beyond what an attempt may publish."""
 
     missed: int = 0
     refused: int = 0
     reason: str | None = None
     exit_code: int | None = None
+    dropped_bytes: int = 0
 
 
 class Resource(Struct, frozen=True, gc=False):
@@ -108,8 +110,9 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
     `not_understood` is how often it was given back by workers that did not understand it.
 
-    `lease`, `heartbeats`, `published`, `progress`, `checkpoint`, `check` and `flaws` are signs of life:
-    they change without an event, guarded by the fencing token, and are not part of what a fold gives back.
+    `lease`, `heartbeats`, `published`, `published_bytes`, `progress`, `checkpoint`, `check` and `flaws` are
+    signs of life: they change without an event, guarded by the fencing token, and are not part of what a fold
+    gives back. `published_bytes` is what the events of the attempt take, which is bounded.
     `completed_at` is when the owner itself ended it without success, or said that its work is done.
     """
 
@@ -149,6 +152,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     not_understood: int = 0
     completed_at: datetime | None = None
     flaws: Flaws | None = None
+    published_bytes: int = 0
 
     @property
     def owner(self) -> str | None:

@@ -41,6 +41,11 @@ rolling deploy is over in."""
 
 OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
+"""What the events of one attempt may take, as `core/quota.py` counts it; output beyond it is not kept."""
+OUTPUT_RESERVE_BYTES = 64 * 1024 * 1024
+"""What events without output may take beyond that: how a process ended is still told."""
+EVENT_BYTES = 64
+"""What an event counts beside its data and attributes, so that empty ones are bounded as well."""
 OUTPUT_BATCH_ITEMS_MAX = 50
 OUTPUT_BATCH_BYTES_MAX = 256 * 1024
 OUTPUT_BATCH_BYTES_ADVISED = 128 * 1024

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.core.errors import Fenced, Invalid
+from holdfast.core.errors import Exhausted, Fenced, Invalid
 from holdfast.core.event import Event, check_published
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Publish, Refusal, Refuse, decide
 from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX, PUBLISH_BYTES
+from holdfast.core.quota import quota_words
 from holdfast.ports import Grant, One, Work
 from holdfast.registry.line import Line
 
@@ -16,19 +17,28 @@ _LOG_PAGE = 1000
 
 async def publish(line: Line, grant: Grant, events: Sequence[Event]) -> Job:
     """Append the events to the attempt. What was stored before is dropped, so a re-send is safe. What is
-    refused is noted on the job, and the error says how much was stored before that."""
+    refused is noted on the job, and the error says how much was stored before that.
+
+    What the attempt's quota has no room for is noted as well, and the rest is stored; then `Exhausted` says
+    so. The same events sent again are answered with the job: they have been dealt with."""
     if not events:
         raise Invalid("There is no event to publish.")
-    job, rest = grant.job, list(events)
+    job, rest, whole = grant.job, list(events), True
     try:
         check_published(events, await line.store.now())
         while rest:
-            job, rest = await _publish(line, grant, rest)
+            job, rest, fits = await _publish(line, grant, rest)
+            whole = whole and fits
     except (Fenced, Invalid) as error:
         await refuse(line, grant, error.message)
         if job is not grant.job:
             error.message += f" What came before it is stored: up to sequence {job.published}."
         raise
+    if not whole:
+        dropped = job.flaws.dropped_bytes if job.flaws is not None else 0
+        raise Exhausted(
+            f"{quota_words(dropped, job.attempt)} The job goes on; send no more output."
+        )
     return job
 
 
@@ -38,20 +48,21 @@ async def refuse(line: Line, grant: Grant, reason: str) -> None:
     await line.submit(Work(One(grant.job_id), partial(decide, command)))
 
 
-async def _publish(line: Line, grant: Grant, events: list[Event]) -> tuple[Job, list[Event]]:
-    """Store the first of the events, as many as go into one commit; returns those that are left."""
+async def _publish(line: Line, grant: Grant, events: list[Event]) -> tuple[Job, list[Event], bool]:
+    """Store the first of the events, as many as go into one commit; returns those that are left, and
+    whether the quota had room for all that are not."""
     some = events[: _fitting(events)]
     decision = await _append(line, grant, some)
     if isinstance(decision, Change):
-        return decision.after, events[len(some) :]
+        return decision.after, events[len(some) :], len(decision.published) == len(some)
     job = decision.job
     if isinstance(decision.error, Invalid) and job is not None:
-        fresh = await _unknown(line, grant, events)
+        fresh = await _unknown(line, grant, events, job)
         if not fresh:
-            return job, []
+            return job, [], True
         if len(fresh) < len(events) and (fresh[0].sequence or 0) > job.published:
-            return job, fresh
-    return await line.answer(grant.job_id, _command(grant, some), decision), []
+            return job, fresh, True
+    return await line.answer(grant.job_id, _command(grant, some), decision), [], True
 
 
 def _fitting(events: Sequence[Event]) -> int:
@@ -78,8 +89,11 @@ def _actor(grant: Grant) -> str:
     return f"worker:{grant.job.owner}"
 
 
-async def _unknown(line: Line, grant: Grant, events: Sequence[Event]) -> list[Event]:
-    """Those of the events that are not in the log of this attempt yet."""
+async def _unknown(line: Line, grant: Grant, events: Sequence[Event], job: Job) -> list[Event]:
+    """Those of the events that are not in the log of this attempt yet. Of one that has said more than is
+    kept, the log does not tell: what is not beyond its last sequence has been dealt with."""
+    if job.flaws is not None and job.flaws.dropped_bytes:
+        return [event for event in events if (event.sequence or 0) > job.published]
     known: set[int | None] = set()
     cursor: str | None = None
     while True:

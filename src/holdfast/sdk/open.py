@@ -164,6 +164,34 @@ def shown_url(url: str) -> str:
     return f"{scheme}{slashes}{user}{at}{place}{question}{query}"
 
 
+def own_secrets(*urls: str | None) -> list[str]:
+    """What no output of a worker may show: its key, and the passwords of its stores."""
+    from holdfast.worker.environment import own_keys
+
+    own = own_environment()
+    return [
+        *own_keys(own),
+        *url_secrets(*urls, own.get("HOLDFAST_STORE"), own.get("HOLDFAST_OUTPUTS")),
+    ]
+
+
+def url_secrets(*urls: str | None) -> list[str]:
+    """What no output may show of these URLs: passwords, as they are written there and as they are. One that
+    is also the name of a user, a host or a database is no secret by itself."""
+    found: list[str] = []
+    for url in filter(None, urls):
+        user, _, place = url.partition("://")[2].rpartition("@")
+        name, colon, password = user.partition(":")
+        place, _, query = place.partition("?")
+        if colon:
+            found.append(f":{password}@")
+            if password not in (name, *re.split(r"[/:,]", place)):
+                found += [password, unquote(password)]
+        for value in re.findall(r"(?i)(?:password|secret|token)[^=&]*=([^&]*)", query):
+            found += [value, unquote(value)]
+    return found
+
+
 def store_name(url: str) -> str:
     """The URL as it names one store from anywhere on this machine: without password, with whole path."""
     if url.startswith("sqlite:"):

@@ -11,7 +11,7 @@ from connectrpc.request import RequestContext
 from msgspec import Struct
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
-from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.errors import Exhausted, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.pieces import pieces
@@ -84,17 +84,22 @@ class EventsService(job_connect.JobEventsService):
         self, requests: AsyncIterator[pb.PublishJobEventsRequest], _: Call
     ) -> pb.PublishJobEventsResponse:
         """Each message is stored before the next is read; the answer says that all of them are. What is
-        refused is noted on its job."""
+        refused is noted on its job. An attempt that is full is told so in the end: what comes behind its
+        output, such as how its process ended, is still taken."""
+        full: Exhausted | None = None
         with self._context.room.stream(who.get()):
             async with aclosing(self._context.until_stopped(requests)) as messages:
                 try:
                     async for request in messages:
-                        await self._publish(request)
+                        full = await self._publish(request) or full
                 except ConnectError as error:  # a message that cannot be read
                     raise await self._unread(error) from error
+        if full is not None:
+            raise full
         return pb.PublishJobEventsResponse()
 
-    async def _publish(self, request: pb.PublishJobEventsRequest) -> None:
+    async def _publish(self, request: pb.PublishJobEventsRequest) -> Exhausted | None:
+        """Store a message; the error says that the attempt is full, and the rest of the message is stored."""
         grant = await self._context.grants.open(request.task_token)
         now = await self._registry.now()
         events: list[Event] = []
@@ -106,8 +111,12 @@ class EventsService(job_connect.JobEventsService):
         except Invalid as error:
             await self._registry.refuse(grant, error.message)
             raise
-        if events:
-            await self._registry.publish(grant, events)
+        try:
+            if events:
+                await self._registry.publish(grant, events)
+        except Exhausted as full:
+            return full
+        return None
 
     async def _unread(self, error: ConnectError) -> ConnectError:
         """The error as its caller is told of it. It is noted on the job whose token the message has."""

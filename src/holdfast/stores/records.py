@@ -45,6 +45,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     not_understood: int = 0
     completed_at: datetime | None = None
     flaws: Flaws | None = None
+    published_bytes: int = 0
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -105,6 +106,7 @@ def detail_text(job: Job) -> str:
             job.not_understood,
             job.completed_at,
             job.flaws,
+            job.published_bytes,
         )
     ).decode()
 
@@ -171,6 +173,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.not_understood,
         detail.completed_at,
         detail.flaws,
+        detail.published_bytes,
     )
 
 

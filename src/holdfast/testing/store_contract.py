@@ -7,6 +7,7 @@ from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.listing_contract import ListingContract
 from holdfast.testing.log_contract import LogContract
 from holdfast.testing.owner_contract import OwnerContract
+from holdfast.testing.quota_contract import QuotaContract
 from holdfast.testing.trace_contract import TraceContract
 from holdfast.testing.verdict_contract import VerdictContract
 
@@ -19,6 +20,7 @@ class StoreContract(
     FollowUpContract,
     KeyContract,
     OwnerContract,
+    QuotaContract,
     TraceContract,
     VerdictContract,
 ):

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
-from holdfast.core.job import Failure, Job
+from holdfast.core.job import Failure, Job, Resource
+from holdfast.core.lifecycle import Change
+from holdfast.core.limits import OUTPUT_ATTEMPT_BYTES_MAX
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Clock, Grant, Ids, Registry, Request, Store
+from holdfast.ports import Clock, Grant, Ids, One, Registry, Request, Store, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.testing.fakes import CountingIds, ManualClock
 
@@ -44,8 +48,6 @@ class World:
     async def enqueue(
         self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object
     ) -> Job:
-        from msgspec.structs import replace
-
         request = Request(spec=replace(spec, **more), job_id=job_id)
         return await self.registry.enqueue(request, actor="user:ana")
 
@@ -82,6 +84,18 @@ def output(sequence: int, text: str = "", *, world: World, stream: str = "stdout
         stream=stream,
         data=(text or f"line {sequence}\n").encode(),
     )
+
+
+async def fill(store: Store, job_id: str, left: int) -> None:
+    """Make the attempt one that has published all of its quota but for so many bytes."""
+
+    def decide(
+        job: Job | None, now: datetime, resource: Resource | None = None, floor: int = 0
+    ) -> Change:
+        assert job is not None
+        return Change(job, replace(job, published_bytes=OUTPUT_ATTEMPT_BYTES_MAX - left))
+
+    await store.transact([Work(One(job_id), decide)])
 
 
 @asynccontextmanager

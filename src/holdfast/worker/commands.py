@@ -24,7 +24,6 @@ from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.outcomes import timed_out, too_big
 from holdfast.worker.pipes import Pipes, Streams, Terminal
 from holdfast.worker.processes import Child, Exit, Processes
-from holdfast.worker.redaction import Redactor
 from holdfast.worker.tasks import stop
 
 STOP_SECONDS = 10.0
@@ -163,7 +162,7 @@ class Attempt:
         return child
 
     async def _follow(
-        self, child: Child, command: Command, streams: Streams, hidden: Iterable[str]
+        self, child: Child, command: Command, streams: Streams, hidden: Sequence[str]
     ) -> Ending:
         """Pump the output and wait for the end."""
         guard = asyncio.ensure_future(self._guard(child))
@@ -176,15 +175,14 @@ class Attempt:
                 output.tell(
                     WorkerEventType.TERMINAL_RESIZE, rows=command.rows, columns=command.columns
                 )
-            redactor = Redactor(hidden, terminal=command.pty)
+            output.hide(hidden, terminal=command.pty)
             readers = await streams.open()
-            pumps = asyncio.gather(
-                *(self._pump(*one, redactor.again(), child) for one in readers.items())
-            )
+            pumps = asyncio.gather(*(self._pump(*one, child) for one in readers.items()))
             ended = await child.wait()
             failpoint("worker.process_ended")
             await stop(guard)
             await self._drain(pumps)
+            output.finish()
             code = ended.status if ended.status >= 0 else 128 - ended.status
             seconds = round(self._clock.monotonic() - began_at, 3)
             output.tell(WorkerEventType.PROCESS_END, pid=child.pid, exit_code=code, seconds=seconds)
@@ -200,18 +198,15 @@ class Attempt:
             async with asyncio.timeout(PIPE_SECONDS):
                 await child.wait()
 
-    async def _pump(
-        self, stream: str, reader: StreamReader, redactor: Redactor, child: Child
-    ) -> None:
+    async def _pump(self, stream: str, reader: StreamReader, child: Child) -> None:
         """Read one stream to its end. A command whose output cannot be kept does not go on."""
         output = self._host.output(self._hold)
         try:
             while chunk := await reader.read(OUTPUT_CHUNK_BYTES_MAX):
-                output.write(redactor.feed(chunk), stream)
+                output.write(chunk, stream)
                 self._waiting += 1
                 await output.room()
                 self._waiting -= 1
-            output.write(redactor.flush(), stream)
         except Exception:
             child.send(signal.SIGKILL)
             raise

@@ -14,6 +14,7 @@ from holdfast.core.spec import Json
 from holdfast.ports import Clock, Completion, Grant, Request
 from holdfast.worker.hold import Hold
 from holdfast.worker.output import Output
+from holdfast.worker.redaction import Redactor
 
 
 class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -42,6 +43,18 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         if self.result == b"null" and self.where is None:
             return NOTHING
         return Success(result=_decode(self.result), where=self.where)
+
+    def without(self, redactor: Redactor) -> "Ending":
+        """The same ending, without secrets in what it says. Follow-ups are left as they are: they are what
+        other jobs are given, and not shown with this one."""
+        failure = self.failure
+        if not redactor.hides:
+            return self
+        if failure is not None:
+            message, code = redactor.text(failure.message), redactor.text(failure.code)
+            failure = replace(failure, message=message, code=code)
+        result, reason = redactor.document(self.result), redactor.value(self.reason)
+        return replace(self, failure=failure, result=result, reason=reason)
 
     def completion(self, grant: Grant, op_id: str) -> Completion:
         follow_ups = tuple(_requests.decode(self.follow_ups)) if self.follow_ups else ()

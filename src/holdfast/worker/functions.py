@@ -3,7 +3,7 @@
 A handler that has to stop is told; one that does not heed it is cancelled, or its process is killed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -32,6 +32,7 @@ from holdfast.worker.link import Link
 from holdfast.worker.outcomes import stopped, timed_out, to_compensate
 from holdfast.worker.output import Output
 from holdfast.worker.processes import Exit, Processes
+from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.runners import Runners
 from holdfast.worker.stopping import stop_attempt
 from holdfast.worker.tasks import Tasks
@@ -42,7 +43,8 @@ PUT_OFF = timedelta(seconds=5)
 
 
 class Functions:
-    """Runs the jobs of one app. `load` first: it says what there is."""
+    """Runs the jobs of one app. `load` first: it says what there is. `stray` is given what the process that
+    several jobs share writes past Python; without it, that goes where the worker's stderr goes."""
 
     kinds: tuple[str, ...] = ()
 
@@ -55,10 +57,20 @@ class Functions:
         env: Mapping[str, str],
         url: str | None = None,
         outputs: str | None = None,
+        stray: Callable[[bytes], None] | None = None,
+        redactor: Redactor = NOTHING_HIDDEN,
     ) -> None:
         self._app = app
+        self._stray = stray
+        self._redactor = redactor
         self._runners = Runners(
-            self, processes, app, slots=slots, env=env, stores=(url or "", outputs or "")
+            self,
+            processes,
+            app,
+            slots=slots,
+            env=env,
+            stores=(url or "", outputs or ""),
+            piped=stray is not None,
         )
         self._known: dict[str, Known] = {}
         self._where: dict[Hold, tuple[Link, Attempt]] = {}
@@ -67,7 +79,11 @@ class Functions:
 
     async def load(self) -> Hello:
         """Start the app; `Invalid` when it cannot be loaded."""
-        hello = await self._runners.load()
+        try:
+            hello = await self._runners.load()
+        except Invalid as error:  # it has the app's own words
+            error.message = self._redactor.text(error.message)
+            raise
         if not hello.known:
             raise Invalid(f"{self._app} has no jobs.", advice="Decorate a function with @app.job.")
         self._known = {known.kind: known for known in hello.known}
@@ -207,7 +223,13 @@ class Functions:
 
     def wrote(self, link: Link, stream: str, data: bytes) -> None:
         """What an exclusive runner has written past Python is its job's. One that writes without a job
-        has something left over from the last, which must not pass for the next one's."""
+        has something left over from the last, which must not pass for the next one's. What the shared one
+        writes may be of any job in it, and what one writes as it loads its app is of none: that goes to the
+        worker's own log."""
+        if not (link.exclusive and link.ready):
+            if self._stray is not None:
+                self._stray(data)
+            return
         if not link.attempts:
             self._runners.retire(link)
         for attempt in link.attempts.values():

@@ -32,10 +32,14 @@ class Hears(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """The worker's end. `exclusive` runners have one job at a time, and may be killed for it."""
+    """The worker's end. `exclusive` runners have one job at a time, and may be killed for it. With `piped`,
+    what another writes past Python is heard as well; else it goes where the worker's stderr goes."""
 
-    def __init__(self, hears: Hears, *, exclusive: bool, memory_bytes: int | None) -> None:
+    def __init__(
+        self, hears: Hears, *, exclusive: bool, memory_bytes: int | None, piped: bool = False
+    ) -> None:
         self.exclusive = exclusive
+        self.piped = piped or exclusive
         self.memory_bytes = memory_bytes
         self.attempts: dict[int, Attempt] = {}
         self.done = 0
@@ -68,7 +72,7 @@ class Link(asyncio.Protocol):
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
             argv = [sys.executable, "-m", "holdfast.sdk.runner", "3", app, str(threads)]
-            out, err = (self._pipe("stdout"), self._pipe("stderr")) if self.exclusive else (2, 2)
+            out, err = (self._pipe("stdout"), self._pipe("stderr")) if self.piped else (2, 2)
             try:
                 self.child: Child = await processes.spawn(
                     [*argv, *stores],
@@ -78,7 +82,7 @@ class Link(asyncio.Protocol):
                     memory_bytes=self.memory_bytes,
                 )
             finally:
-                if self.exclusive:
+                if self.piped:
                     os.close(out)
                     os.close(err)
         ours.setblocking(False)
@@ -128,6 +132,9 @@ class Link(asyncio.Protocol):
             async with asyncio.timeout(HANG_UP_SECONDS):
                 await self._hung_up.wait()
         self._transport.close()
+        if not self.exclusive:
+            for stream, data in self.rest():
+                self._hears.wrote(self, stream, data)
         self._hears.gone(self, exit)
         for pipe in list(self._pipes):
             self._close(pipe)

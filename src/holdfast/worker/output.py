@@ -1,20 +1,24 @@
 """Output: what an attempt says, numbered, spooled, and published before the job may end."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
-from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
 from holdfast.core.event import Attributes, Event
 from holdfast.core.limits import (
+    EVENT_BYTES,
     OUTPUT_ATTEMPT_BYTES_MAX,
     OUTPUT_BATCH_BYTES_MAX,
     OUTPUT_BATCH_ITEMS_MAX,
     OUTPUT_CHUNK_BYTES_MAX,
 )
+from holdfast.core.quota import event_bytes, quota_words
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
 from holdfast.worker.hold import Hold
+from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.spool import Batch, Log, Piece
 from holdfast.worker.tasks import stop
 
@@ -27,16 +31,30 @@ class Output:
     """Numbers the attempt's events from 1, keeps each in the spool, and publishes them in order.
 
     While the store is away the work goes on, and what it says waits in the spool. Readers wait when
-    that is too much: a job that writes faster than the store takes is slowed, never cut.
+    that is too much: a job that writes faster than the store takes is slowed, never cut. Output beyond the
+    attempt's quota is not sent: how much that is, the registry is told at once and again at the end.
     """
 
-    def __init__(self, registry: Registry, clock: Clock, hold: Hold, log: Log) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        hold: Hold,
+        log: Log,
+        *,
+        redactor: Redactor = NOTHING_HIDDEN,
+        bytes_max: int = OUTPUT_ATTEMPT_BYTES_MAX,
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._hold = hold
         self._log = log
+        self._redactor = redactor
+        self._streams: dict[str, Redactor] = {}
         self._sequence = 0
-        self._written = 0
+        self._left = bytes_max
+        self._dropped = 0
+        self._dropping = False
         self._unsent = 0
         self._closed = False
         self._some = asyncio.Event()
@@ -49,21 +67,47 @@ class Output:
         self, event_type: WorkerEventType, *, at: datetime | None = None, **attributes: object
     ) -> None:
         """Add an event that is no output."""
-        self._add(event_type, at, attributes=attributes)
+        self._add(event_type, at, attributes=self._redactor.value(attributes))
+
+    def hide(self, secrets: Sequence[str], *, terminal: bool = False) -> None:
+        """Keep these out of what is added from now on."""
+        self._redactor = self._redactor.again(secrets, terminal=terminal)
 
     def write(self, data: bytes, stream: str, at: datetime | None = None) -> None:
-        """Add output of any length. What goes beyond the limit of an attempt is not kept."""
-        room = OUTPUT_ATTEMPT_BYTES_MAX - self._written
-        if room <= 0 or not data:
-            return
-        self._written += len(data)
-        for start in range(0, min(len(data), room), OUTPUT_CHUNK_BYTES_MAX):
-            piece = data[start : min(start + OUTPUT_CHUNK_BYTES_MAX, room)]
-            self._add(WorkerEventType.OUTPUT, at, stream=stream, data=piece)
-        if len(data) >= room:
-            self.tell(
-                WorkerEventType.PROCESS_ERROR, error_message="Output beyond 1 GiB is not kept."
-            )
+        """Add output of any length, without the secrets. What may be the beginning of one waits for more."""
+        if (redactor := self._streams.get(stream)) is None:
+            redactor = self._streams[stream] = self._redactor.again()
+        self._write(redactor.feed(data), stream, at)
+
+    def finish(self) -> None:
+        """No stream has more: add what has waited."""
+        for stream, redactor in self._streams.items():
+            self._write(redactor.flush(), stream)
+
+    def _write(self, data: bytes, stream: str, at: datetime | None = None) -> None:
+        """Add output as far as the attempt's quota goes."""
+        for start in range(0, len(data), OUTPUT_CHUNK_BYTES_MAX):
+            piece = data[start : start + OUTPUT_CHUNK_BYTES_MAX]
+            room = 0 if self._dropping else max(0, self._left - EVENT_BYTES)
+            if room:
+                self._add(WorkerEventType.OUTPUT, at, stream=stream, data=piece[:room])
+            if len(piece) > room:
+                self._drop(len(piece) - room)
+
+    def _drop(self, size: int) -> None:
+        """Count what is not sent. The first of it is told at once, the rest at the end."""
+        self._dropped += size
+        if not self._dropping:
+            self._dropping = True
+            self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, 0
+        self.tell(
+            WorkerEventType.PROCESS_ERROR,
+            error_message=quota_words(dropped, self._hold.grant.attempt),
+            dropped_bytes=dropped,
+        )
 
     @property
     def full(self) -> bool:
@@ -86,6 +130,7 @@ class Output:
         if self._hold.lost or self._closed:
             return
         self._sequence += 1
+        self._left -= event_bytes(data, attributes or {})
         self._unsent += self._log.append(
             Piece(
                 sequence=self._sequence,
@@ -105,13 +150,18 @@ class Output:
 
     async def flush(self) -> None:
         """There is no more: return when all of it is stored, or the lease is lost."""
+        self.finish()
         self._closed = True
         self._some.set()
         self._full.set()
         await self._publishing
 
     def seal(self, note: bytes) -> None:
-        """Keep how the attempt ended beside its output, for whoever comes after a crash."""
+        """There is no more to say: keep how the attempt ended beside its output, for the worker that comes
+        after a crash."""
+        self.finish()
+        if self._dropped:
+            self._tell_dropped()
         self._log.seal(note)
 
     async def close(self) -> None:
@@ -159,7 +209,10 @@ class Output:
         while not self._hold.lost:
             try:
                 self._hold.heard(await self._registry.publish(self._hold.grant, events))
-            except Unavailable:
+            except (
+                Unavailable,
+                Exhausted,
+            ):  # what a full attempt was sent is settled the second time
                 await self._clock.sleep(RETRY_SECONDS)
             except HoldfastError as error:
                 self._hold.lose(error.message)

@@ -19,7 +19,7 @@ from holdfast.ports import Clock
 from holdfast.worker.hold import MARGIN_SECONDS
 from holdfast.worker.warden import DESCRIPTORS_MAX, FRAME_BYTES_MAX, READ_BYTES, cut, encode
 
-LEAVE_SECONDS = 10.0
+LEAVE_SECONDS = 25.0  # more than the warden, and then its reaper, take at most
 LOOK_SECONDS = 0.005
 
 
@@ -194,11 +194,16 @@ class Warden:
         """Say no more, and wait for the end: that of the warden, which is after that of all else."""
         if not self.gone:
             self._line.shutdown(socket.SHUT_WR)
-            killing = self._loop.call_later(LEAVE_SECONDS, self._process.kill)
+            giving_up = self._loop.call_later(LEAVE_SECONDS, self._give_up)
             await self._ending.wait()
-            killing.cancel()
+            giving_up.cancel()
         while self._process.poll() is None:
             await self._clock.sleep(LOOK_SECONDS)
+
+    def _give_up(self) -> None:
+        """Neither the warden nor its reaper has come to an end: leave, and end the groups from here."""
+        self._process.kill()
+        self._lost()
 
     def _send(self, word: _Word) -> None:
         if not self.gone:
@@ -291,7 +296,9 @@ class Warden:
 
 
 def _start(line: int, inherited: Sequence[int]) -> subprocess.Popen[bytes]:
-    script = Path(__file__).with_name("warden.py")
+    """Start the reaper, which starts the warden. The process is the reaper: it is there until all that the
+    warden had started has ended."""
+    script = Path(__file__).with_name("reaper.py")
     return subprocess.Popen(  # noqa: S603  # our own file
         [sys.executable, "-I", "-S", str(script), *map(str, (line, *inherited))],
         stdin=subprocess.DEVNULL,

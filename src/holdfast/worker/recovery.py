@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
 from holdfast.core.job import Failure
 from holdfast.core.limits import LEASE_MAX, OUTPUT_BATCH_BYTES_MAX, OUTPUT_BATCH_ITEMS_MAX
 from holdfast.ports import Clock, Grant, Ids, Registry
@@ -137,7 +137,7 @@ async def _finish(title: Title, records: list[Record], registry: Registry, ids: 
         for batch in batches(unsent, OUTPUT_BATCH_ITEMS_MAX, OUTPUT_BATCH_BYTES_MAX):
             await registry.publish(grant, [as_event(piece) for piece in batch])
         await tell(registry, grant, _note(records[-1], ids))
-    except Unavailable:
+    except (Unavailable, Exhausted):  # the next look goes on behind what is settled by then
         raise
     except HoldfastError:  # somebody else owns it by now
         return False

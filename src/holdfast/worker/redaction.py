@@ -2,20 +2,26 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
 
 MASK = b"***"
 SECRET_BYTES_MIN = 4
+T = TypeVar("T")
 
 
 class Redactor:
     """Replaces secret values in a stream of chunks; what might be the start of one is held back.
 
-    Values shorter than four bytes are not looked for: they would blot out ordinary text.
+    Values shorter than four bytes are not looked for: they would blot out ordinary text. A value is also
+    found as JSON writes it.
     """
 
     def __init__(self, secrets: Iterable[str], *, terminal: bool = False) -> None:
         values = {os.fsencode(secret) for secret in secrets}
+        values |= {_in_json(value) for value in values}
         if terminal:  # it writes the end of a line as two characters
             values |= {value.replace(b"\n", b"\r\n") for value in values}
         self._values = sorted(
@@ -25,9 +31,40 @@ class Redactor:
         self._pattern = re.compile(b"|".join(map(re.escape, self._values)) or b"(?!)")
         self._held = b""
 
-    def again(self) -> "Redactor":
-        """One for another stream with the same secrets."""
-        return Redactor(map(os.fsdecode, self._values))
+    def again(self, more: Sequence[str] = (), *, terminal: bool = False) -> "Redactor":
+        """One for another stream with the same secrets, and these."""
+        if not (self._values or more):
+            return self
+        return Redactor([*map(os.fsdecode, self._values), *more], terminal=terminal)
+
+    @property
+    def hides(self) -> bool:
+        """Whether there is anything to hide."""
+        return bool(self._values)
+
+    def document(self, data: bytes) -> bytes:
+        """A whole text, or a JSON document, without the secrets."""
+        return self._pattern.sub(MASK, data) if self._values else data
+
+    def text(self, text: str) -> str:
+        """The text without the secrets."""
+        if not self._values:
+            return text
+        return self.document(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+    def value(self, value: T) -> T:
+        """The JSON value without the secrets, in whichever of its texts they are."""
+        return self._value(value) if self._values else value
+
+    def _value(self, value: Any) -> Any:  # noqa: ANN401
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self._value(name): self._value(one) for name, one in value.items()}
+            case list() | tuple():
+                return [self._value(one) for one in value]
+        return value
 
     def feed(self, chunk: bytes) -> bytes:
         if not self._values:
@@ -54,3 +91,14 @@ class Redactor:
             if match.start() < cut < match.end():
                 return match.start()
         return cut
+
+
+NOTHING_HIDDEN = Redactor(())
+
+
+def _in_json(value: bytes) -> bytes:
+    """The value as it stands in a JSON text; one that is no text stands in none."""
+    try:
+        return msgspec.json.encode(value.decode())[1:-1]
+    except UnicodeDecodeError:
+        return value

@@ -50,8 +50,10 @@ class Runners:
         slots: int,
         env: Mapping[str, str],
         stores: tuple[str, str],
+        piped: bool = False,
     ) -> None:
         self._home = home
+        self._piped = piped
         self._processes = processes
         self._app = app
         self._slots = slots
@@ -179,7 +181,7 @@ class Runners:
             self._fill_all()
 
     async def _start(self, *, exclusive: bool, memory_bytes: int | None) -> tuple[Link, Hello]:
-        link = Link(self, exclusive=exclusive, memory_bytes=memory_bytes)
+        link = Link(self, exclusive=exclusive, memory_bytes=memory_bytes, piped=self._piped)
         threads = 1 if exclusive else self._slots
         self.links[link] = None
         try:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 
+from msgspec.structs import replace
+
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Progress
 from holdfast.core.spec import Json
@@ -19,6 +21,7 @@ from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.output import Output
 from holdfast.worker.pace import Pace
+from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validating import Validating
@@ -43,6 +46,7 @@ class Worker:
         executors: Sequence[Executor],
         spool: Spool,
         validating: Validating | None = None,
+        redactor: Redactor = NOTHING_HIDDEN,
     ) -> None:
         self.clock = clock
         self._registry = registry
@@ -55,6 +59,7 @@ class Worker:
         self._spool = spool
         self._keeper = Keeper(registry, clock, self._renewed)
         self._validating = validating
+        self._redactor = redactor
         self._endings = Endings(
             registry, clock, ids, report, self._closed, validating.add if validating else None
         )
@@ -208,7 +213,8 @@ class Worker:
     def output(self, hold: Hold) -> Output:
         output = self._outputs.get(hold)
         if output is None:
-            output = Output(self._registry, self.clock, hold, self._log(hold))
+            log = self._log(hold)
+            output = Output(self._registry, self.clock, hold, log, redactor=self._redactor)
             self._outputs[hold] = output
         return output
 
@@ -220,17 +226,19 @@ class Worker:
             return MemoryLog()
 
     def progress(self, hold: Hold, progress: Progress) -> None:
-        self._keeper.progress(hold, progress)
+        message = self._redactor.value(progress.message)
+        self._keeper.progress(hold, replace(progress, message=message))
 
     async def checkpoint(self, hold: Hold, value: Json) -> None:
-        await self._keeper.checkpoint(hold, value)
+        await self._keeper.checkpoint(hold, self._redactor.value(value))
 
     def trouble(self, why: str) -> None:
-        self._report.trouble(why)
+        self._report.trouble(self._redactor.text(why))
 
     def ended(self, hold: Hold, ending: Ending) -> None:
         del self._running[hold]
         hold.listener = None
+        ending = ending.without(self._redactor)
         spans.end(hold, ending)
         if self._settings.drain and ending.failure is not None and ending.failure.not_understood:
             self._claims.not_understood.add(hold.job_id)

@@ -16,11 +16,13 @@ from holdfast.core.lifecycle.draft import Change, Draft, fact, same
 from holdfast.core.lifecycle.ending import close_expired, overran
 from holdfast.core.limits import (
     EVENTS_PER_PUBLISH_MAX,
+    NUMBER_MAX,
     OUTPUT_LATE_MAX,
     check_interval,
     check_lease,
     clip,
 )
+from holdfast.core.quota import BEYOND_QUOTA, keep
 from holdfast.core.state import State
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
@@ -68,6 +70,7 @@ def _grant(draft: Draft, command: Claim) -> None:
         ),
         claim_op_id=command.op_id,
         published=0,
+        published_bytes=0,
         progress=None,
         flaws=None,
         started_at=None,
@@ -162,7 +165,8 @@ def say(job: Job, command: Publish | Refuse, now: datetime) -> Change:
 
 def publish(job: Job, command: Publish, now: datetime) -> Change:
     """Append the worker's events. Sequences rise strictly over the whole attempt. Those of an owner that
-    has ended the job itself are kept for a while after, and change nothing."""
+    has ended the job itself are kept for a while after, and change nothing. What the attempt's quota has no
+    room for is not stored, and counted."""
     if not _late(job, command.token, now):
         held(job, command.token)
     if not 1 <= len(command.events) <= EVENTS_PER_PUBLISH_MAX:
@@ -174,7 +178,13 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             f"Sequence {first} comes after {job.published}: sequences must rise strictly in an attempt."
         )
     last = command.events[-1].last_sequence
-    told = replace(job, published=last, flaws=_flaws(job, command.events))
+    kept = keep(command.events, job.published_bytes, full=_dropped(job) > 0)
+    told = replace(
+        job,
+        published=last,
+        published_bytes=kept.size,
+        flaws=_flaws(job, command.events, kept.dropped),
+    )
     change = _alive(job, told, now, command.actor, command.token)
     events = tuple(
         replace(
@@ -187,9 +197,21 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             correlation_id=event.correlation_id or job.correlation_id,
             trace_id=event.trace_id or job.trace_id,
         )
-        for event in command.events
+        for event in kept.events
     )
-    return replace(change, published=events)
+    return replace(change, published=events, facts=_full(job, told, now, command.actor))
+
+
+def _dropped(job: Job) -> int:
+    return job.flaws.dropped_bytes if job.flaws is not None else 0
+
+
+def _full(before: Job, after: Job, now: datetime, actor: str) -> tuple[Event, ...]:
+    """The fact that the attempt has said more than is kept, if this is the first of it."""
+    if not _dropped(after) or _dropped(before):
+        return ()
+    key = (before.fencing_token, "quota")
+    return (fact(before, EventType.PUBLISH_REFUSED, now, *key, actor=actor, reason=BEYOND_QUOTA),)
 
 
 def _late(job: Job, token: int, now: datetime) -> bool:
@@ -198,20 +220,29 @@ def _late(job: Job, token: int, now: datetime) -> bool:
     return ended_at is not None and token == job.fencing_token and now - ended_at <= OUTPUT_LATE_MAX
 
 
-def _flaws(job: Job, events: Sequence[Event]) -> Flaws | None:
-    """What is wrong with the attempt's events, now that these have come."""
+def _flaws(job: Job, events: Sequence[Event], dropped: int) -> Flaws | None:
+    """What is wrong with the attempt's events, now that these have come and so much of them was dropped. A
+    worker that knows the quota drops the rest itself, and says how much that was."""
     before = job.flaws or _FLAWLESS
     missed, exit_code, last = before.missed, before.exit_code, job.published
     for event in events:
         missed += (event.sequence or 0) - last - 1
         last = event.last_sequence
         if event.event_type == WorkerEventType.PROCESS_END:
-            code = event.attributes.get("exit_code")
-            exit_code = code if isinstance(code, int) and code else None
-    if (missed, exit_code) == (before.missed, before.exit_code):
+            exit_code = _number(event, "exit_code") or None
+        elif event.event_type == WorkerEventType.PROCESS_ERROR:
+            dropped += max(0, _number(event, "dropped_bytes"))
+    if (missed, exit_code, dropped) == (before.missed, before.exit_code, 0):
         return job.flaws
-    after = replace(before, missed=missed, exit_code=exit_code)
+    dropped = min(before.dropped_bytes + dropped, NUMBER_MAX)
+    after = replace(before, missed=missed, exit_code=exit_code, dropped_bytes=dropped)
     return None if after == _FLAWLESS else after
+
+
+def _number(event: Event, name: str) -> int:
+    """A number that the worker says; 0 for what is none, or more than a record keeps."""
+    value = event.attributes.get(name)
+    return value if isinstance(value, int) and abs(value) <= NUMBER_MAX else 0
 
 
 _FLAWLESS = Flaws()

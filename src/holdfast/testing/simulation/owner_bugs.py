@@ -1,11 +1,13 @@
 """Planted mistakes about who owns a job, and for how long."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import lifecycle
+from holdfast.core import lifecycle, quota
+from holdfast.core.event import Event
 from holdfast.core.job import Job, Lease, Resource
 from holdfast.core.lifecycle import (
     Change,
@@ -16,6 +18,7 @@ from holdfast.core.lifecycle import (
     ownership,
 )
 from holdfast.core.lifecycle.draft import Draft
+from holdfast.core.limits import OUTPUT_ATTEMPT_BYTES_MAX
 from holdfast.core.state import State
 from holdfast.testing.simulation.planting import Swaps, bug
 
@@ -203,6 +206,17 @@ def release_by_id() -> Swaps:
 def publish_by_id() -> Swaps:
     """A zombie's output lands in its successor's attempt."""
     return _token_blind(Publish)
+
+
+@bug(trap="I14")
+def dropped_in_silence() -> Swaps:
+    """What is beyond the quota of an attempt is dropped, and nothing says so."""
+
+    def some(events: Sequence[Event], size: int, *, full: bool) -> quota.Kept:
+        kept = quota.keep(events, size + OUTPUT_ATTEMPT_BYTES_MAX, full=full)
+        return replace(kept, events=kept.events[1:], size=size, dropped=0)
+
+    return ((ownership, "keep", some),)
 
 
 @bug(trap=48)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.core import projection
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
-from holdfast.core.job import Job
+from holdfast.core.job import Flaws, Job
 from holdfast.core.lifecycle import Expire
 from holdfast.core.limits import NOT_UNDERSTOOD_DELAY_MAX, NOT_UNDERSTOOD_MAX, OUTPUT_LATE_MAX
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
@@ -154,6 +154,8 @@ class Witness:
         """I9: output is taken from the owner, or from the one that ended the job itself, not long ago."""
         said = [event for event in commit.events if event.event_class is EventClass.WORKER]
         before = commit.before
+        if before is not None and before.fencing_token == commit.after.fencing_token:
+            self._check_kept(before, commit.after, said)
         if not said or before is None:
             return
         tokens = {event.fencing_token for event in said}
@@ -165,6 +167,15 @@ class Witness:
             soon = commit.now is None or commit.now - end.occurred_at <= OUTPUT_LATE_MAX
             words = f"{before.job_id}: output taken after {end.event_type} by {end.actor}"
             self.expect("I9", told and soon, words)
+
+    def _check_kept(self, before: Job, after: Job, said: list[Event]) -> None:
+        """I14: a sequence that the record counts is in the log, or the record says that it is not."""
+        was, now = before.flaws or Flaws(), after.flaws or Flaws()
+        counted = after.published - before.published - (now.missed - was.missed)
+        stored = sum(event.last_sequence - (event.sequence or 0) + 1 for event in said)
+        told = counted == stored or now.dropped_bytes > was.dropped_bytes
+        words = f"{after.job_id}: {counted} events counted, {stored} stored, and nothing tells why"
+        self.expect("I14", told, words)
 
     def _check_ops(self, track: Track, chain: list[Event]) -> None:
         """I2: one op_id writes once, however often it is sent."""

@@ -1,0 +1,74 @@
+"""A worker stops at the quota of an attempt, and says how much it did not send."""
+
+import asyncio
+
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.event import Event
+from holdfast.core.job import Flaws, Job
+from holdfast.core.lifecycle import Success
+from holdfast.core.limits import EVENT_BYTES
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.sdk.open import open_local
+from holdfast.system import SystemClock
+from holdfast.testing.world import fill
+from holdfast.worker.hold import Hold
+from holdfast.worker.output import Output
+from holdfast.worker.redaction import Redactor
+from holdfast.worker.spool import MemorySpool
+
+
+async def said(registry: LocalRegistry, bytes_max: int, left: int | None = None) -> Job:
+    """The job after a worker has said some things in it, and ended it."""
+    job = await registry.enqueue(Request(spec=Spec()), actor="user:ana")
+    grant = await registry.acquire(job.job_id, owner="w-1")
+    if left is not None:
+        await fill(registry._store, job.job_id, left)
+    clock = SystemClock()
+    hold = Hold(grant, clock.monotonic() + 60)
+    log, hidden = MemorySpool().log(hold), Redactor(["hush-hush"])
+    output = Output(registry, clock, hold, log, redactor=hidden, bytes_max=bytes_max)
+    output.write(b"a" * 100, "stdout")
+    output.write(b"b" * 100, "stderr")
+    output.write(b"c" * 50 + b"hush", "stdout")
+    output.tell(WorkerEventType.PROCESS_END, exit_code=0)
+    output.seal(b"")
+    await output.flush()
+    assert hold.lost is None
+    await output.close()
+    return await registry.complete(grant, Success())
+
+
+async def log(registry: LocalRegistry, job: Job) -> list[Event]:
+    page = await registry.log(job.job_id)
+    return [event for event in page.events if event.sequence is not None]
+
+
+def test_what_a_worker_does_not_send_is_on_record_to_the_byte() -> None:
+    async def main() -> None:
+        registry = await open_local("memory://")
+        job = await said(registry, 2 * EVENT_BYTES + 130)
+        events = await log(registry, job)
+
+        assert b"".join(event.data or b"" for event in events) == b"a" * 100 + b"b" * 30
+        assert job.flaws == Flaws(dropped_bytes=70 + 54)
+        told = [e.event_type for e in events if e.event_type != WorkerEventType.OUTPUT]
+        assert told == ["process_error", "process_end", "process_error"]
+        await registry.close()
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_knows_of_no_quota_is_refused_and_ends_its_job_all_the_same() -> None:
+    async def main() -> None:
+        registry = await open_local("memory://")
+        job = await said(registry, 10**9, left=EVENT_BYTES + 150)
+        events = await log(registry, job)
+
+        assert b"".join(event.data or b"" for event in events) == b"a" * 100
+        assert job.flaws == Flaws(dropped_bytes=100 + 50 + 4)
+        assert events[-1].event_type == WorkerEventType.PROCESS_END
+        await registry.close()
+
+    asyncio.run(main())
