@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 
+from holdfast.core import cursor as core_cursor
 from holdfast.core.access import Key, Scope
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
@@ -336,8 +337,9 @@ class LocalRegistry:
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109
         return await watch.wait(self._line, job_id, seconds=timeout)
 
-    async def why(self, job_id: str) -> str:
-        return await query.why(self._line, job_id)
+    async def why(self, job_id: str, *, beside: bool = True) -> str:
+        """As the port says; without `beside`, not how many others wait."""
+        return await query.why(self._line, job_id, beside=beside)
 
     async def verify(self) -> Verification:
         return await verify.verify(self._line)
@@ -360,6 +362,15 @@ class LocalRegistry:
     async def claimed_by(self, task_token: str, holder: str = "") -> Claimed:
         """The grant a task token stands for; `NotFound` for one we never made for this holder."""
         return unseal(await self._store.secret(), task_token, holder)
+
+    async def seal_cursor(self, cursor: str, *, holder: str) -> str:
+        """The cursor as nobody else can read it, for one holder."""
+        nonce = self._line.ids.secret()
+        return core_cursor.seal(await self._store.secret(), cursor, holder=holder, nonce=nonce)
+
+    async def unseal_cursor(self, text: str, *, holder: str) -> str:
+        """The cursor that was sealed for this holder, or `Invalid`."""
+        return core_cursor.unseal(await self._store.secret(), text, holder=holder)
 
     async def create_key(
         self,

@@ -38,14 +38,15 @@ async def feed(line: Line, *, after: str | None, limit: int) -> Slice:
     return await line.store.feed(after=after, limit=_page(limit))
 
 
-async def why(line: Line, job_id: str) -> str:
-    """Why the job is where it is, and what will happen next."""
+async def why(line: Line, job_id: str, *, beside: bool = True) -> str:
+    """Why the job is where it is, and what will happen next; `beside` says how many others wait."""
     job = await line.get(job_id)
     now = await line.store.now()
     holder = waiting = None
     if job.state is State.QUEUED:
-        counts = await line.store.counts(job.spec.queue)
-        waiting = counts.get(State.QUEUED, 0) - 1
+        if beside:
+            counts = await line.store.counts(job.spec.queue)
+            waiting = counts.get(State.QUEUED, 0) - 1
         if job.spec.lock:
             resource = await line.store.resource(job.spec.lock)
             if resource.holder is not None:

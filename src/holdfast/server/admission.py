@@ -58,6 +58,11 @@ def overlook(who: Principal, queue: str | None) -> None:
         raise Denied("This key does not reach every queue: name the one to look at.")
 
 
+def overlooks(who: Principal, queue: str) -> bool:
+    """Whether they may know how much there is in the queue, in every region."""
+    return who.may(Scope.OBSERVE, queue, None) and not who.regions
+
+
 def reads(who: Principal, job: Job) -> bool:
     """Whether they may know what is in it: payload, result, output."""
     return who is ANYONE or who.may(Scope.DATA, job.spec.queue, job.spec.region) or owns(who, job)

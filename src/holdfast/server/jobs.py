@@ -10,7 +10,7 @@ from typing import Any
 from connectrpc.request import RequestContext
 
 from holdfast.core.access import Scope
-from holdfast.core.errors import Exhausted, Invalid, NotFound
+from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome, Success
 from holdfast.core.limits import LEASE_MAX, PAGE_ITEMS_MAX, check_id
@@ -21,7 +21,7 @@ from holdfast.server.claims import lane_of, owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
-from holdfast.server.owning import known
+from holdfast.server.owning import in_reach, known
 from holdfast.server.reports import failure_of
 from holdfast.server.sizes import check_size
 from holdfast.server.tracing import tied
@@ -69,7 +69,10 @@ class JobService(job_connect.JobService):
         except Exhausted:
             if not await known(self._registry, [asked]):
                 raise
-        job = await self._registry.enqueue(tied(asked), actor=principal.actor)
+        try:
+            job = await self._registry.enqueue(tied(asked), actor=principal.actor)
+        except Conflict as error:
+            raise await in_reach(self._registry, error) from error
         return pb.EnqueueJobResponse(
             job_id=job.job_id, created_at=timestamp(job.created_at), state=STATES[job.state]
         )

@@ -53,5 +53,6 @@ QUEUES_PER_CLAIM_MAX = 1_000
 KINDS_PER_CLAIM_MAX = 1_000
 WALK_ITEMS_MAX = 100_000
 LIST_CALLS_MAX = 50
+FEED_CALLS_MAX = 50
 """Pages of the store that are looked through for a caller who may not know that they are empty to it."""
 QUEUE_ITEMS_MAX = 1_000_000

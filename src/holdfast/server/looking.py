@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import structs
@@ -12,7 +13,7 @@ from holdfast.core.access import Scope
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
-from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.limits import BATCH_ITEMS_MAX, PAGE_ITEMS_MAX
 from holdfast.core.spec import Spec
 from holdfast.core.visibility import sees_all
 from holdfast.ports import Filter, Page, Slice
@@ -20,7 +21,13 @@ from holdfast.server import admission
 from holdfast.server.calls import Leaving, who
 from holdfast.server.claims import enter, lane
 from holdfast.server.context import Context
-from holdfast.server.limits import ANSWER_BYTES_MAX, LIST_CALLS_MAX, WAIT_SECONDS_MAX
+from holdfast.server.cursors import FEED, JOBS, Cursors, log_of
+from holdfast.server.limits import (
+    ANSWER_BYTES_MAX,
+    FEED_CALLS_MAX,
+    LIST_CALLS_MAX,
+    WAIT_SECONDS_MAX,
+)
 from holdfast.server.locks import discreet, shown_resource
 from holdfast.server.owning import find
 from holdfast.server.sizes import check_size, event_bytes
@@ -40,7 +47,8 @@ class Looking:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._registry = context.registry
-        self._instance = context.ids.new()
+        self._cursors = Cursors(context.registry)
+        self._instance = context.ids.secret()
         self._jobs: OrderedDict[str, Job | None] = OrderedDict()
         self._remembered_at = 0.0
 
@@ -62,13 +70,17 @@ class Looking:
         admission.demand(principal, Scope.OBSERVE, Scope.WORK, Scope.SUBMIT, Scope.ADMIN)
         viewer = None if sees_all(principal) else principal
         which = Filter(**structs.asdict(ask.which), viewer=viewer)
-        page = await self._page(which, ask)
-        return Page(tuple(admission.shown(principal, job) for job in page.jobs), page.next)
+        after = await self._cursors.open(principal, JOBS, ask.after)
+        page = await self._page(which, after, ask)
+        jobs = tuple(admission.shown(principal, job) for job in page.jobs)
+        if page.next is None:
+            return Page(jobs, None)
+        return Page(jobs, await self._cursors.seal(principal, JOBS, page.next))
 
-    async def _page(self, which: Filter, ask: asks.ListJobs) -> Page:
+    async def _page(self, which: Filter, after: str | None, ask: asks.ListJobs) -> Page:
         """A page of the store. For a caller that sees some jobs only, pages without any are passed over,
         up to a limit: how many there are tells how many jobs the others have."""
-        after, limit = ask.after, _limit(ask.limit, 100)
+        limit = _limit(ask.limit, 100)
         for left in range(LIST_CALLS_MAX, 0, -1):
             page = await self._registry.list_jobs(
                 which, after=after, limit=limit, newest=ask.newest
@@ -84,37 +96,55 @@ class Looking:
 
     async def why(self, ask: asks.OneJob) -> Because:
         job = await find(self._registry, ask.job_id)
-        text = await self._registry.why(ask.job_id)
+        beside = admission.overlooks(who.get(), job.spec.queue)
+        text = await self._registry.why(ask.job_id, beside=beside)
         return Because(await discreet(self._registry, job.spec.lock, text))
 
     async def history(self, ask: asks.OneJob) -> Happened:
         job = await find(self._registry, ask.job_id)
         events = await self._registry.history(ask.job_id)
-        return Happened(_told(events, job))
+        return Happened((await self._slice(_told(events, job), "", job)).events)
 
     async def read_log(self, ask: asks.ReadLog) -> Slice:
         job = await find(self._registry, ask.job_id)
+        after = await self._cursors.open(who.get(), log_of(job.job_id), ask.after)
 
         async def read(limit: int) -> Slice:
             return await self._registry.log(
-                ask.job_id, after=ask.after, limit=limit, output=not ask.without_output
+                ask.job_id, after=after, limit=limit, output=not ask.without_output
             )
 
         page = await _fitting(read, _limit(ask.limit, 1000), _size)
-        return Slice(_told(page.events, job), page.cursor)
+        return await self._slice(_told(page.events, job), page.cursor, job)
 
     async def read_feed(self, ask: asks.ReadFeed) -> Slice:
         admission.demand(who.get(), Scope.OBSERVE, Scope.ADMIN)
+        after = await self._cursors.open(who.get(), FEED, ask.after)
+        events, cursor = await self._feed(after, _limit(ask.limit, 1000))
+        return await self._slice(events, cursor, None)
 
-        async def read(limit: int) -> Slice:
-            return await self._registry.feed(after=ask.after, limit=limit)
+    async def _feed(self, after: str | None, limit: int) -> tuple[tuple[Event, ...], str]:
+        """The next events that the caller may see, and the place behind them. What lies between is passed
+        over, up to a limit: how often it must be asked for tells how much happens out of reach."""
+        rows = limit
+        for _ in range(FEED_CALLS_MAX):
 
-        page = await _fitting(read, _limit(ask.limit, 1000), _size)
-        return Slice(await self._visible(page.events), page.cursor)
+            async def read(limit: int, after: str | None = after) -> Slice:
+                return await self._registry.feed(after=after, limit=limit)
+
+            page = await _fitting(read, rows, _size)
+            seen = await self._visible(page.events)
+            if not page.events or (seen and (len(seen) <= limit or rows == limit)):
+                break
+            if seen:
+                rows = limit  # these are more than were asked for
+            else:
+                after, rows = page.cursor, min(2 * rows, PAGE_ITEMS_MAX)
+        return seen, page.cursor
 
     async def tail(self, _: asks.Nothing) -> Place:
         admission.demand(who.get(), Scope.OBSERVE, Scope.ADMIN)
-        return Place(await self._registry.tail())
+        return Place(await self._cursors.seal(who.get(), FEED, await self._registry.tail()))
 
     async def watch(self, ask: asks.Watch) -> AsyncGenerator[Slice, None]:
         """The first slice comes at once, and one now and then, so that both sides know of each other."""
@@ -124,16 +154,18 @@ class Looking:
             admission.demand(principal, Scope.OBSERVE, Scope.ADMIN)
         else:
             job = await find(self._registry, job_id)
+        after = await self._cursors.open(principal, log_of(job_id) if job_id else FEED, ask.after)
         said_at = -ALIVE_SECONDS
         with context.readers.seat(principal, job_id) as stirred:
             ended = job is not None and job.ended
-            follow = context.readers.follow(principal, job, ask.after, stirred)
+            follow = context.readers.follow(principal, job, after, stirred)
             async with aclosing(follow) as slices:
                 async for page in slices:
                     now = context.clock.monotonic()
-                    if page.events or now - said_at >= ALIVE_SECONDS:
+                    events = _told(page.events, job) if job else await self._visible(page.events)
+                    if events or now - said_at >= ALIVE_SECONDS:
                         said_at = now
-                        yield await self._slice(page, job)
+                        yield await self._slice(events, page.cursor, job)
                         await context.clock.sleep(0)
                     if context.stopping.is_set():
                         raise Leaving(GOING)
@@ -145,10 +177,14 @@ class Looking:
                         if ended:
                             stirred.set()
 
-    async def _slice(self, page: Slice, job: Job | None) -> Slice:
-        if job is None:
-            return Slice(await self._visible(page.events), page.cursor)
-        return Slice(_told(page.events, job), page.cursor)
+    async def _slice(self, events: tuple[Event, ...], cursor: str, job: Job | None) -> Slice:
+        """The events and the cursor as the caller may have them: their places among everybody's are for
+        those alone who see everything."""
+        principal = who.get()
+        what = FEED if job is None else log_of(job.job_id)
+        if not sees_all(principal):
+            events = tuple(structs.replace(event, log_id=None) for event in events)
+        return Slice(events, await self._cursors.seal(principal, what, cursor))
 
     async def get_resource(self, ask: asks.GetResource) -> Resource:
         admission.demand(who.get(), Scope.OBSERVE, Scope.WORK, Scope.ADMIN)
@@ -174,7 +210,8 @@ class Looking:
         return Marked(self._mark())
 
     def _mark(self) -> str:
-        return f"{self._instance}:{self._registry.mark()}"
+        """What changes with every commit, and does not count them."""
+        return blake2b(str(self._registry.mark()).encode(), key=self._instance).hexdigest()[:32]
 
     async def _await_job(self, job_id: str, mark: str | None, seconds: float) -> str:
         until = self._context.clock.monotonic() + seconds

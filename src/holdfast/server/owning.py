@@ -25,6 +25,8 @@ from holdfast.server.tracing import tied
 from holdfast.wire import asks
 from holdfast.wire.answers import Acquired, Granted, OfEach, OfJob, OfJobs
 
+TAKEN = "A request_id or job_id is taken already, by somebody else."
+
 
 async def known(registry: Registry, asked: Sequence[Request]) -> bool:
     """Whether all of these were asked for before, and have made their jobs."""
@@ -34,6 +36,13 @@ async def known(registry: Registry, asked: Sequence[Request]) -> bool:
     ]
     named = [one for one in ids if one is not None]
     return len(named) == len(ids) and None not in await registry.get_many(named)
+
+
+async def in_reach(registry: Registry, error: Conflict) -> Conflict:
+    """The refusal as the caller may hear it: of a job out of reach, only that its id is taken."""
+    [job] = await registry.get_many([error.job_id]) if error.job_id else [None]
+    known = error.job_id is None or (job is not None and admission.sees(who.get(), job))
+    return error if known else Conflict(TAKEN)
 
 
 async def find(registry: Registry, job_id: str) -> Job:
@@ -66,10 +75,13 @@ class Owning:
             raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
         asked = [await self._asked(one) for one in ask.requests]
         await self._admit(asked)
-        jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
+        try:
+            jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
+        except Conflict as error:
+            raise await in_reach(self._registry, error) from error
         for job in jobs:
             if not admission.sees(principal, job):
-                raise Conflict("A request_id or job_id is taken already, by somebody else.")
+                raise Conflict(TAKEN)
         return OfJobs(tuple(admission.shown(principal, job) for job in jobs))
 
     async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from holdfast.core.access import Scope
+from holdfast.core.cursor import CURSOR_CHARACTERS_MAX
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Progress
@@ -87,7 +88,7 @@ Interval: TypeAlias = Annotated[
     ),
 ]
 Cursor: TypeAlias = Annotated[
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]+$", max_length=200)] | None,
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]+$", max_length=CURSOR_CHARACTERS_MAX)] | None,
     Meta(description="Where to read on: the `cursor` or `next` of the answer before."),
 ]
 ExitCode: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]

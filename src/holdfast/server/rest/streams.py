@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from holdfast.core.cursor import CURSOR_CHARACTERS_MAX
 from holdfast.core.documents import event_document
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
@@ -44,7 +45,8 @@ class StreamForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     job_id: asks.Id | None = None
     after: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=+-]+$", max_length=200)] | None,
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=+-]+$", max_length=CURSOR_CHARACTERS_MAX + 20)]
+        | None,
         Meta(description="A cursor, or the id of the last event that came."),
     ] = None
 

@@ -1,0 +1,220 @@
+"""What a key does not reach does not exist: no page, cursor, mark or refusal counts it (issue 19, no. 7)."""
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from connectrpc.errors import ConnectError
+from rest_client import Rest
+from wire_access_world import Caller, Stage
+from wire_bad_client import Peer
+from wire_key_world import play
+
+from holdfast.core.access import Scope
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.server import readers
+from holdfast.stores import filters
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+
+MINE, OTHERS = "a1", "b1"
+
+
+async def caller(here: Stage, name: str, *scopes: Scope) -> Caller:
+    """Somebody whose key reaches the queues a*."""
+    _, text = await here.registry.create_key(
+        name=name, actor="user:root", scopes=scopes, queues=("a*",)
+    )
+    return Caller(here.served.url, text)
+
+
+async def job(here: Stage, job_id: str, queue: str, submitter: str = "key:ana") -> None:
+    asked = Request(spec=Spec(queue=queue), job_id=job_id, submitted_by=submitter)
+    await here.registry.enqueue(asked, actor="user:root")
+
+
+async def two_queues(here: Stage) -> None:
+    """Three jobs of ours among twelve."""
+    for n in range(12):
+        await job(here, f"job-{n}", MINE if n % 4 == 2 else OTHERS)
+
+
+async def pages(who: Caller, queue: str | None = None) -> list[list[str]]:
+    """Every page, by the ids on it."""
+    found: list[list[str]] = []
+    after = None
+    for _ in range(20):
+        asked = pb.ListJobsRequest(which=pb.Filter(queue=queue), limit=1, after=after)
+        answer = await who.registry.list_jobs(asked, headers=who.headers)
+        found.append([one.job_id for one in answer.jobs])
+        if not answer.has_field("next"):
+            return found
+        after = answer.next
+    raise AssertionError("the listing does not end")
+
+
+def test_a_page_and_its_next_know_of_nothing_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(here: Stage) -> None:
+        await two_queues(here)
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        bob = await caller(here, "bob", Scope.SUBMIT)
+
+        assert await pages(ana, queue=OTHERS) == [[]]
+        assert await pages(ana) == [["job-2"], ["job-6"], ["job-10"]]
+        assert await pages(bob) == [[]]
+        monkeypatch.setattr(filters, "LIST_ROWS_MAX", 1)
+        assert await pages(bob) == [[]]
+        assert [page for page in await pages(ana) if page] == [["job-2"], ["job-6"], ["job-10"]]
+
+    play(body)
+
+
+def test_a_cursor_tells_nothing_and_is_good_for_its_key_and_its_use_alone() -> None:
+    async def body(here: Stage) -> None:
+        await two_queues(here)
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        eve = await caller(here, "eve", Scope.OBSERVE)
+        first = await ana.registry.list_jobs(pb.ListJobsRequest(limit=1), headers=ana.headers)
+        again = await ana.registry.list_jobs(pb.ListJobsRequest(limit=1), headers=ana.headers)
+        tail = await ana.registry.tail(pb.TailRequest(), headers=ana.headers)
+        asked = pb.ReadLogRequest(job_id="job-2")
+        log = await ana.registry.read_log(asked, headers=ana.headers)
+
+        cursors = [first.next, tail.cursor, log.cursor]
+        assert all(len(one) > 40 for one in cursors)
+        assert first.next != again.next
+        for wrong in ("3", tail.cursor, log.cursor):
+            assert await listed_after(ana, wrong) == "Invalid"
+        assert await listed_after(eve, first.next) == "Invalid"
+        assert await listed_after(ana, first.next) == "job-6"
+
+    play(body)
+
+
+async def listed_after(who: Caller, cursor: str) -> str:
+    asked = pb.ListJobsRequest(limit=1, after=cursor)
+    try:
+        answer = await who.registry.list_jobs(asked, headers=who.headers)
+    except ConnectError as error:
+        detail = error.details[0].value(pb.ErrorDetail)
+        return str(detail and detail.kind)
+    return str(answer.jobs[0].job_id)
+
+
+def test_the_feed_is_as_long_as_what_is_in_reach_of_it() -> None:
+    async def body(here: Stage) -> None:
+        await two_queues(here)
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        heard: list[list[str]] = []
+        after = None
+        for _ in range(4):
+            asked = pb.ReadFeedRequest(after=after, limit=1)
+            answer = await ana.registry.read_feed(asked, headers=ana.headers)
+            heard.append([one.job_id for one in answer.events])
+            assert not any(one.has_field("log_id") for one in answer.events)
+            after = answer.cursor
+
+        assert heard == [["job-2"], ["job-6"], ["job-10"], []]
+
+    play(body)
+
+
+def test_a_stream_is_silent_about_what_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "FIRST_EVENTS", 1)  # and twice as many with every page
+
+    async def body(here: Stage) -> None:
+        for n in range(30):
+            await job(here, f"job-{n}", OTHERS)
+        await job(here, "mine", MINE)
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        slices: Any = ana.registry.watch(pb.WatchRequest(), headers=ana.headers)
+        async with aclosing(slices):
+            first = await anext(slices)
+            second = await anext(slices)
+
+        assert list(first.events) == []
+        assert [event.job_id for event in second.events] == ["mine"]
+
+    play(body)
+
+
+def test_over_rest_a_reader_goes_on_from_a_sealed_place() -> None:
+    async def body(here: Stage) -> None:
+        await two_queues(here)
+        _, text = await here.registry.create_key(
+            name="ana", actor="user:root", scopes=(Scope.OBSERVE,), queues=("a*",)
+        )
+        rest = Rest(Peer(here.served, here.registry, asyncio.get_running_loop()), text)
+
+        async def get(path: str) -> Any:  # noqa: ANN401
+            return json.loads((await asyncio.to_thread(rest.get, path)).body)
+
+        tail = (await get("/v1/events/tail"))["cursor"]
+        await job(here, "job-20", MINE)
+        heard = await get(f"/v1/events?after={tail}")
+        first = await get("/v1/jobs?limit=3")
+        second = await get(f"/v1/jobs?limit=3&after={first['next']}")
+
+        assert [one["job_id"] for one in heard["events"]] == ["job-20"]
+        assert [one["job_id"] for one in second["jobs"]] == ["job-20"]
+
+    play(body)
+
+
+def test_a_mark_counts_no_commits() -> None:
+    async def body(here: Stage) -> None:
+        ana = await caller(here, "ana", Scope.OBSERVE)
+
+        async def mark() -> str:
+            asked = pb.AwaitChangeRequest()
+            return (await ana.registry.await_change(asked, headers=ana.headers)).mark
+
+        before = await mark()
+        assert await mark() == before
+        await job(here, "job-1", OTHERS)
+        after = await mark()
+
+        assert after != before
+        assert ":" not in before + after
+
+    play(body)
+
+
+def test_an_id_that_is_taken_out_of_reach_is_refused_without_a_word_about_its_job() -> None:
+    async def body(here: Stage) -> None:
+        await job(here, "job-1", OTHERS, "key:bob")
+        await here.registry.cancel("job-1", actor="user:root")
+        ana = await caller(here, "ana", Scope.SUBMIT)
+
+        spec = pb.Spec(kind="command", queue=MINE, payload="{}")
+        asked = pb.EnqueueRequest(requests=[pb.Request(spec=spec, job_id="job-1")])
+        with pytest.raises(ConnectError) as caught:
+            await ana.registry.enqueue(asked, headers=ana.headers)
+
+        detail = caught.value.details[0].value(pb.ErrorDetail)
+        assert detail is not None
+        assert detail.kind == "Conflict"
+        assert not detail.has_field("version")
+        assert "cancelled" not in detail.message
+
+    play(body)
+
+
+def test_why_counts_the_others_for_those_alone_who_may_count_them() -> None:
+    async def body(here: Stage) -> None:
+        await job(here, "mine", MINE, "key:bob")
+        for n in range(4):
+            await job(here, f"job-{n}", MINE, "key:eve")
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        bob = await caller(here, "bob", Scope.SUBMIT)
+
+        async def why(who: Caller) -> str:
+            asked = pb.WhyRequest(job_id="mine")
+            return str((await who.registry.why(asked, headers=who.headers)).text)
+
+        assert "beside 4 other jobs" in await why(ana)
+        assert "beside" not in await why(bob)
+
+    play(body)
