@@ -86,9 +86,10 @@ class House(Struct, frozen=True):
     def caller(self, name: str) -> Rest:
         return Rest(self.server, self.stage.keys[name])
 
-    def subject(self, owner: str, state: str) -> Subject:
+    def subject(self, owner: str, state: str, caller: str = "") -> Subject:
         made: Subject = self.server.do(self.stage.subject(owner, state))
-        return made
+        told: Subject = self.server.do(self.stage.held_by(caller, made))
+        return told
 
     def free(self, subject: Subject) -> None:
         self.server.do(self.stage.free(subject))

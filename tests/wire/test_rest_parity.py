@@ -100,7 +100,7 @@ def test_every_caller_gets_over_rest_what_the_table_says(
     def asked(caller: str, owner: str) -> tuple[str, set[str]]:
         first, seen = "", set[str]()
         for state in states if caller in KNOWN else states[:1]:
-            subject = house.subject(owner, state)
+            subject = house.subject(owner, state, caller)
             outcome, raw = way.ask(house.caller(caller), subject, state)
             house.free(subject)
             first = first or outcome

@@ -111,7 +111,7 @@ def test_every_caller_gets_what_the_table_says(name: str) -> None:
     found: dict[str, tuple[str, str]] = {}
 
     async def outcome(here: Stage, caller: str, owner: str) -> str:
-        subject = await here.subject(owner, way.state, way.kind)
+        subject = await here.held_by(caller, await here.subject(owner, way.state, way.kind))
         answered = await ask(way, here.caller(caller), subject)
         await here.free(subject)
         return answered.outcome
@@ -200,7 +200,7 @@ def test_data_reaches_those_who_may_read_it_and_nobody_else(
     async def seen(here: Stage, caller: str, owner: str) -> set[str]:
         found: set[str] = set()
         for state, kind in product(states, PAYLOADS):
-            subject = await here.subject(owner, state, kind)
+            subject = await here.held_by(caller, await here.subject(owner, state, kind))
             answered = await ask(way, here.caller(caller), subject)
             await here.free(subject)
             assert answered.outcome not in ("internal", "unknown"), (caller, state, kind)

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 import msgspec
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
-from msgspec import Struct
+from msgspec import Struct, structs
 from protobuf import Message
 from protobuf.wkt import Timestamp
 from pyqwest import Client, HTTPTransport
 
-from holdfast.core.access import Scope
+from holdfast.core.access import Principal, Scope
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -27,6 +27,7 @@ from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.context import Settings
+from holdfast.server.cursors import FEED, Cursors
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
 from holdfast.testing.fakes import ManualClock
@@ -174,6 +175,21 @@ class Stage:
         if state == "partial":
             await self._judge(job.job_id)
         return Subject(job.job_id, job.spec.lock or "", token, cursor)
+
+    async def held_by(self, name: str, subject: Subject) -> Subject:
+        """The subject as the caller `name` knows of it: with a cursor of its own."""
+        fields = KNOWN.get(name)
+        if fields is None or not subject.cursor:
+            return subject
+        who = Principal(
+            name,
+            frozenset(fields["scopes"]),
+            fields.get("queues", ("*",)),
+            fields.get("regions", ()),
+            key_id="0" * 12,
+        )
+        cursor = await Cursors(self.registry).seal(who, FEED, subject.cursor)
+        return structs.replace(subject, cursor=cursor)
 
     async def _enqueue(self, name: str, state: str, kind: str) -> Job:
         lock = SystemIds().new()
