@@ -195,3 +195,11 @@ def test_a_key_allows_nothing_its_maker_may_not_do(
     mine: tuple[Scope, ...], asked: tuple[Scope, ...], inside: bool
 ) -> None:
     assert within(somebody(scopes=mine), replace(KEY, scopes=asked)) is inside
+
+
+def test_keys_that_reach_the_same_have_the_same_reach() -> None:
+    assert somebody().reach == ""
+    assert somebody("a", "b").reach == somebody("b", "a", "b").reach
+    assert (
+        len({somebody(*q, regions=r).reach for q in (("a",), ("b",)) for r in ((), ("eu",))}) == 4
+    )

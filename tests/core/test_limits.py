@@ -208,3 +208,14 @@ def test_a_text_with_a_nul_is_refused() -> None:
     with pytest.raises(Invalid, match="NUL") as caught:
         check_text("a\0b", "name", 10)
     assert type(caught.value) is Invalid
+
+
+@pytest.mark.parametrize("owner", ["w-1", "w-1@reports", "a:b@c:d"])
+def test_an_owner_is_an_id_and_perhaps_the_name_of_a_key(owner: str) -> None:
+    assert limits.check_owner(owner) == owner
+
+
+@pytest.mark.parametrize("owner", ["", "@reports", "w-1@", "w-1@a@b", "w 1"])
+def test_what_is_no_owner_is_refused(owner: str) -> None:
+    with pytest.raises(Invalid):
+        limits.check_owner(owner)

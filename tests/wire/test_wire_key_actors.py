@@ -72,7 +72,7 @@ def test_nobody_acts_in_the_name_of_somebody_else() -> None:
 
         log = (await here.registry.log(job.job_id)).events
         assert job.submitted_by == "key:root"
-        assert {event.actor for event in log} == {"user:root", "worker:w-1"}
+        assert {event.actor for event in log} == {"user:root", "worker:w-1@root"}
         assert made.key is not None
         assert made.key.created_by == "user:root"
 

@@ -59,6 +59,14 @@ class Principal(Struct, frozen=True):
         near = not self.regions or region is None or region in self.regions
         return near and any(_matches(glob, queue) for glob in self.queues)
 
+    @property
+    def reach(self) -> str:
+        """The same text for all keys that reach the same queues and regions; empty for everything."""
+        if self.everywhere:
+            return ""
+        places = repr((sorted(set(self.queues)), sorted(set(self.regions))))
+        return sha256(places.encode()).hexdigest()[:32]
+
     def has(self, scope: Scope) -> bool:
         return scope in self.scopes or (scope in _READING and Scope.ADMIN in self.scopes)
 

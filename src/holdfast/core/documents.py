@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.access import Key
-from holdfast.core.event import Event
+from holdfast.core.event import Event, as_given
 from holdfast.core.job import Job
 
 
@@ -30,7 +30,8 @@ def job_document(job: Job) -> dict[str, object]:
 
 def event_document(event: Event) -> dict[str, object]:
     """The whole event, its `event_id` first; `data` is base64."""
-    return {"event_id": event.event_id, **_fields(event)}
+    given = as_given(event)
+    return {"event_id": given.event_id, **_fields(given)}
 
 
 def _key_document(key: Key) -> dict[str, object]:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.catalogue import (
     KEY_CREATED,
@@ -97,6 +98,27 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
 def fact_id(job_id: str, event_type: EventType, *parts: object) -> str:
     """The id of a fact about a job: the same fact noticed twice is one event."""
     return "/".join([job_id, event_type.removeprefix("job_"), *map(str, parts)])
+
+
+KEPT_IN = "@"
+"""Between the id that a caller gave a fact and the place where that id is unique. No id has it."""
+
+
+def kept_in(event: Event, reach: str) -> Event:
+    """The fact as it is kept for a caller of this reach: its id is unique among the facts about its job, or
+    about no job among those of the same reach. An empty one reaches everything."""
+    if event.job_id is None and not reach:
+        return event
+    place = f"/{reach}" if event.job_id is None else event.job_id
+    return replace(event, given_id=f"{event.given_id}{KEPT_IN}{place}")
+
+
+def as_given(event: Event) -> Event:
+    """The event with the id that its caller gave it."""
+    given = event.given_id
+    if given is None or KEPT_IN not in given:
+        return event
+    return replace(event, given_id=given.partition(KEPT_IN)[0])
 
 
 _TEXTS = (

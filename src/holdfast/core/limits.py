@@ -96,6 +96,15 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
+def check_owner(value: str) -> str:
+    """Return who owns a job, or raise `Invalid`: an id, and behind an @ the name of the key it came with."""
+    name, at, key = value.partition("@")
+    check_id(name, "owner")
+    if at:
+        check_id(key, "The key of an owner")
+    return value
+
+
 def check_text(value: str, what: str, most: int) -> str:
     """Return `value`, or raise `Invalid`: text people see is short, and can be written as UTF-8."""
     if len(value) > most:

@@ -9,7 +9,7 @@ from holdfast.core.command import claim_kinds
 from holdfast.core.errors import Conflict, Invalid, Unavailable
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
-from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease
+from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease, check_owner
 from holdfast.ports import Decision, Grant, One, Ready, Work
 from holdfast.registry.line import SWEEP_ITEMS, Line
 
@@ -192,7 +192,7 @@ def _command(
         check_interval(heartbeat_interval)
     return Claim(
         op_id=line.op(op_id),
-        owner=check_id(owner, "owner"),
+        owner=check_owner(owner),
         actor=f"worker:{owner}",
         lease=lease,
         heartbeat_interval=heartbeat_interval,

@@ -287,8 +287,8 @@ class LocalRegistry:
     async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job:
         return await replay.replay(self._line, job_id, actor=actor, replay_id=replay_id)
 
-    async def record(self, events: Sequence[Event]) -> int:
-        return await record.record(self._line, events)
+    async def record(self, events: Sequence[Event], *, reach: str | None = None) -> int:
+        return await record.record(self._line, events, reach=reach)
 
     async def get(self, job_id: str) -> Job:
         return await self._line.get(job_id)

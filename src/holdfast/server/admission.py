@@ -1,5 +1,6 @@
 """Admission: who may do what to which job. The one place that knows, for every protocol."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -9,12 +10,16 @@ from holdfast.core import visibility
 from holdfast.core.access import ANYONE, Principal, Scope
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Denied, NotFound
-from holdfast.core.event import Event
+from holdfast.core.event import Event, as_given
 from holdfast.core.job import Job
+from holdfast.core.limits import ID_CHARACTERS_MAX, clip
 from holdfast.core.spec import Spec
 from holdfast.server.tracing import about
 
 HIDDEN = msgspec.Raw(b"null")
+JOB_ID = "job_id"
+_CHANCE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+"""UUIDs that are nobody else's. Those of version 8 are made of other names, which others may know."""
 
 submitter, owns, sees = visibility.submitter, visibility.owns, visibility.sees
 """Which jobs a caller may know of is a rule of the core: stores list by it, too."""
@@ -42,6 +47,38 @@ def region_of(who: Principal, region: str | None) -> str | None:
     if len(who.regions) > 1:
         raise Denied(f"This key reaches some regions only: name one of {', '.join(who.regions)}.")
     return who.regions[0]
+
+
+def check_name(who: Principal, name: str | None, what: str, queue: str) -> None:
+    """Raise `Denied` unless they may choose this name for something of the queue. Job ids and locks are one
+    space for all queues: a key that does not reach them all begins a name with a queue that it does reach,
+    so that it cannot take the names of others. That queue ends at the last colon: no name is of two."""
+    if name is None or owns_name(who, name) or (what == JOB_ID and _CHANCE.match(name.lower())):
+        return
+    raise Denied(
+        f"This key does not reach every queue, and {what} {clip(name, ID_CHARACTERS_MAX)} begins with none"
+        " that it reaches.",
+        advice=f"Begin the name with such a queue and a colon, and use no colon after it: {queue}:NAME."
+        + (" Or give a UUID of chance (version 4 or 7)." if what == JOB_ID else ""),
+    )
+
+
+def check_names(who: Principal, job_id: str | None, spec: Spec) -> None:
+    """Raise `Denied` unless they may choose the names that a new job has."""
+    check_name(who, job_id, JOB_ID, spec.queue)
+    check_name(who, spec.lock, "lock", spec.queue)
+
+
+def check_new(who: Principal, spec: Spec) -> None:
+    """Raise `Denied` for a job of which somebody with a key says that it repeats another."""
+    if who.key_id is not None and (spec.replayed_from or spec.resumed_from):
+        raise Denied("A job says itself what it repeats: use Replay or Resume.")
+
+
+def owns_name(who: Principal, name: str) -> bool:
+    """Whether the name is one of the queues that they reach."""
+    queue, colon, _ = name.rpartition(":")
+    return "*" in who.queues or (bool(colon) and who.reaches(queue, None))
 
 
 def overlook(who: Principal, queue: str | None) -> None:
@@ -105,9 +142,8 @@ def _outside(spec: Spec) -> Spec:
 
 def told(events: Iterable[Event], *, data: bool) -> list[Event]:
     """The events as they may be seen: without `data`, that something was said, not what."""
-    if data:
-        return list(events)
-    return [_muted(event) for event in events]
+    given = map(as_given, events)
+    return list(given) if data else [_muted(event) for event in given]
 
 
 def _muted(event: Event) -> Event:

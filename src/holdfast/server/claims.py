@@ -17,11 +17,15 @@ _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{1,45}\Z")
 
 
 def owner_of(said: str) -> str:
-    """Who will own what is claimed: as they say, else as their key is named, else by their program and the
-    address they call from, such as connect-go:127.0.0.1:40312."""
+    """Who will own what is claimed: as they say, with the name of their key behind an @, which no name has in
+    it, so that none can pass for another's; or by the key alone. Without keys as they say, else by their
+    program and the address they call from, such as connect-go:127.0.0.1:40312."""
     principal = who.get()
-    if said or principal.key_id is not None:
-        return said or principal.name
+    if principal.key_id is not None:
+        mine = principal.name
+        return mine if said in ("", mine) else f"{check_id(said, 'owner')}@{mine}"
+    if said:
+        return said
     scope = caller.get()
     product = _PRODUCT.match(dict(scope.get("headers", ())).get(b"user-agent", b""))
     name = product[0].decode() if product else principal.name

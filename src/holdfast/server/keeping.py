@@ -33,7 +33,8 @@ class Keeping:
             for job_id, job in zip(named, await self._registry.get_many(named), strict=True):
                 admission.find(principal, job, job_id)
             events = [replace(event, actor=principal.actor) for event in events]
-        return Recorded(await self._registry.record(events))
+        reach = None if principal.key_id is None else principal.reach
+        return Recorded(await self._registry.record(events, reach=reach))
 
     async def expire(self, ask: asks.Expire) -> Expired:
         admission.demand(who.get(), Scope.WORK, Scope.ADMIN)

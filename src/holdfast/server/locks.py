@@ -9,14 +9,16 @@ from holdfast.server.calls import who
 
 
 async def shown_resource(registry: Registry, key: str) -> Resource:
-    """The lock as the caller may see it: of a holder out of reach, not who it is."""
+    """The lock as the caller may see it: of a holder out of reach, not who it is; of a name that others
+    have chosen, not how often it was held."""
     resource = await registry.resource(key)
-    if resource.holder is None:
-        return resource
-    [job] = await registry.get_many([resource.holder])
-    if job is not None and admission.sees(who.get(), job):
-        return resource
-    return replace(resource, holder=None)
+    if resource.holder is not None:
+        [job] = await registry.get_many([resource.holder])
+        if job is not None and admission.sees(who.get(), job):
+            return resource
+    if admission.owns_name(who.get(), key):
+        return replace(resource, holder=None)
+    return Resource(key)
 
 
 async def discreet(registry: Registry, lock: str | None, text: str) -> str:

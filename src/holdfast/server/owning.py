@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Invalid
+from holdfast.core.errors import Conflict, Exhausted, HoldfastError, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_id
@@ -16,8 +16,9 @@ from holdfast.core.naming import derived_id
 from holdfast.ports import Completion, Grant, Registry, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
-from holdfast.server.claims import enter, lane, region
+from holdfast.server.claims import enter, lane, owner_of, region
 from holdfast.server.context import Context
+from holdfast.server.follow_ups import follow_ups_of
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet
@@ -73,6 +74,8 @@ class Owning:
         principal = who.get()
         if not 1 <= len(ask.requests) <= BATCH_ITEMS_MAX:
             raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
+        for one in ask.requests:
+            admission.check_names(principal, one.job_id, one.spec)
         asked = [await self._asked(one) for one in ask.requests]
         await self._admit(asked)
         try:
@@ -105,8 +108,7 @@ class Owning:
         admission.enter(principal, Scope.SUBMIT, asked.spec.queue, asked.spec.region)
         if principal.key_id is not None:
             asked = replace(asked, submitted_by=admission.submitter(principal))
-            if asked.spec.replayed_from or asked.spec.resumed_from:
-                raise Denied("A job says itself what it repeats: use Replay or Resume.")
+            admission.check_new(principal, asked.spec)
         return tied(await self._context.checking.placed(asked))
 
     async def handoff(self, ask: asks.Handoff) -> OfJob:
@@ -143,7 +145,7 @@ class Owning:
         await self._context.check_key()
         claim = self._registry.claim(
             ask.queues,
-            owner=ask.owner,
+            owner=owner_of(check_id(ask.owner, "owner")),
             limit=min(1 if ask.limit is None else ask.limit, CLAIM_ITEMS_MAX),
             op_id=bound(ask.op_id),
             kinds=ask.kinds,
@@ -165,11 +167,14 @@ class Owning:
         check_id(ask.owner, "owner")
         create = None if ask.create is None else await self._asked(ask.create)
         [job] = await self._registry.get_many([ask.job_id]) if ask.job_id else [None]
-        if job is None and create is not None:
+        if create is not None and (job is None or not admission.sees(principal, job)):
+            admission.check_names(principal, create.job_id, create.spec)
+            if job is not None:
+                raise Conflict(TAKEN)
             spec = create.spec
             await self._context.depth.admit(check_id(spec.queue, "queue"))
         else:
-            spec = admission.find(principal, job, ask.job_id).spec
+            spec, create = admission.find(principal, job, ask.job_id).spec, None
         admission.enter(principal, Scope.WORK, spec.queue, spec.region)
         named = ask.op_id is not None
         try:
@@ -188,7 +193,7 @@ class Owning:
         return [
             await self._registry.acquire(
                 ask.job_id,
-                owner=ask.owner,
+                owner=owner_of(ask.owner),
                 op_id=op_id,
                 lease=ask.lease,
                 heartbeat_interval=ask.heartbeat_interval,
@@ -239,13 +244,10 @@ class Owning:
         if isinstance(one, HoldfastError):
             raise one
         grant = await self._context.grants.open(one.task_token)
-        for request in one.follow_ups:
-            spec = request.spec
-            if not who.get().may(Scope.WORK, spec.queue, spec.region):
-                raise Denied(f"This key does not reach queue {spec.queue} for a follow-up.")
         if one.outcome is None:
             raise Invalid("A completion says how it ended: success, failure or stopped.")
-        return Completion(grant, one.outcome, one.op_id, one.compensated, one.follow_ups)
+        follow_ups = await follow_ups_of(self._context, grant, one.follow_ups)
+        return Completion(grant, one.outcome, one.op_id, one.compensated, follow_ups)
 
     async def release(self, ask: asks.Release) -> OfJob:
         grant = await self._context.grants.open(ask.task_token)

@@ -8,11 +8,12 @@ import pytest
 
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Fenced, Invalid
-from holdfast.core.event import Event
+from holdfast.core.event import Event, as_given
 from holdfast.core.lifecycle import Success
 from holdfast.core.limits import OUTPUT_EVENT_BYTES_MAX, OUTPUT_LATE_MAX
 from holdfast.core.state import State
 from holdfast.ports import Filter
+from holdfast.registry.local import LocalRegistry
 from holdfast.testing.world import LEASE, Opener, World, output, play
 
 
@@ -193,6 +194,33 @@ class LogContract:
             assert [e.event_id for e in feed.events] == ["job-1/1", "evt-1", "evt-2"]
             assert feed.events[1].attributes == {"amount": 12}
             assert feed.events[1].job_id is None
+
+        play(self.open, tmp_path, body)
+
+    def test_an_event_id_is_unique_within_a_job_or_a_reach(self, tmp_path: Path) -> None:
+        """Where callers reach different queues, none suppresses the facts of another by its id."""
+
+        async def body(world: World) -> None:
+            note = Event("invoice_sent", EventClass.EXTERNAL, world.clock.now(), given_id="inv-1")
+            for job_id in ("job-1", "job-2"):
+                await world.enqueue(job_id)
+            facts = [msgspec.structs.replace(note, job_id=one) for one in ("job-1", "job-2")]
+            registry = LocalRegistry(world.store, world.ids)
+
+            told = [
+                await registry.record([note, facts[0]], reach="a"),
+                await registry.record([note, *facts], reach="b"),
+                await registry.record([note, *facts], reach="b"),
+                await registry.record([note], reach=""),
+                await registry.record([note]),
+            ]
+
+            assert told == [2, 2, 0, 1, 0]
+            feed = await world.store.feed(after=None, limit=10)
+            given = [as_given(event) for event in feed.events if event.given_id]
+            assert [event.given_id for event in given] == ["inv-1"] * 5
+            log = await world.store.log("job-2", after=None, limit=10)
+            assert [as_given(e).event_id for e in log.events] == ["job-2/1", "inv-1"]
 
         play(self.open, tmp_path, body)
 

@@ -28,6 +28,7 @@ from holdfast.core.state import State
 from holdfast.core.task_token import TASK_TOKEN_CHARACTERS_MAX
 from holdfast.ports import Request
 
+OWNER_PATTERN = r"^[A-Za-z0-9._:-]+(@[A-Za-z0-9._:-]+)?$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]*[A-Za-z0-9_:-][A-Za-z0-9._:-]*$"
 GLOB_PATTERN = r"^[A-Za-z0-9._:*-]+$"
 LEASE_PATTERN = (
@@ -43,6 +44,7 @@ Id: TypeAlias = Annotated[
     str, Meta(pattern=ID_PATTERN, max_length=ID_CHARACTERS_MAX, examples=["report-17"])
 ]
 Name: TypeAlias = Annotated[str, Meta(pattern=ID_PATTERN, max_length=ID_CHARACTERS_MAX)]
+Owner: TypeAlias = Annotated[str, Meta(pattern=OWNER_PATTERN, max_length=LABEL_CHARACTERS_MAX)]
 Glob: TypeAlias = Annotated[str, Meta(pattern=GLOB_PATTERN, max_length=ID_CHARACTERS_MAX)]
 Actor: TypeAlias = Annotated[
     str,
@@ -294,7 +296,7 @@ class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: Name | None = None
     kind: Name | None = None
     states: tuple[State, ...] = ()
-    owner: Id | None = None
+    owner: Owner | None = None
     labels: dict[Text, Text] = {}
 
 

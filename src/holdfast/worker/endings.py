@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
@@ -10,7 +11,15 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
-from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid, Unavailable
+from holdfast.core.errors import (
+    Conflict,
+    Denied,
+    Exhausted,
+    Fenced,
+    HoldfastError,
+    Invalid,
+    Unavailable,
+)
 from holdfast.core.job import Failure, Job
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
@@ -21,6 +30,7 @@ from holdfast.worker.output import Output
 from holdfast.worker.tasks import stop
 
 RETRY_SECONDS = 0.5
+FULL_QUEUE_DELAY = timedelta(seconds=60)
 VALIDATING = State.VALIDATING  # looked up once
 
 
@@ -112,8 +122,8 @@ class Endings:
             if isinstance(answer, Unavailable):
                 self._report.trouble(answer.message)
                 self._begin(hold, Note(f"{base}.{n}", None, ending), None)
-            elif isinstance(answer, Invalid) and ending.failure is None:
-                self._begin(hold, self._refused(answer), None)
+            elif (instead := self._instead(answer, ending)) is not None:
+                self._begin(hold, instead, None)
             else:
                 self._tell(hold, answer)
 
@@ -127,8 +137,8 @@ class Endings:
         if not hold.lost:
             await self._show(hold, note)
             answer = await self._insist(hold, note)
-            if isinstance(answer, Invalid) and note.ending.failure is None:
-                answer = await self._insist(hold, self._refused(answer))
+            if (instead := self._instead(answer, note.ending)) is not None:
+                answer = await self._insist(hold, instead)
             failpoint("worker.completed")
         if output is not None:
             await output.close()
@@ -142,11 +152,24 @@ class Endings:
             with suppress(HoldfastError):
                 await self._registry.heartbeat(hold.grant, progress=hold.progress)
 
-    def _refused(self, error: Invalid) -> Note:
+    def _instead(self, answer: Job | HoldfastError, ending: Ending) -> Note | None:
+        """How an attempt ends whose ending was refused; None when there is no other way. Where a queue is too
+        long for the jobs that it asked for, the job is given back: that is no fault of its own."""
+        if ending.failure is not None:
+            return None
+        asked = bool(ending.follow_ups)
+        if isinstance(answer, Exhausted) and asked:
+            later = Ending(snooze=FULL_QUEUE_DELAY, reason=answer.message)
+            return Note(self._ids.new(), None, later)
+        if isinstance(answer, Invalid) or (isinstance(answer, Denied) and asked):
+            return self._refused(answer)
+        return None
+
+    def _refused(self, error: HoldfastError) -> Note:
         """What a job returned, or the jobs it asked for, can never be stored: so it has failed."""
         failure = Failure(
             message=error.message,
-            code="Invalid",
+            code=type(error).__name__,
             retryable=False,
             stage=Stage.OUTPUT,
             reason_code=ReasonCode.VALIDATION_FAILED,

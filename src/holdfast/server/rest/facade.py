@@ -18,6 +18,7 @@ from holdfast.core.task_token import Claimed
 from holdfast.ports import Grant, Request
 from holdfast.server import admission
 from holdfast.server.calls import who
+from holdfast.server.claims import owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import grant_of
 from holdfast.server.reports import names_error, outcome_of
@@ -234,7 +235,7 @@ class Facade:
         return JobStatus(
             job_id=found.job_id,
             state=STATES[found.state],
-            owner=found.owner,
+            owner=_said(found.owner),
             fencing_token=found.fencing_token,
             lease_expiry=found.lease.expires_at if found.lease else None,
             attempt=found.attempt,
@@ -254,8 +255,11 @@ class Facade:
                 version=job.version,
             )
         if form.fencing_token == job.fencing_token and not _holds(form.worker_id, job):
-            words = f"Job owned by {job.owner}." if job.owner != form.worker_id else NOT_HERE
+            here = job.owner in (form.worker_id, owner_of(form.worker_id))
+            words = NOT_HERE if here else f"Job owned by {job.owner}."
             raise Conflict(words, job_id=job.job_id, version=job.version)
+        newest = job.owner if form.fencing_token == job.fencing_token else None
+        owner = newest or owner_of(form.worker_id)
         return grant_of(
             Claimed(
                 form.job_id,
@@ -263,7 +267,7 @@ class Facade:
                 form.fencing_token,
                 job.spec.queue,
                 job.spec.region,
-                form.worker_id,
+                owner,
             )
         )
 
@@ -275,9 +279,15 @@ def _mark() -> str:
     return f"registry:{blake2b(name.encode(), digest_size=8).hexdigest()}:"
 
 
+def _said(owner: str | None) -> str | None:
+    """The owner as callers of this key have named it themselves."""
+    principal = who.get()
+    return owner and owner.removesuffix(f"@{principal.name}") if principal.key_id else owner
+
+
 def _holds(worker_id: str, job: Job) -> bool:
     """Whether this worker, with this key, was given the job's newest token; who ended it still counts."""
-    if job.owner not in (None, worker_id):
+    if job.owner not in (None, worker_id, owner_of(worker_id)):
         return False
     return who.get().key_id is None or (job.claim_op_id or "").startswith(_mark())
 

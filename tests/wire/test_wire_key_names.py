@@ -1,0 +1,161 @@
+"""Names that callers choose follow queues: no key takes, suppresses or holds up what it does not reach."""
+
+from typing import Any
+
+import pytest
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from wire_access_world import Caller, Stage, fact
+from wire_key_world import key, play, refusal
+
+from holdfast.core.access import Scope
+from holdfast.core.naming import derived_id, follow_up_id
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.system import SystemIds
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+
+ALL = tuple(Scope)
+
+
+async def enqueue(caller: Caller, job_id: str | None = None, **spec: Any) -> pb.Job:  # noqa: ANN401
+    asked = pb.Request(spec=pb.Spec(**spec), job_id=job_id)
+    call = caller.registry.enqueue(pb.EnqueueRequest(requests=[asked]), headers=caller.headers)
+    return (await call).jobs[0]
+
+
+async def record(caller: Caller, job_id: str | None, given_id: str) -> int:
+    event = fact(job_id)
+    event.given_id = given_id
+    asked = pb.RecordRequest(events=[event])
+    return (await caller.registry.record(asked, headers=caller.headers)).recorded
+
+
+def test_an_event_id_of_one_key_says_nothing_about_the_facts_of_another() -> None:
+    async def body(here: Stage) -> None:
+        ana = await key(here, "ana", Scope.SUBMIT, Scope.OBSERVE, queues=("a*",))
+        bob = await key(here, "bob", Scope.SUBMIT, Scope.OBSERVE, queues=("b*",))
+        heir = await key(here, "heir", Scope.SUBMIT, queues=("b*",))
+        root = await key(here, "root", *ALL)
+        first, second = await enqueue(ana, queue="a1"), await enqueue(bob, queue="b1")
+
+        told = [
+            await record(ana, first.job_id, "inv-1"),
+            await record(bob, second.job_id, "inv-1"),
+            await record(root, second.job_id, "inv-1"),  # the same fact, whoever tells it
+            await record(ana, None, "inv-1"),
+            await record(bob, None, "inv-1"),
+            await record(heir, None, "inv-1"),  # a key of the same reach, as after a rotation
+            await record(root, None, "inv-1"),
+            await record(root, None, "inv-1"),
+        ]
+
+        assert told == [1, 1, 0, 1, 1, 0, 1, 0]
+        log = await bob.registry.read_log(
+            pb.ReadLogRequest(job_id=second.job_id), headers=bob.headers
+        )
+        assert [event.given_id for event in log.events if event.given_id] == ["inv-1"]
+        feed = await root.registry.read_feed(pb.ReadFeedRequest(), headers=root.headers)
+        ours = [event for event in feed.events if event.event_type == "invoice_sent"]
+        assert [event.given_id for event in ours] == ["inv-1"] * 5
+
+    play(body)
+
+
+ALLOWED = ("emails:nightly-2026-11-18", "emails:eu:nightly")
+REFUSED = (
+    "nightly",
+    "emails",
+    "billing:nightly",
+    "billing:emails:nightly",
+    "emails:uk:nightly",
+    ":nightly",
+)
+
+
+@pytest.mark.parametrize("what", ["job_id", "lock", "acquired"])
+def test_a_key_of_some_queues_chooses_names_that_begin_with_one_of_them(what: str) -> None:
+    """The queue ends at the last colon: emails:uk is a queue of its own, and not in reach."""
+
+    async def choose(caller: Caller, name: str) -> object:
+        if what == "lock":
+            return await enqueue(caller, queue="emails", lock=name)
+        if what == "job_id":
+            return await enqueue(caller, name, queue="emails")
+        spec = pb.Request(spec=pb.Spec(queue="emails"), job_id=name)
+        asked = pb.AcquireRequest(job_id=name, owner="w-1", create=spec)
+        return await caller.registry.acquire(asked, headers=caller.headers)
+
+    async def body(here: Stage) -> None:
+        caller = await key(here, "mail", *ALL, queues=("emails", "emails:eu"))
+        root = await key(here, "root", *ALL)
+        for name in REFUSED:
+            with pytest.raises(ConnectError, match="begins with none that it reaches") as refused:
+                await choose(caller, name)
+            assert refused.value.code is Code.PERMISSION_DENIED, name
+        assert (await here.registry.list_jobs()).jobs == ()
+        for name in ALLOWED:
+            await choose(caller, name)
+        await choose(root, "nightly")
+
+    play(body)
+
+
+def test_a_key_of_some_queues_cannot_take_an_id_that_is_made_of_other_names() -> None:
+    async def body(here: Stage) -> None:
+        caller = await key(here, "mail", *ALL, queues=("emails",))
+        theirs = derived_id("billing", "nightly")
+        after = follow_up_id("billing:1", 1, 0)
+
+        for name in (theirs, theirs.upper(), after):
+            assert await refusal(enqueue(caller, name, queue="emails")) is Code.PERMISSION_DENIED
+        mine = SystemIds().new()
+        assert (await enqueue(caller, mine, queue="emails")).job_id == mine
+
+    play(body)
+
+
+@pytest.mark.parametrize("kind", ["report", "invoice"])
+def test_a_name_that_a_hidden_job_has_is_taken_and_nothing_else_is_said(kind: str) -> None:
+    """Whether it was asked for in the same words or in others."""
+
+    async def body(here: Stage) -> None:
+        caller = await key(here, "mail", *ALL, queues=("emails",))
+        spec = Spec(queue="billing", kind="report")
+        await here.registry.enqueue(Request(spec=spec, job_id="emails:1"), actor="user:root")
+        await here.registry.acquire("emails:1", owner="secret-worker")
+        asked = pb.Request(spec=pb.Spec(queue="emails", kind=kind), job_id="emails:1")
+        create = pb.AcquireRequest(job_id="emails:1", owner="w-1", create=asked)
+
+        for call in (
+            enqueue(caller, "emails:1", queue="emails", kind=kind),
+            caller.registry.acquire(create, headers=caller.headers),
+        ):
+            with pytest.raises(ConnectError) as refused:
+                await call
+            [detail] = [one.value(pb.ErrorDetail) for one in refused.value.details]
+            assert detail is not None
+            assert detail.message == "A request_id or job_id is taken already, by somebody else."
+            assert (detail.kind, detail.job_id, detail.version) == ("Conflict", "", 0)
+
+    play(body)
+
+
+def test_how_often_a_lock_was_held_is_told_of_ones_own_names_and_holders_alone() -> None:
+    async def body(here: Stage) -> None:
+        caller = await key(here, "mail", *ALL, queues=("emails",))
+        for lock in ("billing:db", "emails:db"):
+            spec = Spec(queue="billing", lock=lock)
+            job = await here.registry.enqueue(Request(spec=spec), actor="user:root")
+            await here.registry.acquire(job.job_id, owner="w-9")
+
+        tokens = {}
+        for lock in ("billing:db", "emails:db"):
+            asked = pb.GetResourceRequest(key=lock)
+            seen = await caller.registry.get_resource(asked, headers=caller.headers)
+            tokens[lock] = (seen.token, seen.holder)
+
+        assert tokens["billing:db"] == (0, "")
+        assert tokens["emails:db"] == (1, "")
+
+    play(body)

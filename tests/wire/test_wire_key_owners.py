@@ -1,0 +1,112 @@
+"""Owners are bound to their keys: no worker passes for another key's, in any protocol."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from rest_client import Rest, said
+from wire_access_world import QUEUE, Caller, Stage
+from wire_bad_client import Peer
+from wire_key_world import key, play
+
+from holdfast.core.access import Scope
+from holdfast.core.spec import Spec
+from holdfast.ports import Request
+from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+from holdfast.wire.generated.job.v1 import job_pb as old
+
+FORGED = "payments-prod-1"
+
+
+async def claim(caller: Caller, job_id: str) -> None:
+    asked = pb.ClaimRequest(queues=[QUEUE], owner=FORGED)
+    [grant] = (await caller.registry.claim(asked, headers=caller.headers)).grants
+    assert grant.job is not None
+    assert grant.job.job_id == job_id
+    beat = pb.HeartbeatRequest(task_token=grant.task_token)
+    await caller.registry.heartbeat(beat, headers=caller.headers)
+
+
+async def acquire(caller: Caller, job_id: str) -> None:
+    asked = pb.AcquireRequest(job_id=job_id, owner=FORGED)
+    await caller.registry.acquire(asked, headers=caller.headers)
+
+
+async def dequeue(caller: Caller, job_id: str) -> None:
+    asked = old.DequeueJobRequest(queue=QUEUE, worker_id=FORGED)
+    async for one in caller.jobs.dequeue_job(asked, headers=caller.headers):
+        assert one.job is not None
+        assert one.job.job_id == job_id
+        beat = old.UpdateJobRequest(task_token=one.task_token)
+        await caller.jobs.update_job(beat, headers=caller.headers)
+
+
+@pytest.mark.parametrize("way", [claim, acquire, dequeue])
+def test_an_owner_is_kept_with_the_name_of_its_key(way: Any) -> None:  # noqa: ANN401
+    async def body(here: Stage) -> None:
+        worker = await key(here, "reports", Scope.WORK, queues=(QUEUE,))
+        spec = Spec(queue=QUEUE, kind="command" if way is dequeue else "report")
+        made = await here.registry.enqueue(Request(spec=spec), actor="user:root")
+
+        await way(worker, made.job_id)
+
+        job = await here.registry.get(made.job_id)
+        mine = f"{FORGED}@reports"
+        actors = {event.actor for event in await here.registry.history(made.job_id)}
+        assert job.owner == mine
+        assert actors == {"user:root", f"worker:{mine}"}
+        assert mine in await here.registry.why(made.job_id)
+        listed = pb.ListJobsRequest(which=pb.Filter(owner=mine))
+        shown = await worker.registry.list_jobs(listed, headers=worker.headers)
+        assert [one.job_id for one in shown.jobs] == [made.job_id]
+
+    play(body)
+
+
+def test_a_key_cannot_make_up_the_name_of_an_owner_of_another_key() -> None:
+    """Neither by an @ of its own, nor by a key whose name has a colon in it."""
+
+    async def body(here: Stage) -> None:
+        owners = set()
+        for name, said_owner in (("a", "b:c"), ("a:b", "c"), ("a", ""), ("a", "a")):
+            worker = await key(here, name, Scope.WORK, queues=(QUEUE,))
+            made = await here.registry.enqueue(
+                Request(spec=Spec(queue=QUEUE, kind="command")), actor="user:root"
+            )
+            asked = old.DequeueJobRequest(queue=QUEUE, worker_id=said_owner)
+            async for _ in worker.jobs.dequeue_job(asked, headers=worker.headers):
+                pass
+            owners.add((await here.registry.get(made.job_id)).owner)
+            for one in await here.registry.keys():
+                await here.registry.revoke_key(one.key_id, actor="user:root")
+        assert owners == {"b:c@a", "c@a:b", "a"}
+
+    play(body)
+
+
+def test_the_registry_of_executions_knows_its_callers_by_the_names_they_give() -> None:
+    async def body(here: Stage) -> None:
+        made = await here.registry.create_key(
+            name="reports", scopes=(Scope.WORK,), queues=(QUEUE,), actor="user:root"
+        )
+        job = await here.registry.enqueue(Request(spec=Spec(queue=QUEUE)), actor="user:root")
+        server = Peer(here.served, here.registry, asyncio.get_running_loop())
+        caller = Rest(server, made[1])
+
+        def play_a_life() -> list[Any]:
+            taken = caller.post("/registry/acquire-job", {"job_id": job.job_id, "worker_id": "w-1"})
+            token = said(taken)["fencing_token"]
+            held = {"job_id": job.job_id, "worker_id": "w-1", "fencing_token": token}
+            return [
+                said(caller.get(f"/registry/job-status/{job.job_id}"))["owner"],
+                caller.post("/registry/heartbeat", held | {"worker_id": "w-2"}).status,
+                caller.post("/registry/heartbeat", held).status,
+                caller.post("/registry/complete-job", held | {"result": 7}).status,
+                caller.post("/registry/complete-job", held | {"result": 7}).status,
+            ]
+
+        assert await asyncio.to_thread(play_a_life) == ["w-1", 409, 200, 200, 200]
+        actors = {event.actor for event in await here.registry.history(job.job_id)}
+        assert actors == {"user:root", "worker:w-1@reports"}
+
+    play(body)
