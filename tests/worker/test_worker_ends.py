@@ -12,10 +12,11 @@ from link_desk import CLOCK, held, run
 from shop import Silent
 
 from holdfast.core.catalogue import ReasonCode
-from holdfast.core.errors import HoldfastError, Unavailable
+from holdfast.core.errors import Denied, Exhausted, HoldfastError, Unavailable
 from holdfast.core.job import Job
+from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Completion, Registry
+from holdfast.ports import Completion, Registry, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
 from holdfast.stores.memory import MemoryStore
@@ -250,6 +251,63 @@ def test_the_spool_of_another_boot_or_store_is_left_alone(tmp_path: Path, store:
         assert (await registry.get(hold.job_id)).leased
         assert await recover(tmp_path, "here boot-1", registry, clock=CLOCK, ids=IDS) == 1
         assert not (tmp_path / "dead").exists()
+        await registry.close()
+
+    run(body())
+
+
+class Refusing(LocalRegistry):
+    """A registry that takes no follow-ups, as a server does whose key or queue is in the way."""
+
+    error: HoldfastError
+
+    async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
+        if any(one.follow_ups for one in completions):
+            return [self.error for _ in completions]
+        return await super().complete_many(completions)
+
+
+class Asking(Talker):
+    """An executor whose jobs ask for another one."""
+
+    def run(self, holds: Sequence[Hold]) -> None:
+        asked = msgspec.json.encode([Request(spec=Spec(queue="far"))])
+        for hold in holds:
+            self._host.ended(hold, Ending(follow_ups=asked))
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (Denied("It does not reach far."), State.DEAD_LETTERED),
+        (Exhausted("far is full."), State.QUEUED),
+    ],
+)
+def test_a_job_whose_follow_ups_are_refused_fails_or_waits_and_says_why(
+    error: HoldfastError, state: State
+) -> None:
+    """A full queue costs it nothing; a key that does not reach one is not mended by another try."""
+
+    async def body() -> None:
+        clock, ids = ManualClock(), CountingIds()
+        registry = Refusing(MemoryStore(clock, ids), ids)
+        registry.error = error
+        hold = await held(registry)
+        worker = Worker(
+            registry,
+            Settings(owner="w"),
+            Silent(),
+            clock=clock,
+            ids=ids,
+            executors=[Asking()],
+            spool=MemorySpool(),
+        )
+        async with asyncio.timeout(5):
+            await worker.run_one(hold.grant, clock.monotonic() + 60)
+
+        job = await registry.get(hold.job_id)
+        assert (job.state, job.crashes) == (state, 0)
+        assert error.message in (job.reason or "")
         await registry.close()
 
     run(body())
