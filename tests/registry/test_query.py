@@ -397,3 +397,25 @@ def test_a_filter_that_is_no_text_is_refused(run: Run, bad: str) -> None:
         assert len(page.jobs) == 1
 
     run(body)
+
+
+def test_a_cursor_is_sealed_for_its_holder(run: Run) -> None:
+    async def body(world: World) -> None:
+        sealed = await world.local.seal_cursor("1.7", holder="key:ana/feed")
+
+        assert await world.local.unseal_cursor(sealed, holder="key:ana/feed") == "1.7"
+        with pytest.raises(Invalid):
+            await world.local.unseal_cursor(sealed, holder="key:eve/feed")
+
+    run(body)
+
+
+def test_why_can_leave_out_how_many_others_wait(run: Run) -> None:
+    async def body(world: World) -> None:
+        for n in range(3):
+            await world.enqueue(f"job-{n}")
+
+        assert "beside 2 other jobs" in await world.local.why("job-0")
+        assert "beside" not in await world.local.why("job-0", beside=False)
+
+    run(body)

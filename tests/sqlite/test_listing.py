@@ -1,10 +1,19 @@
-"""Listings of a SQLite store: which of its jobs a statement has to look at."""
+"""Listings of SQL stores: which of their jobs a statement has to look at."""
+
+from pathlib import Path
 
 import apsw
 import pytest
 
+from conftest import sqlite_store
+from holdfast.core.access import Principal, Scope
+from holdfast.core.state import State
+from holdfast.ports import Filter, Page
+from holdfast.stores import filters
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.sqlite.statements import migrations, statement
+from holdfast.testing.world import Opener, World, play
+from postgres_world import postgres_store
 
 ASKED = ("queue", "queues", "regions", "kinds", "states", "owner", "labels")
 
@@ -41,3 +50,25 @@ def test_the_index_has_the_rare_states() -> None:
     words = {f"'{state}'" for state in RARE_STATES}
 
     assert words == set(migrations()[2].split("IN (")[1].split(")")[0].split(", "))
+
+
+@pytest.mark.parametrize("opener", [sqlite_store, postgres_store])
+def test_where_the_counts_tell_of_no_job_none_is_looked_at(
+    opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "LIST_ROWS_MAX", 1)
+    elsewhere = Principal("ana", frozenset({Scope.OBSERVE}), ("a*",), key_id="0" * 12)
+
+    async def body(world: World) -> None:
+        for n in range(4):
+            await world.enqueue(f"job-{n}", queue="b1")
+
+        for which in (
+            Filter(viewer=elsewhere),
+            Filter(viewer=elsewhere, queue="b1"),
+            Filter(queue="zz"),
+            Filter(states=(State.RUNNING,)),
+        ):
+            assert await world.store.list_jobs(which, after=None, limit=1) == Page((), None)
+
+    play(opener, tmp_path, body)
