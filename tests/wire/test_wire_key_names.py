@@ -159,3 +159,23 @@ def test_how_often_a_lock_was_held_is_told_of_ones_own_names_and_holders_alone()
         assert tokens["emails:db"] == (1, "")
 
     play(body)
+
+
+def test_how_many_leases_lapsed_elsewhere_is_told_to_those_who_reach_everything() -> None:
+    async def body(here: Stage) -> None:
+        mail, root = (
+            await key(here, "mail", *ALL, queues=("emails",)),
+            await key(here, "root", *ALL),
+        )
+        told = []
+        for caller in (mail, root):
+            job = await here.registry.enqueue(Request(spec=Spec(queue="b")), actor="user:root")
+            await here.registry.acquire(job.job_id, owner="w-9")
+            here.clock.advance(3600)
+            answer = await caller.registry.expire(pb.ExpireRequest(), headers=caller.headers)
+            told.append(answer.expired)
+            assert (await here.registry.get(job.job_id)).crashes == 1
+
+        assert told == [0, 1]
+
+    play(body)

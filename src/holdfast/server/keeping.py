@@ -39,7 +39,8 @@ class Keeping:
     async def expire(self, ask: asks.Expire) -> Expired:
         admission.demand(who.get(), Scope.WORK, Scope.ADMIN)
         limit = 100 if ask.limit is None else ask.limit
-        return Expired(await self._registry.expire(limit=limit))
+        expired = await self._registry.expire(limit=limit)
+        return Expired(expired if who.get().everywhere else 0)  # they may be of any queue
 
     async def prune(self, ask: asks.Prune) -> Pruned:
         _keeper(Scope.ADMIN)
