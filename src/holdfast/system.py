@@ -27,6 +27,16 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+class BootClock(SystemClock):
+    """The machine's clocks, with a sleep of the machine among the seconds that it counts."""
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(_BOOT_SECONDS)
+
+
+_BOOT_SECONDS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SteadyClock(SystemClock):
     """The wall clock of its making, carried on by the monotonic clock: a step never touches it."""
 

@@ -13,7 +13,8 @@ from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
 
 class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
     """The right to act on a job until `expires_at`. It exists only while somebody holds it. `timed` says
-    that its owner does not keep the job's timeout: the registry does."""
+    that its owner does not keep the job's timeout: the registry does. `moved` is by how much the store's
+    clock was set while it was held: its instants were moved along."""
 
     owner: str
     expires_at: datetime
@@ -23,6 +24,7 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
     heartbeat_interval: timedelta | None = None
     suspected: bool = False
     timed: bool = False
+    moved: timedelta | None = None
 
     @property
     def granted_for(self) -> timedelta:

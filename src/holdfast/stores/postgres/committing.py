@@ -26,6 +26,7 @@ from holdfast.stores.postgres.rows import (
     touch_row,
     update_row,
 )
+from holdfast.stores.postgres.server_time import Stepped
 from holdfast.stores.postgres.statements import Row, commit_statement, statement
 from holdfast.stores.postgres.writes import Writes
 
@@ -80,6 +81,7 @@ class Commit:
         self._written: dict[str, Job] = {}
         self._row_version = 0
         self._last_drawn = 0
+        self._asked = 0.0
         self.wrote = False
         self.readied = False
         self.counts = 0
@@ -108,16 +110,23 @@ class Commit:
         return self._place.clock.now() if self._place.clock else None
 
     def _learn(self, now: datetime, floor: int | None) -> None:
-        """The store's time is read after the locks were had: a wait for one shortens no lease."""
-        self._hear(now)
+        """The store's time is read after the locks were had: a wait for one shortens no lease. Raise
+        `Stepped` when it is not what it should be: nothing is decided on it."""
+        if not self._hear(now):
+            raise Stepped
         self._batch.now = self._given_now() or max(self._batch.now, now)
         self._batch.floor = floor or 0
 
-    def _hear(self, now: datetime) -> None:
-        if self._ours:  # somebody else's session may tell the time in its own way
-            self._place.time.hear(now)
+    def _hear(self, now: datetime) -> bool:
+        """Take in the server's time; returns whether it fits what it told before."""
+        if (
+            not self._ours or self._place.clock
+        ):  # another's session may tell the time in its own way
+            return True
+        return self._place.time.hear(now, self._asked)
 
     async def _ask(self, name: str, *parameters: object) -> Sequence[Row]:
+        self._asked = self._place.time.ask()
         return await self._connection.fetch(statement(name, self._place.schema), *parameters)
 
     async def _load_ones(self) -> None:
@@ -278,17 +287,21 @@ class Commit:
         """Append events with ids of their own; answers how many were new."""
         writes = Writes()
         writes.add("insert_facts", [fact_row(event) for event in events])
-        return await self._send(writes)
+        return await self._send(writes, measured=False)
 
-    async def _send(self, writes: Writes) -> int:
-        """Write everything in one statement; answers how many facts were new."""
+    async def _send(self, writes: Writes, *, measured: bool = True) -> int:
+        """Write everything in one statement; answers how many facts were new. What is `measured` by the
+        server's clock is refused when that was set since."""
         sql = commit_statement(tuple(writes.names), self._place.schema, yielding=self._yielding)
         self.readied |= self._batch.readies
-        given = (writes.expected, self._channel, self._at_latest(), words(ready=self.readied))
+        steps = self._place.time.steps if measured and not self._place.clock else None
+        told = words(ready=self.readied)
+        given = (writes.expected, self._channel, self._at_latest(), told, steps)
+        self._asked = self._place.time.ask()
         [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
             sql, *given, *writes.parameters
         )
-        self._hear(now)
+        self._hear(now)  # what does not fit is met again, and dealt with, by the next decision
         self._last_drawn = last_seq or 0
         return int(facts)
 

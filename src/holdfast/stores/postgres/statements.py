@@ -31,13 +31,13 @@ def statement(name: str, schema: str) -> str:
 def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = False) -> str:
     """One statement that does all the named writes, or none: how many rows must change is its first
     parameter, the channel to notify its second, the moment before which it must have the locks of its rows
-    its third, what is told on the channel its fourth, and each write's own parameters follow in turn. It
-    answers whether it has written.
+    its third, what is told on the channel its fourth, the steps of the clock that are known its fifth, and
+    each write's own parameters follow in turn. It answers whether it has written.
 
     Otherwise it fails, and undoes itself. `yielding`, it writes nothing without that: not even a wait,
     where somebody else has one of its rows or has had it since it was read.
     """
-    writes, used = [], 4
+    writes, used = [], 5
     for name in names:
         sql = statement(name, schema)
         if yielding and name == "update_jobs":
@@ -55,7 +55,8 @@ def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = Fa
         writes = [
             (name, _ROWS.sub(rf"unnest(CASE WHEN {so} THEN \1 END)", w)) for name, w in writes
         ]
-    late = "clock_timestamp() > $3::timestamptz"
+    steps = f"coalesce((SELECT value FROM {schema}.meta WHERE name = 'clock'), '')"  # noqa: S608
+    late = f"clock_timestamp() > $3::timestamptz OR {steps} <> $5::text"
     agreed = f"SELECT {schema}.agree(n, {expected}, {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
     parts += [(name, sql) for name, sql in writes if name in CHECKED]
     parts.append(("agreed", agreed))

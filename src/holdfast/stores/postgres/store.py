@@ -26,6 +26,7 @@ from holdfast.ports import (
 )
 from holdfast.stores.held import Held
 from holdfast.stores.owners import shut_out
+from holdfast.stores.postgres import clock_steps
 from holdfast.stores.postgres.address import Address, address_of
 from holdfast.stores.postgres.choosing import Choice, Seen
 from holdfast.stores.postgres.committing import Commit, Misguessed
@@ -41,11 +42,11 @@ from holdfast.stores.postgres.place import Place
 from holdfast.stores.postgres.pruning import prune
 from holdfast.stores.postgres.reading import Reading
 from holdfast.stores.postgres.rows import key_row
-from holdfast.stores.postgres.server_time import ServerTime
+from holdfast.stores.postgres.server_time import ServerTime, Stepped
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
 from holdfast.stores.signal import Signal
-from holdfast.system import SystemClock
+from holdfast.system import BootClock, SystemClock
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class PostgresStore:
         system = SystemClock()
         self._address = address
         ready, due = Marks(clock or system), Marks(clock or system)
-        time = ServerTime(system)
+        time = ServerTime(BootClock())
         self._place = Place(address.schema, ready, due, Held(), time, clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = Signal(clock or system)
@@ -123,6 +124,8 @@ class PostgresStore:
         epoch, pending = await epoch_of(session, schema, ids)
         self._place = replace(self._place, epoch=epoch)
         await self._make_room(session)
+        if not self._place.time.heard:
+            await clock_steps.look(session, self._place)
         return pending
 
     async def _forget(self, name: str) -> None:
@@ -140,6 +143,8 @@ class PostgresStore:
             nonlocal first
             hopeful, first = first, False  # a second try locks what it reads, and guesses nothing
             locked = choosing or self._sessions.pooled or not hopeful
+            if not hopeful:  # perhaps the clock was set, and others have dealt with it
+                await clock_steps.look(session, self._place)
             try:
                 return await self._attempt(session, works, locked=locked, hopeful=hopeful)
             except Misguessed:
@@ -168,7 +173,13 @@ class PostgresStore:
                     raise translate(error, self._address) from error
             except NoRoom:
                 await self._sessions.use(self._make_room)
+            except Stepped:
+                await self._settle()
         raise Unavailable("The jobs change too fast to be written; nothing was applied.")
+
+    async def _settle(self) -> None:
+        """The server's clock does not tell what it should: see to it, before anything is decided."""
+        await self._sessions.use(lambda session: clock_steps.settle(session, self._place))
 
     async def _attempt(
         self, session: Session, works: Sequence[Work], *, locked: bool, hopeful: bool = False
@@ -221,10 +232,12 @@ class PostgresStore:
         """Decide and write as part of the transaction that `connection` is in: it all happens if and only
         if its owner commits."""
         guest = guest_of(connection)
-        for _ in range(TRIES_MAX):
+        for n in range(TRIES_MAX):
             try:
                 async with guest.savepoint():
                     await self._check_home(guest)
+                    if n:
+                        await clock_steps.look(guest, self._place, ours=False)
                     commit = Commit(
                         guest, self._place, works, locked=False, ours=False, channel=self._channel
                     )
@@ -314,7 +327,19 @@ class PostgresStore:
     async def now(self) -> datetime:
         if self._place.clock:
             return self._place.clock.now()
-        return await self._read(lambda r: r.now())
+
+        async def work(session: Session) -> datetime:
+            asked = self._place.time.ask()
+            now = await Reading(session, self._place).now()
+            if not self._place.time.hear(now, asked):
+                raise Stepped
+            return now
+
+        try:
+            return await self._sessions.use(work)
+        except Stepped:
+            await self._settle()
+        return await self.now()
 
     async def secret(self) -> bytes:
         return self._secret

@@ -1,0 +1,1 @@
+SELECT clock_timestamp(), coalesce((SELECT value FROM holdfast.meta WHERE name = 'clock'), '')
