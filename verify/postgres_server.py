@@ -83,6 +83,7 @@ class PostgresServer:
         self.folder = folder or temporary_folder("holdfast-postgres-", fast=fast)
         self.data = self.folder / "data"
         self.log = self.folder / "log"
+        self.prefix: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Return once it takes connections."""
@@ -96,7 +97,7 @@ class PostgresServer:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         settings = {**self.settings, "port": str(self.port)}
         (self.data / "server.conf").write_text("".join(starmap(_setting, settings.items())))
-        command = [str(self._binaries / "postgres"), "-D", str(self.data)]
+        command = [*self.prefix, str(self._binaries / "postgres"), "-D", str(self.data)]
         scratch = self.folder if self._temporary else None
         self._kept = Kept(command, self.log, signal.SIGQUIT, scratch)
         self._await_ready()

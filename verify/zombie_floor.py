@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import libfaketime  # type: ignore[import-untyped]
 import msgspec
 
 from holdfast.core.catalogue import EventType
@@ -22,6 +21,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Registry, Request
 from holdfast.sdk.open import open_registry
+from verify.faked_clock import FakedClock
 from verify.zombie_ground import Ground
 from verify.zombie_judge import gone_back
 from verify.zombie_pool import ENVIRONMENT, PATIENT
@@ -32,7 +32,6 @@ T = TypeVar("T")
 LEASE_SECONDS = 3
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.02
-FAKETIME = Path(libfaketime.__file__).parent / "vendor/libfaketime/src/libfaketime.so.1"
 
 
 class Spoiled(Exception):
@@ -43,6 +42,7 @@ class Floor:
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
         self.acts: list[Act] = []
+        self.clock = FakedClock(ground.folder / "clock")
         self._record = Record(ground.folder / "acts.jsonl")
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._loop = asyncio.Runner()
@@ -78,30 +78,18 @@ class Floor:
     def start(
         self, name: str, *options: str, store: str | None = None, clock: bool = False
     ) -> None:
-        """A worker, ready to work. With `clock`, its wall clock is what `set_clock` says."""
+        """A worker, ready to work. With `clock`, its wall clock is what `clock` says."""
         command = [sys.executable, "-m", "holdfast", "worker", "verify.zombie_app:app"]
         command += ["--store", store or self.ground.store, "--name", name, "-c", "1"]
         command += ["--spool", str(self.ground.folder / f"spool-{name}"), *options]
         environment = dict(ENVIRONMENT)
         if clock:
-            self.set_clock(0)
-            environment |= {
-                "LD_PRELOAD": str(FAKETIME),
-                "FAKETIME_TIMESTAMP_FILE": str(self.ground.folder / "clock"),
-                "FAKETIME_CACHE_DURATION": "1",  # to read the file at every look is slow
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "DONT_FAKE_MONOTONIC": "1",
-            }
+            environment |= self.clock.environment(cache_seconds=1)
         with (self.ground.folder / f"{name}.log").open("wb") as log:
             self._workers[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=self.ground.folder, env=environment
             )
         self.until(lambda: "runs verify.zombie_app:app" in self.said(name), f"{name} is there")
-
-    def set_clock(self, offset_seconds: int) -> None:
-        draft = self.ground.folder / "clock.draft"
-        draft.write_text(f"{offset_seconds:+d}\n")
-        draft.replace(self.ground.folder / "clock")
 
     def finish(self) -> None:
         """Let every job that runs come to its end."""

@@ -178,7 +178,7 @@ def _writes_on(floor: Floor) -> bool:
 
 
 def _move(floor: Floor, hours: int) -> None:
-    floor.set_clock(hours * HOUR)
+    floor.clock.set(hours * HOUR)
     floor.until(lambda: _shifts(floor)[-1:] == [hours], "the clock has moved")
 
 

@@ -45,13 +45,14 @@ class Steps(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def carried(job: Job, step: Step) -> Job:
     """The job with what was measured by the old clock counted on from the new time: its lease, its timeout,
-    its deadline and the time until it is ready. A date that was asked for (`run_at`) stays, and so does a
-    job that was last heard of when the clock had been set already. What is ready stays ready."""
+    its deadline and the time until it is ready. What is ready stays ready, but nothing is before the date
+    that was asked for (`run_at`). A job that was last heard of when the clock had been set stays as it is."""
     lease, by = job.lease, step.by
     if job.state in _TIMELESS or step.told(lease.heartbeat_at if lease else job.updated_at):
         return job
     ready_at = _ready_at(job, step)
-    if lease is None and job.deadline_at is None and ready_at == job.ready_at:
+    kept = ready_at == job.ready_at and job.updated_at <= step.after
+    if lease is None and job.deadline_at is None and kept:
         return job
     return replace(
         job,
@@ -67,11 +68,12 @@ _TIMELESS = ENDED | {State.VALIDATING}
 
 
 def _ready_at(job: Job, step: Step) -> datetime:
-    if job.ready_at == job.spec.run_at:
-        return job.ready_at
-    if job.ready_at <= step.before:
-        return min(job.ready_at, step.after)
-    return job.ready_at + step.by
+    date = job.spec.run_at
+    if job.ready_at == date:
+        return date
+    was_ready = job.ready_at <= step.before
+    ready_at = min(job.ready_at, step.after) if was_ready else job.ready_at + step.by
+    return ready_at if date is None else max(ready_at, date)
 
 
 def _moved(lease: Lease, by: timedelta) -> Lease:

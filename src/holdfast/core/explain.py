@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from holdfast.core.clock_step import TOLERANCE, Steps
 from holdfast.core.command import need
 from holdfast.core.job import Job, Lease
 from holdfast.core.limits import NOT_UNDERSTOOD_MAX
@@ -18,7 +19,43 @@ def explain(
     job: Job, now: datetime, *, waiting: int | None = None, holder: Job | None = None
 ) -> str:
     """`waiting` is how many others are queued; `holder` the job that has the resource lock."""
-    return " ".join([_standing(job, now, waiting, holder), *flaw_words(job)])
+    standing = _standing(job, now, waiting, holder)
+    return " ".join([standing, *_clock_words(job, now), *flaw_words(job)])
+
+
+def _clock_words(job: Job, now: datetime) -> list[str]:
+    """What a store's clock that was set has to do with the job: nothing, of most."""
+    if job.ended:
+        return []
+    found = []
+    if job.lease is not None and job.lease.moved:
+        moved = job.lease.moved
+        found.append(
+            f"The store's clock was set {set_words(moved)} while it was held; the lease was moved along"
+            " and kept its length."
+        )
+    elif job.updated_at > now + TOLERANCE:
+        ahead = span(job.updated_at - now)
+        found.append(
+            f"It was last changed {ahead} from now, as the store's clock tells it: that clock was set back."
+        )
+    return found
+
+
+def step_words(steps: Steps) -> str | None:
+    """The last step of a store's clock, for its operators; None if there was none."""
+    if steps.at is None:
+        return None
+    jobs = "1 job was" if steps.jobs == 1 else f"{steps.jobs:,} jobs were"
+    return (
+        f"Its clock was set {set_words(steps.by)}, to {steps.at:%Y-%m-%d %H:%M:%S} UTC, as {steps.noticed_by}"
+        f" noticed; {jobs} carried over: leases and waits kept their length."
+    )
+
+
+def set_words(by: timedelta) -> str:
+    """By how much a clock was set, and which way."""
+    return f"{span(abs(by))} {'ahead' if by > timedelta() else 'back'}"
 
 
 def _standing(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:

@@ -6,10 +6,12 @@ from typing import cast
 
 import asyncpg
 
-from holdfast.core.explain import span
+from holdfast.core.clock_step import Steps
+from holdfast.core.explain import span, step_words
 from holdfast.core.state import ENDED, State
 from holdfast.ports import Clock, Finding
 from holdfast.stores.postgres.address import Address
+from holdfast.stores.postgres.clock_steps import steps_of
 from holdfast.stores.postgres.migrating import schema_version
 from holdfast.stores.postgres.reading import Reading
 from holdfast.stores.postgres.sessions import Session
@@ -31,13 +33,14 @@ async def examine(
     version, _ = await schema_version(session, address.schema)
     found = await _asked(session, "examine", address)
     tables = await _asked(session, "examine_tables", address)
+    [(_, steps)] = await session.fetch(statement("select_clock", address.schema))
     looks = (
         _store(found, address),
         _version(found),
         _schema(tables, address, version),
         _durability(found),
         _sharing(found),
-        _clock(found, clock),
+        _clock(found, clock, steps_of(steps)),
         _privileges(tables, address, found["me"]),
         _pooler(pooled),
         _disk(found),
@@ -58,7 +61,7 @@ async def examine_server(
         _no_schema(address),
         _durability(found),
         _sharing(found),
-        _clock(found, clock),
+        _clock(found, clock, Steps()),
         _right_to_make(found),
         _pooler(pooled),
         _disk(found),
@@ -152,7 +155,7 @@ def _sharing(found: asyncpg.Record) -> Iterator[Finding]:
         yield Finding("sharing", "good", words)
 
 
-def _clock(found: asyncpg.Record, clock: Clock) -> Iterator[Finding]:
+def _clock(found: asyncpg.Record, clock: Clock, steps: Steps) -> Iterator[Finding]:
     apart = abs(clock.now() - found["now"])
     words = (
         f"Only the server's clock decides; this machine's is {apart.total_seconds():.1f} s apart."
@@ -161,6 +164,10 @@ def _clock(found: asyncpg.Record, clock: Clock) -> Iterator[Finding]:
         yield Finding("clock", "note", words, "Times in logs will not match: check NTP on both.")
     else:
         yield Finding("clock", "good", words)
+    if said := step_words(steps):
+        yield Finding(
+            "clock", "note", said, "See that NTP slews the server's clock, and never steps it."
+        )
 
 
 def _right_to_make(found: asyncpg.Record) -> Iterator[Finding]:

@@ -1,20 +1,29 @@
-"""The store's clock: the wall clock of this boot's first opening, carried on by the machine's own count.
+"""The store's clock: the wall clock, carried on by the machine's own count of seconds.
 
-A step of the wall clock never touches a lease. The anchor is kept in the file, so that every process
-of this boot reads the same time. While the machine sleeps nobody can renew, so leases sleep too.
+A step of the wall clock never touches a lease. The anchor between the two is kept in the file, so that every
+process of this boot reads the same time. When the wall clock has told another time for a while, the anchor is
+set by it anew, and what was measured by the old time is carried over to the new one in the same commit.
+While the machine sleeps nobody can renew, so leases sleep too.
 """
 
-from datetime import datetime
+import os
+from datetime import datetime, timedelta
 
 import apsw
+import msgspec
 
+from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
 from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.connection import read_meta, write_meta
+from holdfast.stores.sqlite.job_rows import job_of, update_row
 from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.values import moment_of, stamp
 from holdfast.system import SystemClock, asleep_seconds, boot_id, boot_seconds
 
 _SLEEP_NOTICED_SECONDS = 1.0
+STEADY_SECONDS = 5.0
+"""How long all who write must agree that the wall clock tells another time, before it counts."""
+JOBS_AT_ONCE = 500
 
 
 class AnchoredClock(SystemClock):
@@ -24,32 +33,63 @@ class AnchoredClock(SystemClock):
     def __init__(self, connection: apsw.Connection) -> None:
         """Agree on the anchor with everybody else who opens the file. Inside a write transaction."""
         self._boot = boot_id()
+        self._anchor: int | None = None
+        self._asleep = 0.0
+        self._doubt = ""
         if self._boot is None:
-            self._anchor = None
             return
-        kept = read_meta(connection, "clock_anchor")
-        parts = str(kept).split() if kept is not None else []
+        self.refresh(connection)
+        if self._anchor is None:
+            self._begin_boot(connection)
+
+    def _begin_boot(self, connection: apsw.Connection) -> None:
+        """Go by the wall clock. No owner of an earlier boot lives; if the store was ahead of the wall clock,
+        what it measured counts on from now."""
+        wall = super().now()
+        self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
+        [(latest,)] = connection.execute(statement("select_latest")).fetchall()
+        if isinstance(latest, int) and (seen := moment_of(latest)) > wall + TOLERANCE:
+            self._carry(connection, Step(before=seen, after=wall, since=seen))
+        self._write_anchor(connection)
+        write_meta(connection, "asleep_seconds", asleep_seconds())
+        self._asleep = asleep_seconds()
+        failpoint("sqlite.clock_anchored")
+
+    def _write_anchor(self, connection: apsw.Connection) -> None:
+        write_meta(connection, "clock_anchor", f"{self._boot} {self._anchor}")
+        write_meta(connection, "clock_doubt", "")
+        self._doubt = ""
+
+    def _doubts(self, connection: apsw.Connection, doubt: str) -> None:
+        if doubt != self._doubt:
+            write_meta(connection, "clock_doubt", doubt)
+            self._doubt = doubt
+
+    def refresh(self, connection: apsw.Connection) -> None:
+        """Take in what other processes have agreed on since."""
+        if self._boot is None:
+            return
+        parts = str(read_meta(connection, "clock_anchor") or "").split()
         if len(parts) == 2 and parts[0] == self._boot:
             self._anchor = int(parts[1])
-        else:
-            row = connection.execute("SELECT max(updated_at) FROM job").fetchone()
-            latest = row[0] if row and isinstance(row[0], int) else 0
-            wall = max(stamp(super().now()), latest)
-            self._anchor = wall - int(boot_seconds() * 1e6)
-            write_meta(connection, "clock_anchor", f"{self._boot} {self._anchor}")
-            write_meta(connection, "asleep_seconds", asleep_seconds())
-            failpoint("sqlite.clock_anchored")
-        self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
+            self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
+            self._doubt = str(read_meta(connection, "clock_doubt") or "")
 
     def now(self) -> datetime:
         if self._anchor is None:
             return super().now()
         return moment_of(self._anchor + int(boot_seconds() * 1e6))
 
-    def wake(self, connection: apsw.Connection) -> bool:
-        """Give every lease the time back that the machine has slept; answers whether it has. Inside a write
-        transaction."""
-        if self._anchor is None or asleep_seconds() - self._asleep < _SLEEP_NOTICED_SECONDS:
+    def settle(self, connection: apsw.Connection) -> bool:
+        """Give leases the time back that the machine has slept, and follow a wall clock that was set. Returns
+        whether jobs were changed. Inside a write transaction, before anything is decided."""
+        if self._anchor is None:
+            return False
+        slept = self._wake(connection)
+        return self._follow(connection) or slept
+
+    def _wake(self, connection: apsw.Connection) -> bool:
+        if asleep_seconds() - self._asleep < _SLEEP_NOTICED_SECONDS:
             return False
         # What is known to be made up for is only what was committed, by whomever.
         self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
@@ -60,3 +100,60 @@ class AnchoredClock(SystemClock):
         connection.execute(statement("shift_leases"), shift).fetchall()
         write_meta(connection, "asleep_seconds", asleep)
         return True
+
+    def _follow(self, connection: apsw.Connection) -> bool:
+        wall, ours = super().now(), self.now()
+        if abs(wall - ours) <= TOLERANCE:
+            self._doubts(connection, "")
+            return False
+        since, apart = self._doubted()
+        if since is None or abs((wall - ours) - apart) > TOLERANCE:
+            doubt = f"{boot_seconds():.3f} {(wall - ours).total_seconds():.3f}"
+            self._doubts(connection, doubt)
+            return False
+        if boot_seconds() - since < STEADY_SECONDS:
+            return False
+        self._carry(connection, Step(before=ours, after=wall, since=ours))
+        self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
+        self._write_anchor(connection)
+        failpoint("sqlite.clock_followed")
+        return True
+
+    def _doubted(self) -> tuple[float | None, timedelta]:
+        """Since when, in seconds of this boot, and by how much the wall clock has told another time."""
+        parts = self._doubt.split()
+        if len(parts) != 2:
+            return None, timedelta()
+        return float(parts[0]), timedelta(seconds=float(parts[1]))
+
+    def _carry(self, connection: apsw.Connection, step: Step) -> None:
+        """Carry over every job that has a lease, a deadline or a wait, and remember the step."""
+        first = stamp(min(step.before, step.after))
+        seqs = [row[0] for row in connection.execute(statement("select_measured"), (first,))]
+        changed = 0
+        for start in range(0, len(seqs), JOBS_AT_ONCE):
+            some = msgspec.json.encode(seqs[start : start + JOBS_AT_ONCE]).decode()
+            rows = connection.execute(statement("select_jobs_by_seq"), (some,))
+            found = [job_of(row) for row in rows]
+            moved = [
+                update_row(seq, after, job.version)
+                for seq, job in found
+                if (after := carried(job, step)) is not job
+            ]
+            connection.executemany(statement("update_job"), moved).fetchall()
+            changed += len(moved)
+        before = steps_of(connection)
+        steps = Steps(
+            total=before.total + step.by,
+            by=step.by,
+            at=step.after,
+            noticed_by=f"process {os.getpid()}",
+            jobs=changed,
+        )
+        write_meta(connection, "clock", msgspec.json.encode(steps).decode())
+
+
+def steps_of(connection: apsw.Connection) -> Steps:
+    """What the file remembers of the steps of its clock."""
+    text = read_meta(connection, "clock")
+    return msgspec.json.decode(text, type=Steps) if isinstance(text, str) else Steps()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.core.clock_step import Steps
 from holdfast.core.errors import HoldfastError
-from holdfast.core.explain import span
+from holdfast.core.explain import span, step_words
 from holdfast.ports import Clock, Finding, Topic
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import ground, reading
+from holdfast.stores.sqlite.clock import steps_of
 from holdfast.stores.sqlite.connection import SAFE_SQLITE, translated
 from holdfast.stores.sqlite.files import check_names
 from holdfast.stores.sqlite.ground import Ground, ground_under, size
@@ -41,7 +43,7 @@ def examine(
         ("schema", lambda: _schema(connection)),
         ("durability", lambda: durable),
         ("sharing", lambda: _sharing(path, under)),
-        ("clock", lambda: _clock(clock)),
+        ("clock", lambda: _clock(clock, steps_of(connection))),
         ("privileges", lambda: ground.privileges(path)),
         ("disk", lambda: ground.disk(path)),
         ("integrity", lambda: _integrity(connection, path)),
@@ -130,7 +132,7 @@ def _sharing(path: Path, under: Ground | None) -> Iterator[Finding]:
     yield from ground.sharing(under)
 
 
-def _clock(clock: Clock) -> Iterator[Finding]:
+def _clock(clock: Clock, steps: Steps) -> Iterator[Finding]:
     ahead = clock.now() - SystemClock().now()
     if boot_id() is None:
         words = "Leases follow this machine's wall clock: a step of it ends them early or late."
@@ -148,9 +150,11 @@ def _clock(clock: Clock) -> Iterator[Finding]:
             "warning" if abs(ahead) > CLOCK_FAR else "note",
             f"Its time is {span(abs(ahead))} {'ahead of' if ahead > CLOCK_NEAR else 'behind'} this"
             " machine's clock. Leases keep their length, but --at comes at the wrong moment.",
-            "See that the machine's clock is right (timedatectl); the store takes it up at the next"
-            " boot.",
+            "See that the machine's clock is right (timedatectl); the store follows it with the first"
+            " commit after a few seconds.",
         )
+    if said := step_words(steps):
+        yield Finding("clock", "note", said, "See that NTP slews this machine's clock after boot.")
 
 
 def _integrity(connection: apsw.Connection, path: Path) -> Iterator[Finding]:

@@ -52,6 +52,7 @@ class SqliteStore:
         self._seen: Value = None
         self._held = Held()
         self._held_at: Value = None
+        self._clock_at: Value = None
 
     @classmethod
     async def open(cls, path: Path, *, ids: Ids, clock: Clock | None = None) -> "SqliteStore":
@@ -104,7 +105,7 @@ class SqliteStore:
                 connection.execute("COMMIT").fetchall()
             failpoint("sqlite.committed")
         except BaseException as error:
-            self._held.forget()
+            self._held_at = self._clock_at = None  # what is known here may have been rolled back
             with suppress(apsw.Error, Unavailable):  # the error that brought us here is to be told
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
@@ -143,18 +144,21 @@ class SqliteStore:
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         def work(connection: apsw.Connection) -> list[list[Decision]]:
             held = self._held_by_us(connection)
-            if isinstance(self._clock, AnchoredClock) and self._clock.wake(connection):
+            if isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
                 held.forget()
             return Commit(connection, works, self._clock.now(), held).run()
 
         return await self._write(work)
 
     def _held_by_us(self, connection: apsw.Connection) -> Held:
-        """The jobs leased out here, all of them forgotten when anybody else has committed since."""
+        """The jobs leased out here, all of them forgotten when anybody else has committed since. What they
+        have agreed on about the clock counts here as well."""
         version: Value = connection.pragma("data_version")
         if version != self._held_at:
             self._held.forget()
             self._held_at = version
+            if isinstance(self._clock, AnchoredClock):
+                self._clock.refresh(connection)
         return self._held
 
     async def record(self, events: Sequence[Event]) -> int:
@@ -203,6 +207,10 @@ class SqliteStore:
         await self._write(lambda c: put_key(c, key))
 
     async def now(self) -> datetime:
+        version = self._data_version()
+        if version != self._clock_at and isinstance(self._clock, AnchoredClock):
+            await self._read(self._clock.refresh)
+        self._clock_at = version
         return self._clock.now()
 
     async def secret(self) -> bytes:

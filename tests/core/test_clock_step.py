@@ -1,0 +1,129 @@
+"""What a step of the store's clock does to a job: durations go on, dates stay."""
+
+from datetime import timedelta
+
+import pytest
+from lives import NOW, job_in
+from msgspec.structs import replace
+
+from holdfast.core.clock_step import Step, Steps, carried
+from holdfast.core.explain import explain, step_words
+from holdfast.core.job import Job
+from holdfast.core.spec import Spec
+from holdfast.core.state import LEASED, State
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+
+
+def step(by: timedelta, silent: timedelta = SECOND) -> Step:
+    """Five seconds after now, the clock is found to have been set."""
+    before = NOW + 5 * SECOND
+    return Step(before=before, after=before + by, since=before - silent)
+
+
+def queued(spec: Spec = Spec(), **changes: object) -> Job:
+    return replace(job_in(State.QUEUED), spec=spec, **changes)
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+@pytest.mark.parametrize("state", sorted(LEASED))
+def test_a_lease_goes_on_with_what_is_left_of_it(state: State, by: timedelta) -> None:
+    job = replace(job_in(state), started_at=NOW)
+
+    moved = carried(job, step(by))
+
+    assert job.lease is not None
+    assert moved.lease == replace(
+        job.lease,
+        expires_at=job.lease.expires_at + by,
+        granted_at=job.lease.granted_at + by,
+        heartbeat_at=job.lease.heartbeat_at + by,
+        moved=by,
+    )
+    assert moved.due_at == (job.due_at or NOW) + by
+    assert moved.started_at == NOW + by
+    assert (moved.version, moved.fencing_token) == (job.version, job.fencing_token)
+
+
+def test_a_lease_that_was_moved_twice_tells_by_how_much_in_all() -> None:
+    job = carried(job_in(State.RUNNING), step(HOUR))
+    back = Step(before=NOW + HOUR + MINUTE, after=NOW + MINUTE, since=NOW + HOUR + MINUTE - SECOND)
+
+    assert job.lease is not None
+    again = carried(job, back)
+
+    assert again.lease is not None
+    assert again.lease.moved == timedelta()
+    assert again.lease.expires_at == job.lease.expires_at - HOUR
+
+
+@pytest.mark.parametrize(
+    ("by", "ready_at", "date", "expected"),
+    [
+        (HOUR, NOW, None, NOW),  # what is ready stays ready, where it was
+        (-HOUR, NOW, None, NOW + 5 * SECOND - HOUR),
+        (HOUR, NOW + MINUTE, None, NOW + MINUTE + HOUR),  # a wait keeps its length
+        (-HOUR, NOW + MINUTE, None, NOW + MINUTE - HOUR),
+        (HOUR, NOW + MINUTE, NOW + MINUTE, NOW + MINUTE),  # a date stays
+        (-HOUR, NOW, NOW, NOW),
+        (-HOUR, NOW, NOW - MINUTE, NOW - MINUTE),  # and comes again, if it was told too early
+        (HOUR, NOW + MINUTE, NOW - HOUR, NOW + MINUTE + HOUR),
+    ],
+)
+def test_waits_keep_their_length_and_dates_stay(
+    by: timedelta, ready_at: object, date: object, expected: object
+) -> None:
+    job = queued(replace(job_in(State.QUEUED).spec, run_at=date), ready_at=ready_at)
+
+    assert carried(job, step(by)).ready_at == expected
+
+
+def test_a_deadline_is_so_long_after_the_job_was_made() -> None:
+    job = queued(deadline_at=NOW + MINUTE)
+
+    assert carried(job, step(HOUR)).deadline_at == NOW + MINUTE + HOUR
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+def test_what_the_clock_told_after_it_was_set_stays(by: timedelta) -> None:
+    told = NOW + 4.5 * SECOND + by
+    new = queued(updated_at=told, ready_at=told + MINUTE)
+    held = job_in(State.RUNNING)
+    assert held.lease is not None
+    renewed = replace(held, lease=replace(held.lease, heartbeat_at=told))
+
+    assert carried(new, step(by)) is new
+    assert carried(renewed, step(by)) is renewed
+
+
+def test_ended_jobs_and_ready_ones_stay_as_they_are() -> None:
+    for job in (job_in(State.SUCCEEDED), job_in(State.VALIDATING), queued()):
+        assert carried(job, step(HOUR)) is job
+
+
+def test_no_job_is_left_ahead_of_the_clock() -> None:
+    """Else the next look at the newest job would find the same step again."""
+    job = queued(Spec(run_at=NOW + 24 * HOUR), ready_at=NOW + 24 * HOUR)
+
+    moved = carried(job, step(-HOUR))
+
+    assert moved.ready_at == job.ready_at
+    assert moved.updated_at == job.updated_at - HOUR
+
+
+def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> None:
+    moved = carried(job_in(State.RUNNING), step(-HOUR))
+    assert "The store's clock was set 60 min back while it was held" in explain(moved, NOW - HOUR)
+    waits = explain(queued(), NOW - HOUR)
+    assert waits.endswith("as the store's clock tells it: that clock was set back.")
+    assert "clock" not in explain(job_in(State.SUCCEEDED), NOW - HOUR)
+
+
+def test_the_last_step_is_told_to_operators() -> None:
+    assert step_words(Steps()) is None
+    steps = Steps(total=HOUR, by=HOUR, at=NOW, noticed_by="process 7 on here", jobs=1)
+    assert step_words(steps) == (
+        f"Its clock was set 60 min ahead, to {NOW:%Y-%m-%d %H:%M:%S} UTC, as process 7 on here noticed;"
+        " 1 job was carried over: leases and waits kept their length."
+    )
+    assert "2 jobs were" in str(step_words(replace(steps, jobs=2)))

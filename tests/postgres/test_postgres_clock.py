@@ -1,0 +1,243 @@
+"""A server whose clock is set, and whose leases go on: a real PostgreSQL under a faked wall clock."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from itertools import count
+
+import pytest
+from postgres_place import ACTOR, connected
+from postgres_place import run as run_one
+
+from holdfast.core.clock_step import Steps
+from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Grant, Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.stores.postgres.clock_steps import steps_of
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemClock, SystemIds
+from verify.faked_clock import SettableServer
+
+run = partial(run_one, seconds=120)
+LEASE = timedelta(seconds=30)
+clock = SystemClock()
+STEPS = (3600, -3600, 600, -600)
+_schemas = count(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SettableServer]:
+    found = SettableServer()
+    with found:
+        yield found
+
+
+@pytest.fixture
+def url(server: SettableServer) -> Iterator[str]:
+    server.clock.set(0)
+    yield server.url(schema=f"clock_{next(_schemas)}")
+    server.clock.set(0)
+
+
+@asynccontextmanager
+async def registries(url: str, wanted: int = 2) -> AsyncIterator[list[LocalRegistry]]:
+    """As many processes as wanted: each knows the server's time from before anything happens to it."""
+    ids = SystemIds()
+    stores = [await PostgresStore.open(url, ids=ids) for _ in range(wanted)]
+    try:
+        yield [LocalRegistry(store, ids) for store in stores]
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def leased(registry: LocalRegistry, job_id: str, lease: timedelta = LEASE) -> Grant:
+    await registry.enqueue(Request(spec=Spec(), job_id=job_id), actor=ACTOR)
+    grant = await registry.acquire(job_id, owner="w-1", lease=lease)
+    await registry.heartbeat(grant)
+    return grant
+
+
+async def rest(registry: LocalRegistry, job_id: str) -> timedelta:
+    """How much is left of the lease."""
+    lease = (await registry.get(job_id)).lease
+    assert lease is not None
+    return lease.expires_at - await registry.now()
+
+
+async def seen(url: str) -> Steps:
+    async with connected(url.partition("?")[0]) as person:
+        schema = url.partition("schema=")[2]
+        sql = f"SELECT value FROM {schema}.meta WHERE name = 'clock'"
+        return steps_of(await person.fetchval(sql) or "")
+
+
+@pytest.mark.parametrize("seconds", STEPS)
+def test_a_step_of_the_servers_clock_neither_cuts_nor_stretches_a_lease(
+    server: SettableServer, url: str, seconds: int
+) -> None:
+    async def body() -> None:
+        async with registries(url) as (owner, other):
+            grant = await leased(owner, "held")
+            server.clock.set(seconds)
+
+            assert await other.expire() == 0
+            assert await other.claim(["default"], owner="w-2") == []
+            assert timedelta() < await rest(other, "held") <= LEASE
+            await owner.heartbeat(grant)
+            assert timedelta() < await rest(owner, "held") <= LEASE
+            assert (await owner.complete(grant, Success())).state is State.SUCCEEDED
+            assert round((await seen(url)).total.total_seconds()) == seconds
+            assert (await owner.verify()).equal
+
+    run(body())
+
+
+@pytest.mark.parametrize("seconds", [-3600, -600])
+def test_a_lease_whose_owner_is_gone_ends_though_the_clock_went_back(
+    server: SettableServer, url: str, seconds: int
+) -> None:
+    async def body() -> None:
+        async with registries(url) as (owner, other):
+            await leased(owner, "left", timedelta(seconds=1))
+            server.clock.set(seconds)
+
+            while not await other.expire():
+                await clock.sleep(0.1)  # for an hour, if the lease was stretched: the test gives up
+
+            assert (await other.get("left")).state is State.QUEUED
+
+    run(body())
+
+
+@pytest.mark.parametrize("seconds", STEPS)
+def test_waits_keep_their_length_dates_stay_and_what_is_ready_stays_so(
+    server: SettableServer, url: str, seconds: int
+) -> None:
+    minute, step = timedelta(minutes=1), timedelta(seconds=seconds)
+
+    async def body() -> None:
+        async with registries(url) as (client, other):
+            tomorrow = await client.now() + timedelta(days=1)
+            specs = {
+                "ready": Spec(),
+                "delayed": Spec(delay=minute),
+                "dated": Spec(run_at=tomorrow),
+                "mortal": Spec(ttl=minute, queue="elsewhere"),
+            }
+            for job_id, spec in specs.items():
+                await client.enqueue(Request(spec=spec, job_id=job_id), actor=ACTOR)
+            server.clock.set(seconds)
+
+            assert await other.expire() == 0
+            ready = await other.claim(["default"], owner="w-2", limit=5)
+            jobs = {job.job_id: job for job in (await other.list_jobs()).jobs}
+            now = await other.now()
+            assert [grant.job.job_id for grant in ready] == ["ready"]
+            assert timedelta() < jobs["delayed"].ready_at - now <= minute
+            assert jobs["dated"].ready_at == tomorrow
+            mortal = jobs["mortal"].deadline_at
+            assert mortal is not None
+            assert timedelta() < mortal - now <= minute
+            assert abs(now - (tomorrow - timedelta(days=1)) - step) < minute
+
+    run(body())
+
+
+def test_of_all_who_notice_a_step_one_deals_with_it(server: SettableServer, url: str) -> None:
+    async def body() -> None:
+        async with registries(url, 4) as (owner, *others):
+            await leased(owner, "held")
+            server.clock.set(3600)
+
+            await asyncio.gather(*(one.expire() for one in (owner, *others)))
+
+            lease = (await owner.get("held")).lease
+            assert lease is not None
+            assert lease.moved is not None
+            assert round(lease.moved.total_seconds()) == 3600
+            assert round((await seen(url)).total.total_seconds()) == 3600
+            assert (await seen(url)).jobs == 1
+
+    run(body())
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_who_came_after_the_step_is_not_carried_over_again(
+    server: SettableServer, url: str, seconds: int
+) -> None:
+    """A process that never heard the old time takes the new one for what it is. One that was silent finds
+    the step later, and moves what was measured before: not what the newcomer has done since."""
+
+    async def body() -> None:
+        async with registries(url, 1) as (silent,):
+            await leased(silent, "held")
+            server.clock.set(seconds)
+            async with registries(url, 1) as (newcomer,):
+                grant = await leased(newcomer, "new")
+                await newcomer.enqueue(Request(spec=Spec(), job_id="next"), actor=ACTOR)
+
+                await silent.enqueue(Request(spec=Spec(), job_id="last"), actor=ACTOR)
+                assert await silent.expire() == 0
+
+                for job_id in ("held", "new"):
+                    assert timedelta() < await rest(silent, job_id) <= LEASE
+                await newcomer.heartbeat(grant)
+                ready = await newcomer.claim(["default"], owner="w-2", limit=5)
+                assert {grant.job.job_id for grant in ready} == {"next", "last"}
+                assert round((await seen(url)).total.total_seconds()) == seconds
+
+    run(body())
+
+
+def test_a_clock_that_is_set_right_again_finds_back(server: SettableServer, url: str) -> None:
+    async def body() -> None:
+        async with registries(url) as (owner, other):
+            began = await owner.now()
+            grant = await leased(owner, "held")
+            for seconds in (20 * 365 * 86_400, 0):
+                server.clock.set(seconds)
+                assert await other.expire() == 0
+                await owner.heartbeat(grant)
+            await other.enqueue(Request(spec=Spec(), job_id="new"), actor=ACTOR)
+
+            assert await other.now() - began < timedelta(minutes=10)
+            assert timedelta() < await rest(other, "held") <= LEASE
+            ready = await owner.claim(["default"], owner="w-2")
+            assert [grant.job.job_id for grant in ready] == ["new"]
+
+    run(body())
+
+
+def test_a_server_that_comes_back_with_another_clock_is_like_a_step(
+    server: SettableServer, url: str
+) -> None:
+    async def body() -> None:
+        async with registries(url) as (owner, other):
+            grant = await leased(owner, "held", timedelta(seconds=300))
+            await asyncio.to_thread(server.stop)
+            server.clock.set(7200)
+            await asyncio.to_thread(server.start)
+
+            assert await other.expire() == 0
+            await owner.heartbeat(grant)
+            assert timedelta() < await rest(other, "held") <= timedelta(seconds=300)
+
+    run(body())
+
+
+def test_slow_drift_is_no_step(server: SettableServer, url: str) -> None:
+    async def body() -> None:
+        async with registries(url, 1) as (owner,):
+            grant = await leased(owner, "held")
+            for n in range(1, 20):  # 7.6 s in all, and never more than drift at once
+                server.clock.set(0.4 * n)
+                await owner.heartbeat(grant)
+
+            assert await seen(url) == Steps()
+
+    run(body())

@@ -1,0 +1,193 @@
+"""The store's clock in a file: it follows the wall clock, and no step of that touches a lease."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from holdfast.ports import Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.stores.sqlite import clock as store_clock
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.system import SystemClock, SystemIds
+
+ACTOR = "user:ana"
+START = datetime(2026, 3, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+YEARS = 20 * 365 * 86_400
+
+
+class Machine:
+    """A machine whose wall clock can be set, and which can be booted again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds, self.offset, self.boots = 1000.0, 0.0, 1
+        monkeypatch.setattr(SystemClock, "now", lambda _: self.wall())
+        monkeypatch.setattr(store_clock, "boot_seconds", lambda: self.seconds)
+        monkeypatch.setattr(store_clock, "asleep_seconds", lambda: 0.0)
+        monkeypatch.setattr(store_clock, "boot_id", lambda: f"boot-{self.boots}")
+
+    def wall(self) -> datetime:
+        return START + timedelta(seconds=self.seconds + self.offset)
+
+    def set(self, seconds: float) -> None:
+        self.offset = seconds
+
+    def boot(self) -> None:
+        self.boots += 1
+        self.offset += self.seconds - 10
+        self.seconds = 10.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def using(path: Path, *bodies: Callable[[LocalRegistry], Awaitable[None]]) -> None:
+    """Run each body with a registry of its own on the file."""
+
+    async def main() -> None:
+        for body in bodies:
+            store = await SqliteStore.open(path, ids=SystemIds())
+            try:
+                await body(LocalRegistry(store, SystemIds()))
+            finally:
+                await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600, 600, -600])
+def test_the_store_follows_a_wall_clock_that_was_set_and_leases_keep_their_length(
+    tmp_path: Path, machine: Machine, seconds: int
+) -> None:
+    async def body(registry: LocalRegistry) -> None:
+        other = await SqliteStore.open(tmp_path / "jobs.db", ids=SystemIds())
+        beside = LocalRegistry(other, SystemIds())
+        for job_id, spec in {
+            "held": Spec(),
+            "ready": Spec(queue="other"),
+            "later": Spec(queue="other", delay=LEASE),
+        }.items():
+            await registry.enqueue(Request(spec=spec, job_id=job_id), actor=ACTOR)
+        await registry.acquire("held", owner="w-1", lease=LEASE)
+        before = machine.wall()
+        machine.set(seconds)
+        assert await registry.expire() == 0
+        assert abs(await registry.now() - before) < LEASE  # it may be set back in a moment
+        machine.seconds += 2 * store_clock.STEADY_SECONDS
+
+        assert await registry.expire() == 0
+
+        assert abs(await registry.now() - machine.wall()) < timedelta(milliseconds=1)
+        assert abs(await beside.now() - machine.wall()) < timedelta(milliseconds=1)
+        ready = await beside.claim(["other"], owner="w-2", limit=5)
+        assert [grant.job.job_id for grant in ready] == ["ready"]
+        machine.seconds += 19
+        assert await beside.expire() == 0
+        machine.seconds += 2
+        assert await beside.expire() == 1
+        assert [g.job.job_id for g in await beside.claim(["other"], owner="w-2")] == ["later"]
+        await other.close()
+
+    using(tmp_path / "jobs.db", body)
+
+
+def test_a_wall_clock_that_is_set_back_at_once_is_not_followed(
+    tmp_path: Path, machine: Machine
+) -> None:
+    async def body(registry: LocalRegistry) -> None:
+        for offset in (3600, 0, 3600, 0):
+            machine.set(offset)
+            await registry.expire()
+            machine.seconds += store_clock.STEADY_SECONDS - 1
+            await registry.expire()
+
+        assert await registry.now() == machine.wall()
+
+    using(tmp_path / "jobs.db", body)
+
+
+def test_a_store_that_saw_a_clock_ahead_finds_back_at_the_next_boot(
+    tmp_path: Path, machine: Machine
+) -> None:
+    date = START + timedelta(days=4 * 365)
+
+    async def ahead(registry: LocalRegistry) -> None:
+        for job_id, spec in {"old": Spec(), "held": Spec(), "delayed": Spec(delay=LEASE)}.items():
+            await registry.enqueue(Request(spec=spec, job_id=job_id), actor=ACTOR)
+        await registry.acquire("held", owner="w-1", lease=LEASE)
+        await registry.enqueue(Request(spec=Spec(run_at=date), job_id="dated"), actor=ACTOR)
+
+    async def right(registry: LocalRegistry) -> None:
+        assert await registry.now() == machine.wall()
+        await registry.enqueue(Request(spec=Spec(), job_id="new"), actor=ACTOR)
+        assert (await registry.get("new")).created_at == machine.wall()
+        ready = await registry.claim(["default"], owner="w-2", limit=5)
+        assert [grant.job.job_id for grant in ready] == ["old", "new"]
+        assert (await registry.get("dated")).ready_at == date
+        machine.seconds += 31
+        assert await registry.expire() == 1
+        assert (await registry.get("held")).state is State.QUEUED
+
+    async def later(registry: LocalRegistry) -> None:
+        """What is right stays right: a wait that began after is not taken for one of before."""
+        await registry.enqueue(Request(spec=Spec(delay=LEASE), job_id="waits"), actor=ACTOR)
+        ready_at = (await registry.get("waits")).ready_at
+        machine.boot()
+        again = await SqliteStore.open(tmp_path / "jobs.db", ids=SystemIds())
+        [job] = await again.get(["waits"])
+        assert job is not None
+        assert job.ready_at == ready_at
+        await again.close()
+
+    machine.set(YEARS)
+    using(tmp_path / "jobs.db", ahead)
+    machine.boot()
+    machine.offset -= YEARS
+    using(tmp_path / "jobs.db", right, later)
+
+
+def test_a_step_that_was_rolled_back_is_not_taken_for_done(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(registry: LocalRegistry) -> None:
+        await registry.enqueue(Request(spec=Spec(), job_id="held"), actor=ACTOR)
+        await registry.acquire("held", owner="w-1", lease=LEASE)
+        machine.set(3600)
+        await registry.expire()
+        machine.seconds += 10
+        with monkeypatch.context() as broken:
+            broken.setattr("holdfast.stores.sqlite.store.Commit.run", lambda self: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await registry._store.transact([])
+        assert (await registry.now()) < machine.wall() - timedelta(minutes=59)
+
+        assert await registry.expire() == 0
+
+        assert await registry.now() == machine.wall()
+        lease = (await registry.get("held")).lease
+        assert lease is not None
+        assert lease.expires_at - machine.wall() == LEASE - timedelta(seconds=10)
+
+    using(tmp_path / "jobs.db", body)
+
+
+def test_doctor_tells_of_the_last_step(tmp_path: Path, machine: Machine) -> None:
+    async def body(registry: LocalRegistry) -> None:
+        machine.set(-600)
+        await registry.expire()
+        machine.seconds += 10
+        await registry.expire()
+
+        found = [f for f in await registry._store.examine() if f.topic == "clock"]
+
+        assert [finding.level for finding in found] == ["good", "note"]
+        assert found[1].words.startswith("Its clock was set 10 min back, to 2026-03-01 ")
+
+    using(tmp_path / "jobs.db", body)
