@@ -1,0 +1,96 @@
+"""The server's time, compared with our own: what is a step, and what only looks like one."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from postgres_place import connected, schema_of
+from postgres_wire import wired
+
+from holdfast.stores.postgres.clock_steps import steps_of
+from holdfast.stores.postgres.server_time import ServerTime
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemClock
+from postgres_world import fresh_url
+
+HOUR = timedelta(hours=1)
+
+
+class OwnClock(SystemClock):
+    """Our own count of seconds, which a test moves on."""
+
+    seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize("ran", [0.99, 0.999, 1.001, 1.01])
+def test_a_clock_that_runs_fast_or_slow_is_never_taken_for_one_that_was_set(ran: float) -> None:
+    clock, now = OwnClock(), datetime.now(UTC)
+    time = ServerTime(clock)
+    for seconds in (0, 1, 60, 3600, 86_400):
+        clock.seconds += seconds
+        now += timedelta(seconds=seconds * ran)
+        assert time.hear(now, time.ask())
+
+
+def test_a_slow_answer_is_never_taken_for_a_step_and_hides_none() -> None:
+    clock, now = OwnClock(), datetime.now(UTC)
+    time = ServerTime(clock)
+    assert time.hear(now, time.ask())
+    asked = time.ask()
+    clock.seconds += 3600  # frozen, before the question left or after the answer came
+    assert time.hear(now, asked)
+    assert time.hear(now + timedelta(hours=1), asked)
+
+    clock.seconds += 1
+    assert not time.hear(now + timedelta(hours=2), time.ask())
+    assert time.guess() is None
+    step = time.step(now + timedelta(hours=2), time.ask())
+    assert step is not None
+    assert abs(step.by - timedelta(hours=1)) < timedelta(seconds=2)
+
+
+def test_a_step_whose_answer_was_lost_is_dealt_with_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            await wire.grant("held")
+            store = wire.registry._store
+            assert isinstance(store, PostgresStore)
+            time = store._place.time
+            time.accept(await store.now() - 10 * HOUR, time.ask(), time.steps)
+            wire.proxy.swallow_commit_answer()
+
+            assert await wire.registry.expire() == 0
+
+            assert wire.proxy.swallowed == 1
+            assert abs(steps_of(time.steps).total - 10 * HOUR) < timedelta(minutes=1)
+
+    asyncio.run(body())
+
+
+def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: Path) -> None:
+    """Its clocks stood still with it; that others were heard of meanwhile shows that the server's went on."""
+
+    async def body() -> None:
+        async with wired(tmp_path, PostgresStore) as wire:
+            await wire.grant("held")
+            store = wire.registry._store
+            assert isinstance(store, PostgresStore)
+            time = store._place.time
+            time.accept(await store.now() - 10 * HOUR, time.ask(), time.steps)
+            async with connected(await fresh_url(tmp_path)) as person:
+                schema = schema_of(await fresh_url(tmp_path))
+                await person.execute(
+                    f"UPDATE {schema}.job SET updated_at = updated_at - make_interval(secs => 20)"
+                )
+
+            assert await wire.registry.expire() == 0
+
+            lease = (await wire.witness.get("held")).lease
+            assert lease is not None
+            assert lease.moved is None
+
+    asyncio.run(body())
