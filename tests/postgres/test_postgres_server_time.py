@@ -81,7 +81,7 @@ def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: Path) 
             assert isinstance(store, PostgresStore)
             time = store._place.time
             time.accept(await store.now() - 10 * HOUR, time.ask(), time.steps)
-            async with connected(await fresh_url(tmp_path)) as person:
+            async with connected() as person:
                 schema = schema_of(await fresh_url(tmp_path))
                 await person.execute(
                     f"UPDATE {schema}.job SET updated_at = updated_at - make_interval(secs => 20)"
