@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -187,6 +188,8 @@ def _function(mutant: Mutant) -> FunctionType:
         held = vars(held)[part]
     if isinstance(held, property):
         held = held.fget
+    if isinstance(held, cached_property):
+        held = held.func
     if isinstance(held, classmethod):
         held = held.__func__
     if hasattr(held, "cache_clear"):

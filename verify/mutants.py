@@ -1,9 +1,10 @@
 """Mutation testing of the core: every small change to it must be noticed by its tests.
 
-    python -m verify.mutants [--short] [--jobs N]
+    python -m verify.mutants [--short] [--jobs N] [--module NAME ...]
 
 A survivor that is not listed with its reason in `verify/survivors.toml` fails the run, and so does
-one that is listed and no longer survives.
+one that is listed and no longer survives. With `--module lifecycle.ownership` only the mutants of that
+module are met, which is what to do after changing it.
 """
 
 import argparse
@@ -41,6 +42,8 @@ def main() -> int:
     prepare()
     reasons = known_survivors(SURVIVORS.read_text())
     mutants = all_mutants()
+    if options.module:
+        mutants, reasons = only(options.module, mutants, reasons)
     if options.short:
         mutants = sample(mutants, reasons)
         reasons = {mutant.id: reasons[mutant.id] for mutant in mutants if mutant.id in reasons}
@@ -60,6 +63,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--short", action="store_true", help="a few mutants, for `make test`")
+    parser.add_argument("--module", action="append", help="of the core; may be given again")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     return parser.parse_args()
 
@@ -71,6 +75,15 @@ def known_survivors(text: str) -> dict[str, str]:
         for group in tomllib.loads(text)["survivors"]
         for name in group["mutants"]
     }
+
+
+def only(
+    modules: Collection[str], mutants: Sequence[Mutant], reasons: Mapping[str, str]
+) -> tuple[list[Mutant], dict[str, str]]:
+    """The mutants of these modules, and the listed survivors that are not of another."""
+    chosen = [mutant for mutant in mutants if mutant.module in modules]
+    others = {mutant.id for mutant in mutants if mutant.module not in modules}
+    return chosen, {name: reason for name, reason in reasons.items() if name not in others}
 
 
 def sample(mutants: Sequence[Mutant], reasons: Mapping[str, str]) -> list[Mutant]:

@@ -88,7 +88,9 @@ def variations(
         case ast.ExceptHandler():
             yield ast.ExceptHandler(ast.Tuple([], ast.Load()), node.name, node.body)
         case ast.MatchOr():
-            yield from (ast.MatchOr(rest) for rest in _less(node.patterns))
+            yield from (
+                ast.MatchOr(rest) if len(rest) > 1 else rest[0] for rest in _less(node.patterns)
+            )
         case ast.Constant() if not wording:
             yield from _constants(node)
         case ast.Call():
@@ -105,8 +107,9 @@ def _statements(node: ast.stmt) -> Iterator[ast.stmt]:
     match node:
         case ast.Expr() | ast.Raise():
             yield ast.Pass()
-        case ast.Return(value=ast.expr()):
-            yield ast.Return(ast.Constant(None))
+        case ast.Return(value=ast.expr() as value):
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                yield ast.Return(ast.Constant(None))
         case ast.Continue():
             yield ast.Break()
         case ast.AugAssign():

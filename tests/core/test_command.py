@@ -19,7 +19,7 @@ from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import check_id
 from holdfast.core.outputs import File, Promise
-from holdfast.core.spec import JOB_V1_KIND, Spec
+from holdfast.core.spec import COMMAND_KIND, JOB_V1_KIND, Spec
 
 FULL = Command(argv=("echo", "hi"), env={"A_1": "x"}, cwd="/tmp", secrets=("TOKEN",))
 
@@ -185,3 +185,22 @@ def test_what_a_job_runs_is_known_whoever_can_run_it() -> None:
 )
 def test_what_is_no_command_or_cannot_be_read_runs_nothing_known(spec: Spec) -> None:
     assert command_of(spec) is None
+
+
+def test_the_command_of_a_job_for_other_workers_is_read_from_its_words() -> None:
+    def read(payload: bytes, kind: str = "job.v1") -> Command | None:
+        return command_of(Spec(kind=kind, payload=Raw(payload)))
+
+    said = b'{"command": "make", "args": ["test"], "environment": {"A": "b"}}'
+
+    assert JOB_V1_KIND == "job.v1"
+    assert read(said) == Command(argv=("make", "test"), env={"A": "b"})
+    assert read(said.replace(b'"args"', b'"workingDirectory": "/src", "args"')) == Command(
+        argv=("make", "test"), env={"A": "b"}, cwd="/src"
+    )
+    assert read(said, kind="payments.charge") is None
+    assert read(b'{"command": "\xff"}') is None
+
+
+def test_the_kind_of_commands_for_our_workers_alone_is_stored_and_stays_what_it_is() -> None:
+    assert f"{COMMAND_KIND}/own" == OWN_COMMAND_KIND

@@ -25,6 +25,7 @@ def test_events_without_a_sequence_and_repeats_leave_no_gap() -> None:
     queued = replace(said(1), sequence=None)
 
     assert not any(map(gaps.before, [of(1), queued, of(2), of(1), of(3)]))
+    assert list(gaps.before(queued)) == []
 
 
 def test_a_gap_in_words() -> None:

@@ -187,3 +187,24 @@ def test_the_next_attempt_begins_without_the_flaws_of_the_last() -> None:
 
     assert all("attempt 1" in words for words in flaw_words(waiting))
     assert changed(waiting, claim("op-2")).after.flaws is None
+
+
+def test_events_in_order_leave_a_job_as_flawless_or_flawed_as_it_was() -> None:
+    job = job_in(State.RUNNING)
+    flawed = changed(job, publish(1, 3)).after
+
+    assert changed(job, publish(1, 2)).after.flaws is None
+    assert flawed.flaws == Flaws(missed=1)
+    assert changed(flawed, publish(4)).after.flaws == Flaws(missed=1)
+    assert changed(flawed, publish(6)).after.flaws == Flaws(missed=3)
+
+
+def test_an_exit_code_is_taken_from_the_end_of_a_process_alone() -> None:
+    job = job_in(State.RUNNING)
+    other = Publish(token=1, actor=WORKER, events=(said(1, attributes={"exit_code": 3}),))
+
+    assert changed(job, other).after.flaws is None
+    failed = changed(job, ended(3)).after
+    assert failed.flaws == Flaws(exit_code=3)
+    assert changed(failed, publish(2)).after.flaws == Flaws(exit_code=3)
+    assert changed(failed, ended(0, sequence=2)).after.flaws is None

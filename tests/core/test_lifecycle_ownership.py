@@ -21,11 +21,12 @@ from lives import (
 )
 from msgspec.structs import replace
 
+from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
-from holdfast.core.job import Progress, Resource
+from holdfast.core.job import Job, Progress, Resource
 from holdfast.core.lifecycle import Change, Success
 from holdfast.core.projection import facts, fold
-from holdfast.core.spec import Spec
+from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.core.state import State
 
 SECOND = timedelta(seconds=1)
@@ -296,3 +297,28 @@ def test_a_claim_that_makes_its_job_takes_the_lock_too() -> None:
     granted = changed(None, claim(create=made), resource=Resource("disk", 8, None))
 
     assert granted.resource == Resource("disk", 9, "job-1")
+
+
+def test_a_plain_owner_is_given_plain_commands_alone() -> None:
+    def queued(command: Command) -> Job:
+        payload = encode_command(command)
+        return changed(None, enqueue(Spec(kind=COMMAND_KIND, payload=payload))).after
+
+    limited = queued(Command(argv=("true",), memory_bytes=1 << 30))
+    error = refused(limited, claim(plain=True)).error
+
+    assert isinstance(error, Conflict)
+    assert error.message == "Job needs a holdfast worker: it has a memory limit."
+    assert changed(limited, claim()).after.lease is not None
+    assert changed(queued(Command(argv=("true",))), claim(plain=True)).after.lease is not None
+
+
+def test_an_owner_without_a_lease_is_told_why_if_it_was_the_last() -> None:
+    job = changed(job_in(State.RUNNING), release(reason="the node drains.")).after
+
+    told = refused(job, heartbeat(1)).error
+    stranger = refused(job, heartbeat(7)).error
+
+    nothing = "holds nothing: the job is queued, attempt"
+    assert told.message == f"Token 1 {nothing} {job.attempt} (the node drains)."
+    assert stranger.message == f"Token 7 {nothing} {job.attempt}."
