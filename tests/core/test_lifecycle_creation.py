@@ -22,7 +22,7 @@ from lives import (
 )
 from msgspec.structs import replace
 
-from holdfast.core.errors import Conflict, Denied
+from holdfast.core.errors import Conflict, Denied, Invalid
 from holdfast.core.lifecycle import Change, Expire, decide
 from holdfast.core.projection import facts, fold
 from holdfast.core.spec import Spec
@@ -52,6 +52,13 @@ def test_other_words_under_the_same_id_are_refused() -> None:
 
     assert isinstance(refusal.error, Conflict)
     assert "different request" in refusal.error.message
+
+
+@pytest.mark.parametrize("spec", [Spec(resumed_from="job-1"), Spec(replayed_from="job-1")])
+def test_a_job_resumes_or_replays_another(spec: Spec) -> None:
+    refusal = refused(None, enqueue(spec))
+
+    assert isinstance(refusal.error, Invalid)
 
 
 @pytest.mark.parametrize(

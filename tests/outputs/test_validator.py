@@ -321,3 +321,24 @@ def test_the_verdict_on_a_resuming_job_stands_though_the_original_is_gone(
         assert judged.state is State.SUCCEEDED
 
     outputs_world(body)
+
+
+def test_jobs_that_resume_one_another_in_a_circle_are_each_looked_at_once(
+    outputs_world: Play,
+) -> None:
+    async def body(world: OutputsWorld) -> None:
+        tasks = world.tasks(sets=1)
+        promise = await world.promise(tasks)
+        grants = []
+        for job_id, other in (("job-1", "job-2"), ("job-2", "job-1")):
+            await world.world.enqueue(job_id, spec=Spec(outputs=promise, resumed_from=other))
+            grants.append(await world.registry.acquire(job_id, owner="worker-7"))
+        await world.write(grants[0], tasks[:1])
+        first, second = [await world.finish(grant) for grant in grants]
+
+        judged = await world.validator().validate(first)
+        again = await world.validator().validate(second)
+
+        assert (judged.state, again.state) == (State.PARTIAL_SUCCESS, State.PARTIAL_SUCCESS)
+
+    outputs_world(body)

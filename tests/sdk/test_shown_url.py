@@ -1,8 +1,12 @@
 """URLs are shown without what opens a door."""
 
+import asyncio
+
 import pytest
 
-from holdfast.sdk.open import shown_url
+from holdfast.core.errors import HoldfastError
+from holdfast.outputs.opening import open_outputs
+from holdfast.sdk.open import open_registry, shown_url
 
 
 @pytest.mark.parametrize(
@@ -22,6 +26,54 @@ def test_a_password_is_never_shown(url: str) -> None:
 
     assert "SECRET" not in shown
     assert "host/jobs" in shown
+
+
+MISTYPED = [
+    "postgres//u:SECRET@h/db",
+    "postgres:u:SECRET@h/db",
+    "postgres:/u:SECRET@h/db",
+    "postgresql:///u:SECRET@h/db",
+    "u:SECRET@h/db",
+    "u:SECRET@postgres://h/db",
+    "SECRET@h://db",
+    "postgre://u:SECRET@h/db",
+    "postgre s://u:SECRET@h/db",
+    " postgres://u:SECRET@h/db",
+    "postgres://u:SECRET@h@i/db",
+    "postgres://u:SECRET@h:99999999/db",
+    "postgres://u SECRET@h/db",
+    "postgres://u%3ASECRET@h/db",
+    "postgres://u%3ASECRET%40h/db",
+    "postgres%3A%2F%2Fu%3ASECRET%40h/db",
+    "postgres//h/db?password=SECRET",
+    "postgre://h/db?pass%77ord=SECRET",
+    "http//u:SECRET@h:8080",
+    "http://u:SECRET@h:99999999",
+    "https://u:SECRET@",
+    "s3//u:SECRET@bucket",
+]
+
+
+@pytest.mark.parametrize("url", MISTYPED)
+def test_a_mistyped_url_is_refused_without_its_password(url: str) -> None:
+    async def opened() -> None:
+        registry = await open_registry(url, create=False)
+        await registry.close()
+
+    with pytest.raises(HoldfastError) as refused:
+        asyncio.run(opened())
+
+    assert "SECRET" not in f"{refused.value} {refused.value.advice} {shown_url(url)}"
+
+
+@pytest.mark.parametrize(
+    "url", ["file://u:SECRET@h/x", "u:SECRET@s3://bucket", "s3://u:SECRET@bucket"]
+)
+def test_so_is_that_of_an_output_store(url: str) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        asyncio.run(open_outputs(url, create=False))
+
+    assert "SECRET" not in f"{refused.value} {refused.value.advice}"
 
 
 @pytest.mark.parametrize(

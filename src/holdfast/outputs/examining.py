@@ -150,10 +150,14 @@ class Examination:
         results = Results(self._store)
         under_way: deque[asyncio.Task[list[Output]]] = deque()
         try:
-            async for tasks in _together(manifests.tasks(self._store, manifest)):
-                under_way.append(asyncio.create_task(self._check(results, tasks)))
-                if len(under_way) >= AHEAD:
-                    yield await under_way.popleft()
+            async with (
+                aclosing(manifests.tasks(self._store, manifest)) as tasks,
+                aclosing(_together(tasks)) as groups,
+            ):
+                async for group in groups:
+                    under_way.append(asyncio.create_task(self._check(results, group)))
+                    if len(under_way) >= AHEAD:
+                        yield await under_way.popleft()
             while under_way:
                 yield await under_way.popleft()
         finally:

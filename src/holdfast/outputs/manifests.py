@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import tempfile
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeVar
@@ -44,7 +44,7 @@ async def keep(outputs: Outputs, lines: AsyncIterator[bytes]) -> tuple[str, int]
             file.close()
 
 
-async def tasks(outputs: Outputs, sha256: str) -> AsyncIterator[Task]:
+async def tasks(outputs: Outputs, sha256: str) -> AsyncGenerator[Task, None]:
     """The tasks of a manifest, in order. `NotFound` when there is none, and `Corrupt`, at the end at the
     latest, when its bytes are not those that were kept: until then, nothing is certain."""
     path = manifest_path(sha256)

@@ -7,6 +7,7 @@ from holdfast.core.errors import Invalid
 from holdfast.outputs.directory import DirectoryOutputs
 from holdfast.ports import Outputs
 
+_SCHEME_CHARACTERS_MAX = 20
 BUCKETS = ("s3", "az", "gs")
 _WRITE = (
     "write a path, file:///path, s3://bucket/prefix, az://container/prefix or gs://bucket/prefix"
@@ -29,7 +30,11 @@ async def open_outputs(url: str, *, create: bool) -> Outputs:
     if scheme == "file":
         return await DirectoryOutputs.open(_file_path(rest), create=create)
     if scheme not in BUCKETS:
-        raise Invalid(f"No output store is called {scheme[:20]}://; {_WRITE}.")
+        known = (
+            scheme.isalnum() and len(scheme) <= _SCHEME_CHARACTERS_MAX
+        )  # else it may be a secret
+        called = f"{scheme}://" if known else "that"
+        raise Invalid(f"No output store is called {called}; {_WRITE}.")
     from holdfast.outputs.bucket import BucketOutputs
 
     return await BucketOutputs.open(scheme, *_bucket(scheme, rest), create=create)
@@ -37,7 +42,8 @@ async def open_outputs(url: str, *, create: bool) -> Outputs:
 
 def _file_path(rest: str) -> Path:
     if not rest.startswith("/"):
-        raise Invalid(f"file:// is followed by a whole path; write file:///{rest or 'path'}")
+        path = "path" if not rest or "@" in unquote(rest) else rest  # what has one may be a secret
+        raise Invalid(f"file:// is followed by a whole path; write file:///{path}")
     return Path(unquote(rest))
 
 

@@ -33,6 +33,8 @@ SIGN_SECONDS = 2.0
 """How often one who looks says how far it is."""
 
 _OPEN = (State.VALIDATING, State.PARTIAL_SUCCESS)
+_RESUMED_MAX = 100
+"""How far back the jobs are looked at that one resumes."""
 _PAGE = 200
 
 Progress = Callable[[int, int], None]
@@ -93,16 +95,24 @@ class Validator:
         A job that somebody else looks at, or has judged, stays as it is. One that resumes another has
         that one looked at as well. Only the registry's own trouble is raised."""
         judged, ours = await self._validate(job, progress)
-        original = judged.spec.resumed_from
-        if ours and original is not None and judged.found is not None and judged.found.verified:
+        if ours:
             with suppress(NotFound, Unavailable):  # it is looked at again anyway
-                await self._validate_again(original)
+                await self._validate_originals(judged)
         return judged
 
-    async def _validate_again(self, job_id: str) -> None:
-        original = await self._registry.get(job_id)
-        if is_judged(original):
-            await self.validate(original)
+    async def _validate_originals(self, job: Job) -> None:
+        """Look at the job that this one resumes, and at those before it, each once: a caller may have
+        made jobs that resume one another in a circle."""
+        ours, seen = True, {job.job_id}
+        while ours and job.found is not None and job.found.verified:
+            original = job.spec.resumed_from
+            if original is None or original in seen or len(seen) >= _RESUMED_MAX:
+                return
+            seen.add(original)
+            job = await self._registry.get(original)
+            if not is_judged(job):
+                return
+            job, ours = await self._validate(job, None)
 
     async def sweep(self, *, limit: int = 100) -> int:
         """Validate the jobs that are due and that this one can see, `limit` at most: how many it were.

@@ -26,6 +26,7 @@ NO_STORE = (
     "Go to the folder where it is, name it with --store, or make it with your first job:"
     " holdfast submit -- echo hello"
 )
+_SECRET = re.compile("(?i)pass|secret|token")
 _LATER = ("s3", "gs", "az", "file", "dynamodb")
 
 
@@ -64,6 +65,8 @@ async def open_local(url: str, *, create: bool = True) -> LocalRegistry:
         return LocalRegistry(await PostgresStore.open(url, ids=ids, create=create), ids)
     if scheme in _LATER:
         raise Invalid(f"{scheme}:// stores are not in this version.", advice=_URLS)
+    if not re.fullmatch("[A-Za-z0-9+.-]{1,20}", scheme):
+        raise Invalid("That is not a store URL.", advice=_URLS)  # it may be a password
     raise Invalid(f"No store is called {scheme}://.", advice=_URLS)
 
 
@@ -96,7 +99,9 @@ def open_remote(url: str) -> "RemoteRegistry":
     for address in addresses:
         parts = urlsplit(address)
         if not _server(parts) or parts.query or parts.fragment:
-            raise Invalid(f"{url!r} names no server.", advice="Write http://127.0.0.1:8080")
+            raise Invalid(
+                f"{shown_url(url)!r} names no server.", advice="Write http://127.0.0.1:8080"
+            )
         if "@" in parts.netloc:
             raise Invalid("A key does not belong into a URL.", advice="Put it into HOLDFAST_KEY.")
     link = Link(addresses, chosen_key(), _certificates())
@@ -156,11 +161,16 @@ def check_exists(url: str) -> None:
 def shown_url(url: str) -> str:
     """The URL without its password: for people, logs and errors. What may be one is left out, too."""
     scheme, slashes, rest = url.partition("://")
+    if (not slashes and re.search("[:@?]", unquote(url))) or "@" in unquote(scheme):
+        return "***"  # mistyped: any part of it may be the password
     user, at, place = rest.rpartition("@")
-    if at and ":" in user:
-        user = f"{user.partition(':')[0]}:***"
+    if not at and scheme not in ("sqlite", "memory") and "@" in unquote(rest):
+        return f"{scheme}://***"
+    if at and not re.fullmatch(r"[\w.+-]*", user):
+        name = user.partition(":")[0]
+        user = f"{name}:***" if re.fullmatch(r"[\w.+-]*", name) else "***"
     place, question, query = place.partition("?")
-    query = re.sub(r"(?i)(^|&)([^=&]*(?:password|secret|token)[^=&]*)=[^&]*", r"\1\2=***", query)
+    query = "&".join(map(_shown_pair, query.split("&")))
     return f"{scheme}{slashes}{user}{at}{place}{question}{query}"
 
 
@@ -190,6 +200,11 @@ def url_secrets(*urls: str | None) -> list[str]:
         for value in re.findall(r"(?i)(?:password|secret|token)[^=&]*=([^&]*)", query):
             found += [value, unquote(value)]
     return found
+
+
+def _shown_pair(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}=***" if equals and _SECRET.search(unquote(name)) else pair
 
 
 def store_name(url: str) -> str:

@@ -115,8 +115,13 @@ def _limited(viewer: Principal | None) -> Principal | None:
 def position(cursor: str) -> int:
     """The number in a cursor, or `Invalid`: a cursor is opaque, so nobody should have made one up."""
     if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
-        raise Invalid(f"{cursor[:40]!r} is not a cursor of this store; start without one.")
+        raise no_cursor(cursor)
     return int(cursor)
+
+
+def no_cursor(cursor: str) -> Invalid:
+    """The error for what is not a cursor of this store."""
+    return Invalid(f"{cursor[:40]!r} is not a cursor of this store; start without one.")
 
 
 def beginning(cursor: str | None, *, newest: bool) -> int:

@@ -1,5 +1,6 @@
 """The contract of a store, third part: listings, logs, the feed, and what may be forgotten."""
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Fenced, Invalid
+from holdfast.core.errors import Conflict, Fenced, Invalid
 from holdfast.core.event import Event, as_given
 from holdfast.core.lifecycle import Success
 from holdfast.core.limits import OUTPUT_EVENT_BYTES_MAX, OUTPUT_LATE_MAX
@@ -398,5 +399,38 @@ class LogContract:
             log = await world.store.log("job-1", after=None, limit=10)
 
             assert {event.event_id for event in log.events} == {"evt-1", "job-1/1"}
+
+        play(self.open, tmp_path, body)
+
+    def test_what_is_no_cursor_is_invalid(self, tmp_path: Path) -> None:
+        """A number alone may be a cursor of one store and not of another: it is read, or refused."""
+
+        async def body(world: World) -> None:
+            await world.enqueue("job-1")
+            for cursor in (
+                "x",
+                "-1",
+                "1.x",
+                ".",
+                "1..2",
+                "1 ",
+                "\u0663",
+                "9" * 40,
+                "1.2.3.4.5.6",
+                "\0",
+            ):
+                with pytest.raises(Invalid):
+                    await world.store.log("job-1", after=cursor, limit=10)
+                with pytest.raises(Invalid):
+                    await world.store.feed(after=cursor, limit=10)
+                with suppress(Invalid):
+                    await world.store.list_jobs(Filter(), after=cursor, limit=10)
+            for cursor in ("0", "1", "0.0", "1.1", "0.0.0", "1.0.0.0"):
+                with suppress(Invalid, Conflict):
+                    await world.store.log("job-1", after=cursor, limit=10)
+                with suppress(Invalid, Conflict):
+                    await world.store.feed(after=cursor, limit=10)
+                with suppress(Invalid):
+                    await world.store.list_jobs(Filter(), after=cursor, limit=10)
 
         play(self.open, tmp_path, body)

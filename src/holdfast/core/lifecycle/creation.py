@@ -80,6 +80,8 @@ def create(
 ) -> Change:
     """T0 or T1: the job at its first version, with its first event. Its tokens rise from `floor`."""
     spec = command.spec
+    if command.job_id in (spec.resumed_from, spec.replayed_from):
+        raise Invalid("A job cannot resume or replay itself.")
     legal = arrow(None, state, command.actor)
     if spec.run_at is not None:
         ready_at = max(now, spec.run_at)

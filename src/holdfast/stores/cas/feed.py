@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.failpoint import failpoint
 from holdfast.ports import Ids, Slice
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.documents import Entry, FeedItem, FeedPage, Shelf, each
+from holdfast.stores.filters import no_cursor, position
 
 PAGE_KEYS = 64
 TAIL_KEYS = 1_000
@@ -132,6 +132,6 @@ def _parse(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 1, 0
     number, dot, place = cursor.partition(".")
-    if not (number.isdecimal() and dot and place.isdecimal()):
-        raise Invalid(f"{cursor!r} is not a cursor of this feed.")
-    return int(number), int(place)
+    if not dot:
+        raise no_cursor(cursor)
+    return position(number), position(place)

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.ports import Slice
 from holdfast.stores.cas.documents import Held, Segment, Shelf, each
+from holdfast.stores.filters import position
 
 
 class Logs:
@@ -17,9 +17,7 @@ class Logs:
         self._shelf = shelf
 
     async def read(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
-        if after is not None and not after.isdecimal():
-            raise Invalid(f"{after!r} is not a cursor of a job's log.")
-        last, events = int(after or 0), list[Event]()
+        last, events = 0 if after is None else position(after), list[Event]()
         async with aclosing(self._events(await self._shelf.load(job_id), last)) as found:
             async for event in found:
                 last = event.log_id or last

@@ -31,7 +31,8 @@ def address_of(url: str) -> Address:
         raise Invalid("That is not a PostgreSQL URL.", advice=_EXAMPLE) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
-    misplaced = "@" in parts.path + parts.fragment + "".join(name for name, _ in query)
+    host = unquote(parts.netloc.rpartition("@")[2])
+    misplaced = "@" in host + parts.path + parts.fragment + "".join(name for name, _ in query)
     if misplaced or "\0" in url or not all(h and int(h[3] or 0) <= _PORT_MAX for h in hosts):
         raise Invalid("That is not a PostgreSQL URL.", advice=_EXAMPLE)
     schema = dict(query).get("schema", DEFAULT_SCHEMA)

@@ -22,6 +22,7 @@ from holdfast.stores.filters import (
     ending,
     is_rare,
     is_selective,
+    no_cursor,
     position,
     queue_patterns,
     regions,
@@ -150,12 +151,12 @@ class Reading:
         if cursor is None:
             return [0] * places
         epoch, *found = map(position, cursor.split("."))
+        if len(found) != places:
+            raise no_cursor(cursor)
         if epoch != self._place.epoch:
             raise Conflict(
                 "The store was restored from a backup since; start again without a cursor."
             )
-        if len(found) != places:
-            position(cursor)
         return found
 
     async def now(self) -> datetime:

@@ -172,10 +172,10 @@ def tail(connection: apsw.Connection, epoch: int) -> str:
 def _position(cursor: str | None, epoch: int) -> int:
     if cursor is None:
         return 0
-    before, _, place = cursor.partition(".")
-    if position(before) != epoch:
+    before, place = map(position, cursor.partition(".")[::2])
+    if before != epoch:
         raise Conflict("The store was restored from a backup since; start again without a cursor.")
-    return position(place)
+    return place
 
 
 def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:
