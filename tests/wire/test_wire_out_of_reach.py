@@ -184,12 +184,12 @@ def test_a_mark_counts_no_commits() -> None:
 
 def test_an_id_that_is_taken_out_of_reach_is_refused_without_a_word_about_its_job() -> None:
     async def body(here: Stage) -> None:
-        await job(here, "a-1", OTHERS, "key:bob")
-        await here.registry.cancel("a-1", actor="user:root")
+        await job(here, "a1:job-1", OTHERS, "key:bob")
+        await here.registry.cancel("a1:job-1", actor="user:root")
         ana = await caller(here, "ana", Scope.SUBMIT)
 
         spec = pb.Spec(kind="command", queue=MINE, payload="{}")
-        asked = pb.EnqueueRequest(requests=[pb.Request(spec=spec, job_id="a-1")])
+        asked = pb.EnqueueRequest(requests=[pb.Request(spec=spec, job_id="a1:job-1")])
         with pytest.raises(ConnectError) as caught:
             await ana.registry.enqueue(asked, headers=ana.headers)
 
