@@ -8,6 +8,7 @@ from connectrpc.compression.gzip import GzipCompression
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Gate, Translation, caller, gone
+from holdfast.server.capacity import under_way
 from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.codecs import codecs, publish_codecs
 from holdfast.server.context import Context, Settings
@@ -83,8 +84,13 @@ class App:
             gone.set(left)
         if path == PUBLISH:
             await self._publish(service, scope, receive, patient(send))
-        else:
-            await service(scope, prompt(receive), patient(send))
+            return
+        exchange = self.context.capacity.exchange(scope, prompt(receive), patient(send))
+        under_way.set(exchange)
+        try:
+            await service(scope, exchange.receive, exchange.send)
+        finally:
+            exchange.close()
 
     async def _publish(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
         stream = Upload(receive, self.context.room)
@@ -116,7 +122,9 @@ def _services(context: Context, wanted: tuple[str, ...]) -> dict[str, Service]:
     made: dict[str, Any] = {
         "jobs": lambda: JobServiceASGIApplication(JobService(context), **old),
         "events": lambda: JobEventsServiceASGIApplication(EventsService(context), **old),
-        "registry": lambda: RegistryServiceASGIApplication(RegistryService(verbs), **new),
+        "registry": lambda: RegistryServiceASGIApplication(
+            RegistryService(verbs, context.capacity), **new
+        ),
     }
     found: dict[str, Service] = {}
     for name in wanted:

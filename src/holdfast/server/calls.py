@@ -57,6 +57,9 @@ NO_KEY = (
     "Say who you are: send the header `Authorization: Bearer hf_...` with a key that is neither revoked"
     " nor expired. `holdfast keys create` makes one."
 )
+RETRY_SECONDS = "1"
+"""How long a caller waits that is over a limit, before it asks again."""
+
 LONG = dict.fromkeys(("verify", "prune", "examine", "resume"), CHORE_SECONDS_MAX)
 """What takes longer than other calls, and how long it may."""
 
@@ -161,7 +164,10 @@ class Translation:
             raise self._told(error, ctx) from None
 
     def _told(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
-        return told(error, ctx.method.name, job_v1=self._job_v1)
+        said = told(error, ctx.method.name, job_v1=self._job_v1)
+        if isinstance(error, Exhausted):
+            ctx.response_headers["retry-after"] = RETRY_SECONDS
+        return said
 
 
 def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Leaving, check_key
+from holdfast.server.capacity import Capacity
 from holdfast.server.checking import Checking, Opening, no_outputs
 from holdfast.server.depth import Depth
 from holdfast.server.grants import Grants
@@ -17,7 +18,7 @@ from holdfast.server.lanes import Lanes
 from holdfast.server.limits import QUEUE_ITEMS_MAX
 from holdfast.server.readers import Readers
 from holdfast.server.requests import Requests
-from holdfast.server.upload import Room
+from holdfast.server.upload import PublishStreams, publish_room
 
 T = TypeVar("T")
 
@@ -58,7 +59,9 @@ class Context:
         self.grants = Grants(registry, clock, self.keyring)
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
-        self.room = Room()
+        self.capacity = Capacity()
+        self.room = publish_room()
+        self.publish_streams = PublishStreams()
         self.depth = Depth(registry, clock, settings.queue_items_max)
         self.checking = Checking(registry, clock, ids, opening)
         self._awaited: dict[asyncio.Timeout, None] = {}

@@ -87,7 +87,7 @@ class EventsService(job_connect.JobEventsService):
         refused is noted on its job. An attempt that is full is told so in the end: what comes behind its
         output, such as how its process ended, is still taken."""
         full: Exhausted | None = None
-        with self._context.room.stream(who.get()):
+        with self._context.publish_streams.place(who.get()):
             async with aclosing(self._context.until_stopped(requests)) as messages:
                 try:
                     async for request in messages:

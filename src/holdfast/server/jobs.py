@@ -1,11 +1,11 @@
 """JobService of job.v1: the queue, as existing clients know it."""
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from connectrpc.request import RequestContext
 
@@ -29,8 +29,12 @@ from holdfast.wire.generated.job.v1 import job_connect
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.job_params import KINDS, STATES, VISIBILITY_SECONDS, job_of, spec_of, states_of
 from holdfast.wire.mapping import timestamp
+from holdfast.wire.verbs import Load
 
+Q = TypeVar("Q")
+A = TypeVar("A")
 Call = RequestContext[Any, Any]
+Handler: TypeAlias = Callable[["JobService", Q, Call], Coroutine[Any, Any, A]]
 
 PAGE_SIZE = 20
 POLL_MARGIN_SECONDS, POLL_MARGIN = 0.5, 0.02
@@ -49,13 +53,28 @@ def check_uuid(text: str, what: str) -> str:
     return plain
 
 
+def _taking(load: Load) -> Callable[[Handler[Q, A]], Handler[Q, A]]:
+    """A handler that takes a place of its kind among the calls of its key."""
+
+    def decorate(handler: Handler[Q, A]) -> Handler[Q, A]:
+        @wraps(handler)
+        async def placed(self: "JobService", request: Q, call: Call) -> A:
+            async with self.context.capacity.place(load):
+                return await handler(self, request, call)
+
+        return placed
+
+    return decorate
+
+
 class JobService(job_connect.JobService):
     """The handlers, one for each method."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self.context = context
         self._registry = context.registry
 
+    @_taking(Load.LIGHT)
     async def enqueue_job(self, request: pb.EnqueueJobRequest, _: Call) -> pb.EnqueueJobResponse:
         principal = who.get()
         request_id = check_uuid(request.request_id, "request_id") if request.request_id else None
@@ -65,7 +84,7 @@ class JobService(job_connect.JobService):
             spec=spec, request_id=request_id, submitted_by=admission.submitter(principal)
         )
         try:
-            await self._context.depth.admit(check_id(spec.queue, "queue"))
+            await self.context.depth.admit(check_id(spec.queue, "queue"))
         except Exhausted:
             if not await known(self._registry, [asked]):
                 raise
@@ -81,7 +100,7 @@ class JobService(job_connect.JobService):
         self, request: pb.DequeueJobRequest, call: Call
     ) -> AsyncGenerator[pb.DequeueJobResponse, None]:
         """Every grant that was not sent when the client goes is given back."""
-        context = self._context
+        context = self.context
         queue = request.queue or "default"
         region = admission.region_of(who.get(), request.region or None)
         admission.enter(who.get(), Scope.WORK, check_id(queue, "queue"), region)
@@ -123,10 +142,10 @@ class JobService(job_connect.JobService):
             if request.request_id
             else None
         )
-        await self._context.check_key()
         declared = timedelta(seconds=interval) if interval > 0 else None
         visible = timedelta(seconds=_visible(seconds))
-        claim = self._registry.claim(
+        claim = partial(
+            self._registry.claim,
             [queue],
             owner=owner_of(request.worker_id),
             limit=min(max(request.max_jobs, 1), CLAIM_ITEMS_MAX),
@@ -138,10 +157,13 @@ class JobService(job_connect.JobService):
             plain=True,
             timed=True,
         )
-        return await self._context.grants.deliver(claim, named=op_id is not None)
+        async with self.context.capacity.place(Load.LIGHT):
+            await self.context.check_key()
+            return await self.context.grants.deliver(claim(), named=op_id is not None)
 
+    @_taking(Load.OWNER)
     async def update_job(self, request: pb.UpdateJobRequest, _: Call) -> pb.UpdateJobResponse:
-        grant = await self._context.grants.open(request.task_token)
+        grant = await self.context.grants.open(request.task_token)
         if request.queue and request.queue != grant.job.spec.queue:
             raise Invalid(f"The job of this task token is not in queue {request.queue}.")
         seconds = request.visibility_timeout_seconds
@@ -150,8 +172,9 @@ class JobService(job_connect.JobService):
         left = job.lease.granted_for.total_seconds() if job.lease else 0.0
         return pb.UpdateJobResponse(cancel_requested=job.cancel is not None, lease_seconds=left)
 
+    @_taking(Load.OWNER)
     async def complete_job(self, request: pb.CompleteJobRequest, _: Call) -> pb.CompleteJobResponse:
-        grant = await self._context.grants.open(request.task_token)
+        grant = await self.context.grants.open(request.task_token)
         result = request.job_result
         if result is None:
             raise Invalid("There is no job_result: say how the job ended.")
@@ -160,6 +183,7 @@ class JobService(job_connect.JobService):
         await self._registry.complete(grant, _outcome(result))
         return pb.CompleteJobResponse()
 
+    @_taking(Load.HEAVY)
     async def list_jobs(self, request: pb.ListJobsRequest, _: Call) -> pb.ListJobsResponse:
         principal = who.get()
         admission.overlook(principal, request.queue or None)
@@ -203,10 +227,12 @@ class JobService(job_connect.JobService):
             if cursor is None or len(found) == size:
                 return found
 
+    @_taking(Load.LIGHT)
     async def get_job(self, request: pb.GetJobRequest, _: Call) -> pb.GetJobResponse:
         job = await self._find(request.job_id)
         return pb.GetJobResponse(job=job_of(admission.shown(who.get(), job)))
 
+    @_taking(Load.LIGHT)
     async def cancel_job(self, request: pb.CancelJobRequest, _: Call) -> pb.CancelJobResponse:
         principal = who.get()
         job = await self._find(request.job_id)
@@ -224,7 +250,7 @@ class JobService(job_connect.JobService):
         return pb.CancelJobResponse(job=job_of(admission.shown(principal, after)))
 
     async def _find(self, job_id: str) -> Job:
-        return await find(self._context, job_id)
+        return await find(self.context, job_id)
 
 
 async def find(context: Context, job_id: str) -> Job:

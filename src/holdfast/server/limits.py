@@ -56,3 +56,36 @@ LIST_CALLS_MAX = 50
 FEED_CALLS_MAX = 50
 """Pages of the store that are looked through for a caller who may not know that they are empty to it."""
 QUEUE_ITEMS_MAX = 1_000_000
+
+OWNER_CALLS_MAX = 1_024
+"""Calls under way at once by owners of attempts, all others that are quick, and reads of much."""
+OWNER_CALLS_PER_KEY_MAX = 512
+OWNER_CALLS_WAITING_MAX = 4_000
+OWNER_CALLS_WAITING_PER_KEY_MAX = 1_000
+LIGHT_CALLS_MAX = 512
+LIGHT_CALLS_PER_KEY_MAX = 256
+LIGHT_CALLS_WAITING_MAX = 2_000
+LIGHT_CALLS_WAITING_PER_KEY_MAX = 500
+HEAVY_READS_MAX = 4
+HEAVY_READS_PER_KEY_MAX = 2
+HEAVY_READS_WAITING_MAX = 1_000
+HEAVY_READS_WAITING_PER_KEY_MAX = 250
+CHORES_MAX = 4
+CHORES_PER_KEY_MAX = 2
+CHORES_WAITING_MAX = 32
+CHORES_WAITING_PER_KEY_MAX = 8
+
+TURN_SECONDS_MAX = 10.0
+"""How long a call waits for its turn before its caller is told to come again."""
+
+ANSWERS_BYTES_MAX = 8 * ANSWER_BYTES_MAX
+"""Answers of heavy reads, from when they are begun until they are sent: of all keys, and of one."""
+ANSWERS_BYTES_PER_KEY_MAX = 2 * ANSWER_BYTES_MAX
+BODY_BYTES_SMALL = 16 * 1024
+"""Requests up to this size are bounded by their number; larger ones share memory of their own."""
+BODIES_BYTES_MAX = 32 * REQUEST_BYTES_MAX
+BODIES_BYTES_PER_KEY_MAX = 8 * REQUEST_BYTES_MAX
+BODIES_WAITING_MAX = 2_000
+BODIES_WAITING_PER_KEY_MAX = 500
+SEND_BYTES = 64 * 1024
+"""An answer is handed to its connection in pieces of this size, the next when the last is on its way."""

@@ -1,8 +1,9 @@
 """The verbs, first part: making jobs, owning them, ending them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from holdfast.server.locks import discreet
 from holdfast.server.tracing import tied
 from holdfast.wire import asks
 from holdfast.wire.answers import Acquired, Granted, OfEach, OfJob, OfJobs
+from holdfast.wire.verbs import Load
 
 TAKEN = "A request_id or job_id is taken already, by somebody else."
 
@@ -142,8 +144,14 @@ class Owning:
         return Granted(tuple(await self._context.grants.hand_over(grants, named=named)))
 
     async def _claim(self, ask: asks.Claim) -> list[Grant]:
-        await self._context.check_key()
-        claim = self._registry.claim(
+        async with self._context.capacity.place(Load.LIGHT):
+            await self._context.check_key()
+            return await self._context.grants.deliver(
+                self._claimed(ask), named=ask.op_id is not None
+            )
+
+    def _claimed(self, ask: asks.Claim) -> Coroutine[Any, Any, list[Grant]]:
+        return self._registry.claim(
             ask.queues,
             owner=owner_of(check_id(ask.owner, "owner")),
             limit=min(1 if ask.limit is None else ask.limit, CLAIM_ITEMS_MAX),
@@ -155,7 +163,6 @@ class Owning:
             executor=ask.executor,
             timed=not ask.keeps_timeout,
         )
-        return await self._context.grants.deliver(claim, named=ask.op_id is not None)
 
     async def acquire(self, ask: asks.Acquire) -> Acquired:
         return await self.acquired(ask, bound(ask.op_id))

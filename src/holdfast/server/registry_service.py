@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from connectrpc.request import RequestContext
 from protobuf import Message
 
+from holdfast.server.capacity import Capacity, apart
 from holdfast.server.verbs import Verbs
 from holdfast.wire.generated.holdfast.v1 import registry_connect
 from holdfast.wire.verbs import VERBS, Verb
@@ -17,14 +19,18 @@ Call = RequestContext[Any, Any]
 class RegistryService(registry_connect.RegistryService):
     """The handlers, one for each verb: put in below, from the table."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, capacity: Capacity) -> None:
         self.verbs = verbs
+        self.capacity = capacity
 
 
 def _unary(verb: Verb) -> Callable[..., Any]:
     async def handler(self: RegistryService, request: Message, _: Call) -> Message:
-        answer = await getattr(self.verbs, verb.name)(verb.ask.decode(request))
-        message: Message = verb.answer.encode(answer)
+        ask = verb.ask.decode(request)
+        load = verb.load_of(ask)
+        async with self.capacity.place(load):
+            answer = await getattr(self.verbs, verb.name)(ask)
+            message: Message = await apart(load, partial(verb.answer.encode, answer))
         return message
 
     return handler

@@ -4,7 +4,7 @@ of it all is in memory at a time is bounded, before anything of it is decoded.""
 import asyncio
 import re
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -12,7 +12,6 @@ from typing import Any
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
-from msgspec import Struct
 
 from holdfast.core.access import Principal
 from holdfast.core.errors import Exhausted
@@ -31,6 +30,7 @@ from holdfast.server.limits import (
     REQUEST_BYTES_MAX,
     STALLED_SECONDS_MAX,
 )
+from holdfast.server.room import Bounds, Room
 
 HEAD_BYTES = TASK_TOKEN_CHARACTERS_MAX + 64
 """Of a message: where its task token is, as clients write it."""
@@ -42,17 +42,23 @@ TOKEN_AT = 3
 _JSON_TOKEN = re.compile(rb'"task_?[tT]oken"\s*:\s*"([A-Za-z0-9_-]+)"')
 
 
-class Room:
-    """Memory for large messages, given out in the order they came; one key gets a part of it only."""
+def publish_room() -> Room:
+    """Memory for large messages; one key gets a part of it only."""
+    return Room(
+        "large messages",
+        Bounds(bytes=PUBLISH_ROOM_BYTES, bytes_per_key=PUBLISH_ROOM_BYTES_PER_KEY),
+    )
+
+
+class PublishStreams:
+    """The open publish streams, counted by key."""
 
     def __init__(self) -> None:
-        self._taken: Counter[str | None] = Counter()
-        self._waiting: deque[_Wait] = deque()
         self._streams: Counter[str | None] = Counter()
 
     @contextmanager
-    def stream(self, principal: Principal) -> Iterator[None]:
-        """A place among the open publish streams; `Exhausted` when there is none."""
+    def place(self, principal: Principal) -> Iterator[None]:
+        """A place among them; `Exhausted` when there is none."""
         key, streams = principal.key_id, self._streams
         if streams.total() >= PUBLISH_STREAMS_MAX:
             raise Exhausted(f"{PUBLISH_STREAMS_MAX:,} publish streams are open here already.")
@@ -63,44 +69,6 @@ class Room:
             yield
         finally:
             streams[key] -= 1
-
-    async def take(self, key: str | None, size: int) -> None:
-        """Wait until there is room for so many bytes, and take it."""
-        wait = _Wait(key, size, asyncio.get_running_loop().create_future())
-        self._waiting.append(wait)
-        self._admit()
-        try:
-            await wait.turn
-        except asyncio.CancelledError:
-            if wait in self._waiting:
-                self._waiting.remove(wait)
-            elif not wait.turn.cancelled():
-                self.give_back(key, size)
-            raise
-
-    def give_back(self, key: str | None, size: int) -> None:
-        self._taken[key] -= size
-        self._admit()
-
-    def taken(self) -> int:
-        """How many bytes are in use now."""
-        return self._taken.total()
-
-    def _admit(self) -> None:
-        for wait in [one for one in self._waiting if not one.turn.done()]:
-            if self.taken() + wait.size > PUBLISH_ROOM_BYTES:
-                return  # whoever comes after waits as well, so that a large one gets its turn
-            mine = self._taken[wait.key] + wait.size
-            if wait.key is None or mine <= PUBLISH_ROOM_BYTES_PER_KEY:
-                self._taken[wait.key] += wait.size
-                self._waiting.remove(wait)
-                wait.turn.set_result(None)
-
-
-class _Wait(Struct, eq=False):
-    key: str | None
-    size: int
-    turn: "asyncio.Future[None]"
 
 
 class Upload:

@@ -1,5 +1,7 @@
 """The verbs of `holdfast.v1`: what each is asked with, and how its messages say ask and answer."""
 
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -98,13 +100,38 @@ def _said(one: Job | HoldfastError | None) -> pb.Answer:
     return pb.Answer(answer=AJob("job", JOB.encode(one)))
 
 
+class Load(StrEnum):
+    """What a call costs the server that answers it, so that no kind of call waits behind another kind."""
+
+    OWNER = "owner"
+    """By the owner of an attempt, whose lease runs meanwhile: answered before all others."""
+    LIGHT = "light"
+    HEAVY = "heavy"
+    """Reads much, or answers with much."""
+    CHORE = "chore"
+    """Goes through the store, or through an output store, for as long as that takes."""
+    WAIT = "wait"
+    """Waits for something to happen, and costs next to nothing meanwhile."""
+
+
 class Verb(Struct, frozen=True):
-    """One verb. Its name is that of its method, here and in the service."""
+    """One verb. Its name is that of its method, here and in the service. `many` tells, of an ask, whether
+    the call is a heavy one though others of this verb are not."""
 
     name: str
     ask: Decoder
     answer: Encoder
     stream: bool = False
+    load: Load = Load.LIGHT
+    many: Callable[[Any], bool] | None = None
+
+    def load_of(self, ask: Any) -> Load:  # noqa: ANN401
+        """What a call with this ask costs."""
+        return Load.HEAVY if self.many is not None and self.many(ask) else self.load
+
+
+JOBS_LIGHT_MAX = 4
+"""Jobs that a light call reads: each may have a payload, a result and a checkpoint of 256 KiB."""
 
 
 _CLAIM = Mapping(asks.Claim, pb.ClaimRequest)
@@ -119,17 +146,19 @@ VERBS = (
     ),
     Verb("handoff", Mapping(asks.Handoff, pb.HandoffRequest), _JOB),
     Verb("replay", Mapping(asks.Replay, pb.ReplayRequest), _JOB),
-    Verb("claim", _CLAIM, Mapping(answers.Granted, pb.ClaimResponse, GRANT)),
+    Verb("claim", _CLAIM, Mapping(answers.Granted, pb.ClaimResponse, GRANT), load=Load.WAIT),
     Verb(
         "acquire",
         Mapping(asks.Acquire, pb.AcquireRequest, REQUEST),
         Mapping(answers.Acquired, pb.AcquireResponse, GRANT),
     ),
-    Verb("heartbeat", Mapping(asks.Heartbeat, pb.HeartbeatRequest, PROGRESS), _JOB),
-    Verb("publish", Mapping(asks.Publish, pb.PublishRequest, EVENT), _JOB),
-    Verb("aggregate", Mapping(asks.Aggregate, pb.AggregateRequest), _JOB),
-    Verb("complete", _Completions(), _Each(pb.CompleteResponse)),
-    Verb("release", Mapping(asks.Release, pb.ReleaseRequest), _JOB),
+    Verb(
+        "heartbeat", Mapping(asks.Heartbeat, pb.HeartbeatRequest, PROGRESS), _JOB, load=Load.OWNER
+    ),
+    Verb("publish", Mapping(asks.Publish, pb.PublishRequest, EVENT), _JOB, load=Load.OWNER),
+    Verb("aggregate", Mapping(asks.Aggregate, pb.AggregateRequest), _JOB, load=Load.OWNER),
+    Verb("complete", _Completions(), _Each(pb.CompleteResponse), load=Load.OWNER),
+    Verb("release", Mapping(asks.Release, pb.ReleaseRequest), _JOB, load=Load.OWNER),
     Verb("cancel", Mapping(asks.Cancel, pb.CancelRequest), _JOB),
     Verb("look", Mapping(asks.Look, pb.LookRequest), _JOB),
     Verb("judge", Mapping(asks.Judge, pb.JudgeRequest, FOUND, OUTPUT), _JOB),
@@ -137,23 +166,31 @@ VERBS = (
         "list_outputs",
         Mapping(asks.ListOutputs, pb.ListOutputsRequest),
         Mapping(OutputPage, pb.ListOutputsResponse, OUTPUT),
+        load=Load.HEAVY,
     ),
-    Verb("validate", Mapping(asks.Validate, pb.ValidateRequest), _JOB),
+    Verb("validate", Mapping(asks.Validate, pb.ValidateRequest), _JOB, load=Load.WAIT),
     Verb(
         "resume",
         Mapping(asks.Resume, pb.ResumeRequest, PROMISE),
         Mapping(Resumption, pb.ResumeResponse, JOB),
+        load=Load.CHORE,
     ),
     Verb(
         "keep_manifest",
         Mapping(asks.KeepManifest, pb.KeepManifestRequest),
         Mapping(answers.Kept, pb.KeepManifestResponse),
     ),
-    Verb("get_jobs", Mapping(asks.GetJobs, pb.GetJobsRequest), _Each(pb.GetJobsResponse)),
+    Verb(
+        "get_jobs",
+        Mapping(asks.GetJobs, pb.GetJobsRequest),
+        _Each(pb.GetJobsResponse),
+        many=lambda ask: len(ask.job_ids) > JOBS_LIGHT_MAX,
+    ),
     Verb(
         "list_jobs",
         Mapping(asks.ListJobs, pb.ListJobsRequest, Mapping(asks.Which, pb.Filter)),
         Mapping(Page, pb.ListJobsResponse, JOB),
+        load=Load.HEAVY,
     ),
     Verb(
         "count_jobs",
@@ -165,16 +202,18 @@ VERBS = (
         "history",
         Mapping(asks.OneJob, pb.HistoryRequest),
         Mapping(answers.Happened, pb.HistoryResponse, EVENT),
+        load=Load.HEAVY,
     ),
-    Verb("read_log", Mapping(asks.ReadLog, pb.ReadLogRequest), _SLICE),
-    Verb("read_feed", Mapping(asks.ReadFeed, pb.ReadFeedRequest), _SLICE),
+    Verb("read_log", Mapping(asks.ReadLog, pb.ReadLogRequest), _SLICE, load=Load.HEAVY),
+    Verb("read_feed", Mapping(asks.ReadFeed, pb.ReadFeedRequest), _SLICE, load=Load.HEAVY),
     Verb("tail", Mapping(asks.Nothing, pb.TailRequest), Mapping(answers.Place, pb.TailResponse)),
-    Verb("watch", Mapping(asks.Watch, pb.WatchRequest), _SLICE, stream=True),
+    Verb("watch", Mapping(asks.Watch, pb.WatchRequest), _SLICE, stream=True, load=Load.WAIT),
     Verb("get_resource", Mapping(asks.GetResource, pb.GetResourceRequest), RESOURCE),
     Verb(
         "await_change",
         Mapping(asks.AwaitChange, pb.AwaitChangeRequest, _CLAIM),
         Mapping(answers.Marked, pb.AwaitChangeResponse),
+        load=Load.WAIT,
     ),
     Verb(
         "record",
@@ -186,12 +225,18 @@ VERBS = (
         Mapping(asks.Expire, pb.ExpireRequest),
         Mapping(answers.Expired, pb.ExpireResponse),
     ),
-    Verb("prune", Mapping(asks.Prune, pb.PruneRequest), Mapping(Pruned, pb.PruneResponse)),
-    Verb("verify", Mapping(asks.Nothing, pb.VerifyRequest), VERIFICATION),
+    Verb(
+        "prune",
+        Mapping(asks.Prune, pb.PruneRequest),
+        Mapping(Pruned, pb.PruneResponse),
+        load=Load.CHORE,
+    ),
+    Verb("verify", Mapping(asks.Nothing, pb.VerifyRequest), VERIFICATION, load=Load.CHORE),
     Verb(
         "examine",
         Mapping(asks.Nothing, pb.ExamineRequest),
         Mapping(answers.Examined, pb.ExamineResponse, FINDING),
+        load=Load.CHORE,
     ),
     Verb("now", Mapping(asks.Nothing, pb.NowRequest), Mapping(answers.Time, pb.NowResponse)),
     Verb(

@@ -14,6 +14,7 @@ from holdfast.core.documents import document
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.server import tracing
 from holdfast.server.calls import LONG, Gate, Unknown, release_frames
+from holdfast.server.capacity import apart
 from holdfast.server.context import Context
 from holdfast.server.limits import REQUEST_SECONDS_MAX
 from holdfast.server.rest.facade import Facade
@@ -21,12 +22,10 @@ from holdfast.server.rest.problems import Wrong, fault, refusal, wrong
 from holdfast.server.rest.reading import ADVICE, JSON, form_of
 from holdfast.server.rest.routes import Route
 from holdfast.server.verbs import Verbs
+from holdfast.wire.verbs import Load
 
 A = TypeVar("A")
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-WAITING = ("claim", "await_change")
-"""Verbs that may wait for long."""
 
 GONE = 499
 """Of a client that left before its answer: nobody reads it, the metrics do."""
@@ -43,6 +42,7 @@ class Calls:
         self._requests = context.requests
         self._clock = context.clock
         self._gate = gate
+        self._capacity = context.capacity
 
     def endpoint(self, route: Route, verbs: Verbs | Facade) -> Endpoint:
         """The handler of a route."""
@@ -51,11 +51,12 @@ class Calls:
 
         async def handle(request: Request) -> Response:
             form = await form_of(request, route.form, route.named)
-            async with asyncio.timeout(seconds):
-                answering = verb(route.ask(form))
-                waits = route.verb in WAITING
-                answer = await (unless_gone(request, answering) if waits else answering)
-            said = _encode(document(route.unwrap(form, answer)))
+            ask = route.ask(form)
+            load = route.load_of(ask)
+            async with asyncio.timeout(seconds), self._capacity.place(load):
+                answering = verb(ask)
+                answer = await (unless_gone(request, answering) if load is Load.WAIT else answering)
+                said = await apart(load, lambda: _encode(document(route.unwrap(form, answer))))
             return Response(said, route.status, media_type=JSON)
 
         return self.guarded(handle, f"{route.method} {route.path}")

@@ -36,6 +36,7 @@ from holdfast.wire.asks import (
     Reason,
     Whole,
 )
+from holdfast.wire.verbs import Load
 
 LEASE = timedelta(minutes=5)
 KIND = "external"
@@ -292,21 +293,28 @@ def _holds(worker_id: str, job: Job) -> bool:
     return who.get().key_id is None or (job.claim_op_id or "").startswith(_mark())
 
 
-def _post(path: str, verb: str, form: type[Struct], says: type[Struct], summary: str) -> Route:
+def _post(
+    path: str,
+    verb: str,
+    form: type[Struct],
+    says: type[Struct],
+    summary: str,
+    load: Load = Load.OWNER,
+) -> Route:
     named = "op_id" if "op_id" in form.__struct_fields__ else None
     return Route(
         method="POST", path=f"/registry/{path}", verb=verb, form=form, says=says,
-        summary=summary, named=named,
+        summary=summary, named=named, load=load,
     )  # fmt: skip
 
 
 ROUTES = (
-    _post("acquire-job", "acquire_job", AcquireJob, AcquiredJob, "Take a job."),
+    _post("acquire-job", "acquire_job", AcquireJob, AcquiredJob, "Take a job.", Load.LIGHT),
     _post("heartbeat", "heartbeat", Held, Renewed, "Keep a job."),
     _post("complete-job", "complete_job", CompleteJob, Completed, "Hand in the result of a job."),
     _post("release-job", "release_job", ReleaseJob, Released, "Give a job back."),
     Route(
         method="GET", path="/registry/job-status/{job_id}", verb="job_status", form=OneJob,
-        says=JobStatus, changes=False, summary="Where a job is, and whose.",
+        says=JobStatus, changes=False, summary="Where a job is, and whose.", load=Load.LIGHT,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.limits import ID_CHARACTERS_MAX, clip
+from holdfast.server.calls import RETRY_SECONDS
 from holdfast.wire.errors import FAULT, WORDS_CHARACTERS_MAX, advice_of, row_of
 
 MEDIA_TYPE = "application/problem+json"
@@ -58,7 +59,8 @@ def problem(error: HoldfastError) -> Problem:
 def refusal(error: HoldfastError) -> Response:
     """The error as an answer."""
     told = problem(error)
-    return answer(told, {"retry-after": "1"} if told.status in (429, 503) else None)
+    again = {"retry-after": RETRY_SECONDS} if told.status in (429, 503) else None
+    return answer(told, again)
 
 
 def wrong(error: Wrong, headers: Mapping[str, str] | None = None) -> Response:

@@ -11,6 +11,9 @@ from holdfast.ports import Grant, OutputPage, Page, Pruned, Resumption, Slice, V
 from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import answers, asks
+from holdfast.wire.verbs import VERBS, Load
+
+_VERBS = {verb.name: verb for verb in VERBS}
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -30,6 +33,11 @@ class Route(Struct, frozen=True, kw_only=True):
     changes: bool = True
     status: int = 200
     called: str | None = None
+    load: Load | None = None
+
+    def load_of(self, ask: Any) -> Load:  # noqa: ANN401
+        """What a call with this ask costs: what its verb does, unless the route has another name for it."""
+        return _VERBS[self.verb].load_of(ask) if self.load is None else self.load
 
     @property
     def name(self) -> str:

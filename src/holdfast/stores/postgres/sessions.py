@@ -30,6 +30,9 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 CONNECTIONS_MAX = 4
+SCANS_MAX = 1
+"""Of the connections, those that may read much at a time: the others are for what is quick."""
+
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30
 AWAY_SECONDS_MAX = 10.0
@@ -122,6 +125,7 @@ class Sessions:
         self._idle: list[Connection] = []
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
         self._asking = asyncio.Semaphore(CONNECTIONS_MAX - 1)  # one is always left for commits
+        self._scanning = asyncio.Semaphore(SCANS_MAX)
         self._closed = False
         self._timeline: str | None = None
         self._moves = 0
@@ -136,16 +140,18 @@ class Sessions:
         *,
         patient: bool = True,
         deciding: bool = False,
+        scanning: bool = False,
     ) -> T:
         """Do `work` on a connection. While the server is away and nothing was applied, wait for it to
         come back; who is `deciding` answers a conflict with somebody else's commit by itself, and is told
-        when nobody knows whether its own was made. All other work may be done twice."""
+        when nobody knows whether its own was made. All other work may be done twice. `scanning` is what
+        may read much: it leaves connections for the rest."""
         deadline = self._clock.monotonic() + (AWAY_SECONDS_MAX if patient else 0)
         pause = PAUSE_SECONDS
         while True:
             session = None
             try:
-                async with nullcontext() if deciding else self._asking, self._lent() as session:
+                async with self._turn(deciding, scanning), self._lent() as session:
                     if self._moves == self._renewed or self._renewer is asyncio.current_task():
                         return await work(session)
                 await self._renew()
@@ -160,6 +166,14 @@ class Sessions:
                     raise told from error
             await self._clock.sleep(pause * (0.5 + self._ids.chance()))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    @asynccontextmanager
+    async def _turn(self, deciding: bool, scanning: bool) -> AsyncIterator[None]:
+        async with (
+            self._scanning if scanning else nullcontext(),
+            nullcontext() if deciding else self._asking,
+        ):
+            yield
 
     async def _renew(self) -> None:
         """Another server has taken over, perhaps without the last commits: begin as when it was opened."""

@@ -280,8 +280,12 @@ class PostgresStore:
 
         return await self._commit(work)
 
-    async def _read(self, question: Callable[[Reading], Awaitable[T]]) -> T:
-        return await self._sessions.use(lambda s: question(Reading(s, self._place)))
+    async def _read(
+        self, question: Callable[[Reading], Awaitable[T]], *, scanning: bool = False
+    ) -> T:
+        return await self._sessions.use(
+            lambda s: question(Reading(s, self._place)), scanning=scanning
+        )
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda r: r.get(job_ids))
@@ -290,14 +294,14 @@ class PostgresStore:
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
     ) -> Page:
         return await self._read(
-            lambda r: r.list_jobs(which, after=after, limit=limit, newest=newest)
+            lambda r: r.list_jobs(which, after=after, limit=limit, newest=newest), scanning=True
         )
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda r: r.counts(queue))
 
     async def census(self, limit: int) -> Census:
-        return await self._read(lambda r: r.census(limit, self.retries))
+        return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda r: r.histories(job_ids))
@@ -305,10 +309,12 @@ class PostgresStore:
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True
     ) -> Slice:
-        return await self._read(lambda r: r.log(job_id, after=after, limit=limit, output=output))
+        return await self._read(
+            lambda r: r.log(job_id, after=after, limit=limit, output=output), scanning=True
+        )
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
-        return await self._read(lambda r: r.feed(after=after, limit=limit))
+        return await self._read(lambda r: r.feed(after=after, limit=limit), scanning=True)
 
     async def tail(self) -> str:
         return await self._read(lambda r: r.tail())
@@ -349,7 +355,7 @@ class PostgresStore:
             reading, pooled = Reading(session, self._place), self._sessions.pooled
             return await examine(session, reading, self._address, SystemClock(), pooled=pooled)
 
-        return await self._sessions.use(work)
+        return await self._sessions.use(work, scanning=True)
 
     def mark(self, *, ready: bool = False) -> int:
         return self._signal.mark(ready=ready)

@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """One writer thread that only executes, one reader thread, and a connection that looks for
-    other processes' commits while somebody waits."""
+    """One writer thread that only executes, one reader thread for what is quick, another (the scanner) for
+    what may read much, and a connection that looks for other processes' commits while somebody waits."""
 
     def __init__(self, path: Path, clock: Clock | None) -> None:
         self._path = path
@@ -45,6 +45,7 @@ class SqliteStore:
         self._given_clock = clock
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
+        self._scanner = ConnectionThread("holdfast-sqlite-scanner")
         self._signal = Signal(clock or SystemClock())
         self._wakeup = Wakeup(file, self._signal, self._look)
         self._connections: list[apsw.Connection] = []
@@ -72,6 +73,7 @@ class SqliteStore:
         self._files.remember()
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
         self._read_connection = self._connect()
+        self._scan_connection = self._connect()
         self._pulse = self._connect()
         self._files.check()
         self._seen = self._data_version()
@@ -132,14 +134,19 @@ class SqliteStore:
         return answer
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        def run() -> T:
-            try:
-                with translated(self._path):
-                    return work(self._read_connection)
-            except DAMAGED as error:
-                raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
+        """Read something quick: it never waits behind a scan."""
+        return await self._reader.call(lambda: self._reading(work, self._read_connection))
 
-        return await self._reader.call(run)
+    async def _scan(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read what may be much."""
+        return await self._scanner.call(lambda: self._reading(work, self._scan_connection))
+
+    def _reading(self, work: Callable[[apsw.Connection], T], connection: apsw.Connection) -> T:
+        try:
+            with translated(self._path):
+                return work(connection)
+        except DAMAGED as error:
+            raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         def work(connection: apsw.Connection) -> list[list[Decision]]:
@@ -173,13 +180,13 @@ class SqliteStore:
     async def list_jobs(
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
     ) -> Page:
-        return await self._read(lambda c: reading.list_jobs(c, which, after, limit, newest=newest))
+        return await self._scan(lambda c: reading.list_jobs(c, which, after, limit, newest=newest))
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda c: reading.counts(c, queue))
 
     async def census(self, limit: int) -> Census:
-        return await self._read(lambda c: reading.census(c, limit))
+        return await self._scan(lambda c: reading.census(c, limit))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda c: reading.histories(c, job_ids))
@@ -187,12 +194,12 @@ class SqliteStore:
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True
     ) -> Slice:
-        return await self._read(
+        return await self._scan(
             lambda c: reading.log(c, self._epoch, job_id, after, limit, output=output)
         )
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
-        return await self._read(lambda c: reading.feed(c, self._epoch, after, limit))
+        return await self._scan(lambda c: reading.feed(c, self._epoch, after, limit))
 
     async def tail(self) -> str:
         return await self._read(lambda c: reading.tail(c, self._epoch))
@@ -219,7 +226,7 @@ class SqliteStore:
 
     async def backup(self, target: str) -> None:
         """A compact, consistent copy as of one moment, while others go on writing."""
-        await self._read(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
+        await self._scan(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
 
     def mark(self, *, ready: bool = False) -> int:
         if self._look():
@@ -255,13 +262,14 @@ class SqliteStore:
         durable = await self._writer.call(
             lambda: examining.durability(self._write_connection, path)
         )
-        return await self._reader.call(
-            lambda: examining.examine(self._read_connection, path, clock, check, durable)
+        return await self._scanner.call(
+            lambda: examining.examine(self._scan_connection, path, clock, check, durable)
         )
 
     async def close(self) -> None:
         await self._wakeup.close()
         await self._reader.close()
+        await self._scanner.close()
         await self._writer.close()
         failpoint("sqlite.threads_stopped")
         with suppress(apsw.Error, Unavailable):  # what is not brought in stays in the log
