@@ -17,6 +17,7 @@ from holdfast.core.state import State
 from holdfast.server.context import Settings
 from holdfast.server.limits import PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
 from holdfast.testing.world import fill
+from holdfast.server.room import Bounds
 
 QUEUES = count()
 
@@ -231,7 +232,8 @@ def test_a_message_of_very_many_parts_is_refused_before_it_is_decoded(
 def test_large_messages_wait_for_room_and_give_it_back(
     server: Peer, worker: ForeignWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.server.upload.PUBLISH_ROOM_BYTES", 5_000_000)
+    room = server.served.app.context.room
+    monkeypatch.setattr(room, "bounds", Bounds(bytes=5_000_000))
     texts = [bytes([65 + n]) * 4_000_000 for n in range(4)]
 
     def play(text: bytes) -> Run:
@@ -248,7 +250,7 @@ def test_large_messages_wait_for_room_and_give_it_back(
         runs = list(pool.map(play, texts))
 
     assert [written(server, run) for run in runs] == texts
-    assert server.served.app.context.room.taken() == 0
+    assert room.taken() == 0
 
 
 def test_a_publish_stream_that_is_quiet_for_too_long_is_ended(

@@ -26,7 +26,8 @@ from holdfast.server.limits import (
     REQUEST_BYTES_MAX,
     STALLED_SECONDS_MAX,
 )
-from holdfast.server.upload import Room, Upload
+from holdfast.server.room import Room
+from holdfast.server.upload import PublishStreams, Upload, publish_room
 from holdfast.testing.simulation.loop import Node, virtual_loop
 from holdfast.wire.generated.job.v1 import job_pb as pb
 
@@ -73,7 +74,7 @@ async def read(upload: Upload, principal: Principal = ANYONE) -> bytes:
 
 def late(parts: Sequence[tuple[float, bytes]], room: Room | None = None) -> bool:
     """Whether this stream is ended for being late."""
-    upload = Upload(coming(*parts), room or Room())
+    upload = Upload(coming(*parts), room or publish_room())
     try:
         virtually(read(upload))
     except ConnectError as error:
@@ -104,17 +105,17 @@ def test_a_large_message_comes_in_time_or_gives_its_room_back() -> None:
     large = framed(bytes(3_000_000))
     slow = PUBLISH_SECONDS_MAX / 5 + 1
     parts = [(slow, large[n : n + 600_000]) for n in range(0, len(large), 600_000)]
-    room = Room()
+    room = publish_room()
 
     assert late(parts, room)
     assert room.taken() == 0
-    assert not late([(1.0, part) for _, part in parts], Room())
+    assert not late([(1.0, part) for _, part in parts], publish_room())
 
 
 def test_everything_comes_through_as_it_was_sent() -> None:
     small = b"".join(map(framed, (b"", b"a", b"x" * 70, b"{}"))) + b"\0\0"
     body = b"".join(map(framed, (b"", b"a", bytes(2_000_000), b"{}", b"x" * 70_000))) + b"\0\0"
-    room = Room()
+    room = publish_room()
 
     for some, size in ((small, 1), (small, 7), (body, 60_000), (body, len(body))):
         parts = [(0.0, some[n : n + size]) for n in range(0, len(some), size)]
@@ -127,7 +128,7 @@ def test_everything_comes_through_as_it_was_sent() -> None:
 
 def test_a_large_message_is_read_when_there_is_room_for_it() -> None:
     async def body() -> list[str]:
-        room, told = Room(), list[str]()
+        room, told = publish_room(), list[str]()
 
         async def take(name: str, key: str | None, size: int) -> None:
             await room.take(key, size)
@@ -159,7 +160,7 @@ async def _turns() -> None:
 
 def test_whoever_leaves_while_it_waits_takes_no_room() -> None:
     async def body() -> int:
-        room = Room()
+        room = publish_room()
         await room.take(None, PUBLISH_ROOM_BYTES)
         waiting = asyncio.ensure_future(room.take(None, 1))
         await _turns()
@@ -177,18 +178,18 @@ def test_whoever_leaves_while_it_waits_takes_no_room() -> None:
 
 
 def test_one_key_does_not_get_all_streams() -> None:
-    room, key = Room(), Principal("ana", frozenset({Scope.WORK}), key_id="k")
+    streams, key = PublishStreams(), Principal("ana", frozenset({Scope.WORK}), key_id="k")
     other = Principal("ben", frozenset({Scope.WORK}), key_id="l")
-    seats = [room.stream(key) for _ in range(PUBLISH_STREAMS_PER_KEY_MAX)]
+    seats = [streams.place(key) for _ in range(PUBLISH_STREAMS_PER_KEY_MAX)]
     for seat in seats:
         seat.__enter__()
 
-    with pytest.raises(Exhausted, match="ana has"), room.stream(key):
+    with pytest.raises(Exhausted, match="ana has"), streams.place(key):
         pass
-    with room.stream(other), room.stream(ANYONE):
+    with streams.place(other), streams.place(ANYONE):
         pass
     seats[0].__exit__(None, None, None)
-    with room.stream(key):
+    with streams.place(key):
         pass
 
 
@@ -215,7 +216,7 @@ JSON = json.dumps({"taskToken": TOKEN, "events": []}).encode()
 def test_the_token_of_a_message_is_seen_before_it_is_decoded(
     message: bytes, flags: int, token: str | None
 ) -> None:
-    upload = Upload(coming((0, framed(message, flags))), Room())
+    upload = Upload(coming((0, framed(message, flags))), publish_room())
 
     virtually(read(upload))
 

@@ -8,9 +8,11 @@ from holdfast.ports import Census
 from holdfast.registry import exposition
 from holdfast.registry.exposition import counter, gauge, histogram, number
 from holdfast.registry.metrics import census_of, families
+from holdfast.server.capacity import Capacity
 from holdfast.server.context import Context
 from holdfast.server.health import Readiness
 from holdfast.server.requests import Requests
+from holdfast.wire.verbs import Load
 
 
 class Metrics:
@@ -44,9 +46,25 @@ class Metrics:
         streams = [((of,), n) for of, n in context.readers.open().items()]
         yield gauge("streams", "Streams open now: of the feed, of single jobs.", ["of"], streams)
         yield number("claims_waiting", "Clients that wait for a job.", context.lanes.waiting())
+        yield from _of_capacity(context.capacity)
         words = "Age of the oldest event that a reader of the feed is being sent."
         now = context.clock.now() if found is None else found[1]
         yield number("feed_lag_seconds", words, context.readers.lag(now))
+
+
+def _of_capacity(capacity: Capacity) -> Iterator[str]:
+    rooms = list(capacity.told())
+    words = "Calls under way, by what they cost; body: large requests on their way in."
+    yield gauge("calls_under_way", words, ["load"], [((of,), room.places()) for of, room in rooms])
+    words = "Calls that wait for their turn."
+    yield gauge("calls_waiting", words, ["load"], [((of,), room.waiting()) for of, room in rooms])
+    words = (
+        "Calls refused for load: too many of one key, or of all, waited already, or for too long."
+    )
+    yield counter("calls_refused", words, ["load"], [((of,), room.refused) for of, room in rooms])
+    words = "Bytes held of large requests, and of answers until they are sent."
+    held = [((of,), room.taken()) for of, room in rooms if of in (Load.HEAVY, "body")]
+    yield gauge("held_bytes", words, ["load"], held)
 
 
 def _of_requests(requests: Requests) -> Iterator[str]:

@@ -1,0 +1,236 @@
+"""No caller can take the server: each key has a bound on what it has under way, and nobody waits behind the
+heavy reads of another."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from msgspec import Raw
+from wire_load_world import until
+
+from holdfast.core.access import Scope
+from holdfast.core.errors import Exhausted
+from holdfast.core.spec import Spec
+from holdfast.ports import Filter, Page, Request
+from holdfast.registry.local import LocalRegistry
+from holdfast.server import limits
+from holdfast.server.capacity import Capacity
+from holdfast.server.context import Settings
+from holdfast.server.room import Bounds, Room
+from holdfast.stores.memory import MemoryStore
+from holdfast.system import SystemClock, SystemIds
+from holdfast.wire.verbs import VERBS, Load
+from wire_world import Served, serving
+
+RUNNING = limits.HEAVY_READS_PER_KEY_MAX
+
+
+def played(body: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """A test that runs in a loop of its own."""
+
+    @wraps(body)
+    def run() -> None:
+        async def main() -> None:
+            async with asyncio.timeout(60):
+                await body()
+
+        asyncio.run(main())
+
+    return run
+
+
+class SlowLists(MemoryStore):
+    """A store whose listings take as long as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock(), SystemIds())
+        self.go = asyncio.Event()
+        self.under_way = 0
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        self.under_way += 1
+        await self.go.wait()
+        return await super().list_jobs(which, after=after, limit=limit, newest=newest)
+
+
+class Stage:
+    """A server with keys over such a store."""
+
+    def __init__(self, store: SlowLists, registry: LocalRegistry, served: Served) -> None:
+        self.store = store
+        self.registry = registry
+        self.served = served
+        self.heavy: Room = dict(served.app.context.capacity.told())[Load.HEAVY]
+
+    async def client(self, name: str, *scopes: Scope) -> httpx.AsyncClient:
+        _, text = await self.registry.create_key(name=name, scopes=scopes, actor="user:root")
+        self.served.app.context.keyring.forget()
+        return httpx.AsyncClient(
+            base_url=self.served.url,
+            headers={"authorization": f"Bearer {text}"},
+            timeout=60,
+            limits=httpx.Limits(max_connections=None),
+        )
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    store = SlowLists()
+    registry = LocalRegistry(store, SystemIds())
+    async with serving(registry, Settings(keys=True)) as served:
+        yield Stage(store, registry, served)
+        store.go.set()
+    await registry.close()
+
+
+async def waiting(room: Room, count: int) -> None:
+    await until(lambda: room.waiting() == count)
+
+
+@played
+async def test_an_owner_does_not_wait_behind_the_heavy_reads_of_another() -> None:
+    async with stage() as here:
+        lister = await here.client("lister", Scope.OBSERVE)
+        worker = await here.client("worker", Scope.WORK, Scope.SUBMIT, Scope.OBSERVE)
+        lists = [asyncio.create_task(lister.get("/v1/jobs")) for _ in range(20)]
+        await waiting(here.heavy, 20 - RUNNING)
+
+        await worker.post("/v1/jobs", json={"spec": {}})
+        [grant] = (
+            await worker.post("/v1/grants", json={"queues": ["default"], "owner": "w"})
+        ).json()["grants"]
+        token = {"task_token": grant["task_token"]}
+        beat = await worker.post("/v1/grants/heartbeat", json=token)
+        done = await worker.post("/v1/grants/complete", json={**token, "success": {}})
+
+        assert (beat.status_code, done.status_code) == (200, 200)
+        assert here.store.under_way == RUNNING, "none of the listings has gone on meanwhile"
+        other = asyncio.create_task(worker.get("/v1/jobs"))
+        await until(lambda: here.store.under_way > RUNNING)
+        assert here.heavy.waiting() == 20 - RUNNING, (
+            "another key's listing goes before those that wait"
+        )
+        here.store.go.set()
+        answers = await asyncio.gather(other, *lists)
+        assert {one.status_code for one in answers} == {200}
+        assert (here.heavy.places(), here.heavy.taken()) == (0, 0)
+        await lister.aclose()
+        await worker.aclose()
+
+
+@played
+async def test_a_key_with_too_many_heavy_reads_is_told_when_to_come_again() -> None:
+    async with stage() as here:
+        lister = await here.client("lister", Scope.OBSERVE)
+        here.heavy.bounds = Bounds(places=4, places_per_key=1, waiting=2, waiting_per_key=1)
+        lists = [asyncio.create_task(lister.get("/v1/jobs")) for _ in range(2)]
+        await waiting(here.heavy, 1)
+
+        rest = await lister.get("/v1/jobs")
+        connect = await lister.post("/holdfast.v1.RegistryService/ListJobs", json={})
+        old = await lister.post("/job.v1.JobService/ListJobs", json={})
+        here.store.go.set()
+        await asyncio.gather(*lists)
+        counted = (await lister.get("/metrics")).text
+
+        assert [rest.status_code, connect.status_code, old.status_code] == [429, 429, 429]
+        assert {one.headers["retry-after"] for one in (rest, connect, old)} == {"1"}
+        assert "heavy reads of this key" in rest.json()["detail"]
+        assert connect.json()["code"] == old.json()["code"] == "resource_exhausted"
+        assert 'holdfast_calls_refused_total{load="heavy"} 3' in counted
+        assert 'holdfast_calls_waiting{load="heavy"} 0' in counted
+        await lister.aclose()
+
+
+@played
+async def test_an_answer_that_nobody_reads_is_counted_until_its_client_is_gone() -> None:
+    async with stage() as here:
+        here.store.go.set()
+        lister = await here.client("lister", Scope.OBSERVE, Scope.DATA)
+        spec = Spec(payload=Raw(b'"%b"' % (b"x" * 250_000)))
+        jobs = await here.registry.enqueue_many([Request(spec=spec)] * 30, actor="user:root")
+        body = json.dumps({"job_ids": [job.job_id for job in jobs]}).encode()
+        head = f"authorization: {lister.headers['authorization']}\r\ncontent-type: application/json"
+        asked = f"POST /v1/jobs/find HTTP/1.1\r\nhost: x\r\n{head}\r\ncontent-length: {len(body)}\r\n\r\n"
+        place = urlsplit(here.served.url)
+        silent = []
+        for _ in range(4):
+            plug = socket.socket()
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            plug.connect((place.hostname, place.port))
+            plug.sendall(asked.encode() + body)
+            silent.append(plug)
+
+        await until(lambda: here.heavy.waiting() == 2 and not here.heavy.places())
+        assert here.heavy.taken() <= limits.ANSWERS_BYTES_PER_KEY_MAX
+        for plug in silent:
+            plug.close()
+        await until(lambda: not (here.heavy.taken() or here.heavy.places()))
+        await lister.aclose()
+
+
+@played
+async def test_the_keys_take_turns_and_one_that_leaves_gives_its_place_back() -> None:
+    room, told = Room("calls", Bounds(places=1)), list[str]()
+
+    async def call(key: str) -> None:
+        await room.take(key)
+        told.append(key)
+        room.give_back(key)
+
+    await room.take("first")
+    calls = [asyncio.create_task(call(key)) for key in ("a", "a", "a", "b", "c")]
+    leaving = asyncio.create_task(call("d"))
+    await waiting(room, 6)
+    leaving.cancel()
+    await waiting(room, 5)
+    room.give_back("first")
+    await asyncio.gather(*calls)
+
+    assert told == ["a", "b", "c", "a", "a"]
+    assert (room.places(), room.waiting()) == (0, 0)
+
+
+@played
+async def test_a_call_that_would_wait_too_long_is_refused_and_leaves_nothing() -> None:
+    room = Room("calls", Bounds(places=1, bytes=10, seconds=0.0))
+    await room.take("a", 4)
+
+    with pytest.raises(Exhausted, match="too long"):
+        await room.take("b", 1)
+
+    room.give_back("a", 4)
+    assert (room.places(), room.taken(), room.waiting(), room.refused) == (0, 0, 0, 1)
+
+
+@played
+async def test_large_bodies_of_a_key_wait_for_each_other() -> None:
+    bodies = dict(Capacity().told())["body"]
+    size = limits.REQUEST_BYTES_MAX
+    for _ in range(limits.BODIES_BYTES_PER_KEY_MAX // size):
+        await bodies.take("a", size)
+
+    late = asyncio.create_task(bodies.take("a", size))
+    await waiting(bodies, 1)
+    await bodies.take("b", size)
+    bodies.give_back("a", size)
+    await late
+
+
+def test_what_reads_much_is_heavy_and_what_owners_do_is_theirs() -> None:
+    by_load: dict[Load, set[str]] = {load: set() for load in Load}
+    for verb in VERBS:
+        by_load[verb.load].add(verb.name)
+
+    assert by_load[Load.OWNER] == {"heartbeat", "publish", "aggregate", "complete", "release"}
+    assert {"list_jobs", "history", "read_log", "read_feed", "list_outputs"} <= by_load[Load.HEAVY]
+    assert by_load[Load.CHORE] == {"resume", "prune", "verify", "examine"}
+    assert by_load[Load.WAIT] == {"claim", "await_change", "validate", "watch"}
