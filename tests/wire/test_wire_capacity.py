@@ -151,6 +151,20 @@ async def test_a_key_with_too_many_heavy_reads_is_told_when_to_come_again() -> N
 
 
 @played
+async def test_a_heavy_read_whose_client_has_left_waits_no_more() -> None:
+    async with stage() as here:
+        lister = await here.client("lister", Scope.OBSERVE)
+        lists = [asyncio.create_task(lister.get("/v1/jobs")) for _ in range(20)]
+        await waiting(here.heavy, 20 - RUNNING)
+
+        for one in lists:
+            one.cancel()
+        await lister.aclose()
+
+        await until(lambda: not (here.heavy.waiting() or here.heavy.places()))
+
+
+@played
 async def test_an_answer_that_nobody_reads_is_counted_until_its_client_is_gone() -> None:
     async with stage() as here:
         here.store.go.set()
@@ -213,7 +227,7 @@ async def test_a_call_that_would_wait_too_long_is_refused_and_leaves_nothing() -
 
 @played
 async def test_large_bodies_of_a_key_wait_for_each_other() -> None:
-    bodies = dict(Capacity().told())["body"]
+    bodies = dict(Capacity(SystemClock()).told())["body"]
     size = limits.REQUEST_BYTES_MAX
     for _ in range(limits.BODIES_BYTES_PER_KEY_MAX // size):
         await bodies.take("a", size)

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from holdfast.core.errors import Exhausted
+from holdfast.ports import Clock
 from holdfast.server import limits
 from holdfast.server.calls import who
 from holdfast.server.door import Receive, Scope, Send
@@ -65,7 +67,8 @@ _WORDS = {
 class Capacity:
     """The rooms of one server, one for each kind of call, and one for the bodies of requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._rooms = {load: Room(_WORDS[load], bounds) for load, bounds in _BOUNDS.items()}
         self._bodies = Room("large requests", _BODIES)
 
@@ -78,7 +81,11 @@ class Capacity:
             return
         room, key = self._rooms[load], who.get().key_id
         size = limits.ANSWER_BYTES_MAX if load is Load.HEAVY else 0
-        await room.take(key, size)
+        try:
+            await room.take(key, size)
+        except Exhausted:
+            await self._clock.sleep(limits.REFUSAL_SECONDS)  # else it is asked again at once
+            raise
         try:
             yield
         finally:
@@ -115,9 +122,13 @@ class Exchange:
         self._kept = 0
         self._body = 0
         self._begun = False
+        self._closed = False
 
     def keep(self, key: str | None, size: int) -> None:
         """So many bytes were taken for the answer, and are given back when it is sent."""
+        if self._closed:  # the client left while it was made
+            self._answers.give_back(key, size, place=False)
+            return
         self._key = key
         self._kept += size
 
@@ -160,6 +171,7 @@ class Exchange:
 
     def close(self) -> None:
         """All of it is sent, or never will be."""
+        self._closed = True
         if self._kept:
             self._answers.give_back(self._key, self._kept, place=False)
             self._kept = 0

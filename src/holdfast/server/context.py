@@ -59,7 +59,7 @@ class Context:
         self.grants = Grants(registry, clock, self.keyring)
         self.lanes = Lanes(registry, clock, self.stopping)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
-        self.capacity = Capacity()
+        self.capacity = Capacity(clock)
         self.room = publish_room()
         self.publish_streams = PublishStreams()
         self.depth = Depth(registry, clock, settings.queue_items_max)

@@ -77,6 +77,8 @@ CHORES_WAITING_PER_KEY_MAX = 8
 
 TURN_SECONDS_MAX = 10.0
 """How long a call waits for its turn before its caller is told to come again."""
+REFUSAL_SECONDS = 0.25
+"""How long a refusal for load is held back."""
 
 ANSWERS_BYTES_MAX = 8 * ANSWER_BYTES_MAX
 """Answers of heavy reads, from when they are begun until they are sent: of all keys, and of one."""

@@ -53,10 +53,15 @@ class Calls:
             form = await form_of(request, route.form, route.named)
             ask = route.ask(form)
             load = route.load_of(ask)
-            async with asyncio.timeout(seconds), self._capacity.place(load):
-                answering = verb(ask)
-                answer = await (unless_gone(request, answering) if load is Load.WAIT else answering)
-                said = await apart(load, lambda: _encode(document(route.unwrap(form, answer))))
+
+            async def answered() -> bytes:
+                async with self._capacity.place(load):
+                    answer = await verb(ask)
+                    return await apart(load, lambda: _encode(document(route.unwrap(form, answer))))
+
+            async with asyncio.timeout(seconds):
+                leaves = load in (Load.WAIT, Load.HEAVY)
+                said = await (unless_gone(request, answered()) if leaves else answered())
             return Response(said, route.status, media_type=JSON)
 
         return self.guarded(handle, f"{route.method} {route.path}")
