@@ -16,8 +16,8 @@ from holdfast.core.pieces import pieces
 from holdfast.core.state import State
 from holdfast.server.context import Settings
 from holdfast.server.limits import PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
-from holdfast.testing.world import fill
 from holdfast.server.room import Bounds
+from holdfast.testing.world import fill
 
 QUEUES = count()
 
