@@ -51,6 +51,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     CRASH,
     PARSE,
     replace(PARSE, not_understood=True),
+    replace(PERMANENT, not_started=True),
     Stopped(reason="asked to"),
 )
 
@@ -212,11 +213,12 @@ def assert_lock_follows_the_lease(job: Job, resource: Resource | None) -> None:
 def assert_budgets(job: Job, log: list[Event]) -> None:
     """I15: every attempt but the last was closed, and no budget is ever overdrawn."""
     requeued = [event for event in log if event.event_type == EventType.REQUEUED]
-    free = {"released", "undelivered", "restored", "not_understood"}
+    free = {"released", "undelivered", "restored", "not_understood", "not_started"}
     costly = [event for event in requeued if event.attributes["cause"] not in free]
     assert job.attempt == 1 + len(requeued)
     causes = [event.attributes["cause"] for event in requeued]
     assert job.not_understood == causes.count("not_understood")
+    assert job.not_started == causes.count("not_started")
     assert job.failures <= MAX_FAILURES
     assert job.crashes <= MAX_CRASHES
     assert len(costly) <= job.failures + job.crashes <= len(costly) + 1

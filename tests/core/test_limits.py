@@ -50,6 +50,7 @@ PROMISED: dict[str, object] = {
     "TTL_MAX": timedelta(days=3660),
     "NOT_UNDERSTOOD_MAX": 20,
     "NOT_UNDERSTOOD_DELAY_MAX": timedelta(seconds=60),
+    "NOT_STARTED_MAX": 20,
     "CLOCK_AHEAD_MAX": timedelta(days=1),
     "OUTPUT_CHUNK_BYTES_MAX": 64 * KIB,
     "OUTPUT_ATTEMPT_BYTES_MAX": KIB * KIB * KIB,

@@ -46,6 +46,7 @@ ENDS: dict[str, End] = {
     "a permanent failure": by(PERMANENT),
     "a crash": by(Failure(message="killed", code="Exit137", exit_code=137, crash=True)),
     "not understood": by(Failure(message="no argument gift", not_understood=True)),
+    "not started": by(Failure(message="no such folder", not_started=True)),
     "a failure and where it was": by(Failure(message="no", where="host-1:/srv")),
     "a long message": by(Failure(message="x" * 10_000, code="y" * 300)),
     "stopped": by(Stopped()),

@@ -34,6 +34,7 @@ def error(here: Play, job_id: str) -> dict[str, Any]:
         "exit_code": None,
         "crash": False,
         "not_understood": False,
+        "not_started": False,
     }
     told = here.job(job_id)["error"]
     return {name: value for name, value in told.items() if value != usual.get(name)}

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from holdfast.core.clock_step import TOLERANCE, Steps
 from holdfast.core.command import need
 from holdfast.core.job import Job, Lease
-from holdfast.core.limits import NOT_UNDERSTOOD_MAX
+from holdfast.core.limits import NOT_STARTED_MAX, NOT_UNDERSTOOD_MAX
 from holdfast.core.outputs import Check, Found, looks
 from holdfast.core.quota import quota_words
 from holdfast.core.spec import COMMAND_KIND
@@ -81,7 +81,7 @@ def _executor(job: Job) -> str:
 def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
     spec = job.spec
     past = f" Attempt {job.attempt - 1} ended: {_clause(job)}." if job.attempt > 1 else ""
-    past += _not_understood(job)
+    past += _not_understood(job) + _not_started(job)
     if job.ready_at > now:
         until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({span(job.ready_at - now)})"
         return f"{until}; then any worker on queue {spec.queue} may claim it.{past}"
@@ -115,11 +115,23 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
 def _not_understood(job: Job) -> str:
     if not job.not_understood:
         return ""
-    times = "once" if job.not_understood == 1 else f"{job.not_understood} times"
     return (
-        f" It was given back {times}, of at most {NOT_UNDERSTOOD_MAX}, by workers whose code does not know"
-        f" what it names: start one with the code that made it."
+        f" It was given back {_times(job.not_understood)}, of at most {NOT_UNDERSTOOD_MAX}, by workers whose"
+        f" code does not know what it names: start one with the code that made it."
     )
+
+
+def _not_started(job: Job) -> str:
+    if not job.not_started:
+        return ""
+    return (
+        f" It was given back {_times(job.not_started)}, of at most {NOT_STARTED_MAX}, by workers that could"
+        f" not start it; then it ends with that error."
+    )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _leased(job: Job, now: datetime) -> str:
@@ -164,9 +176,9 @@ def _validating(job: Job, now: datetime) -> str:
         f" If you know better: holdfast validate {job.job_id} --override succeeded --reason ..."
     )
     if check.reason is not None:
-        times = "once" if check.tries == 1 else f"{check.tries} times"
         words = (
-            f"{done}, but its outputs could not be seen, tried {times}: {check.reason.rstrip('.')}."
+            f"{done}, but its outputs could not be seen, tried {_times(check.tries)}:"
+            f" {check.reason.rstrip('.')}."
         )
         return f"{words} {_next_look(check, now)}{override}"
     if job.spec.outputs is None:

@@ -37,7 +37,10 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     machine and folder it ran in, as its owner tells it; the record keeps that with the outputs.
 
     `not_understood` is set when nothing was begun, because the owner's code does not know a name in the
-    job: an argument, a kind, a version. Another version of the code may."""
+    job: an argument, a kind, a version. Another version of the code may.
+
+    `not_started` is set when nothing was begun, because the owner's machine lacks what the job asks for, such
+    as its folder, or cannot use it now. Another machine may, or this one later."""
 
     message: str
     code: str = "Error"
@@ -48,6 +51,7 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     reason_code: ReasonCode | None = None
     where: str | None = None
     not_understood: bool = False
+    not_started: bool = False
 
 
 def overrun(limit: timedelta, *, exit_code: int | None = None) -> Failure:
@@ -110,7 +114,8 @@ class Resource(Struct, frozen=True, gc=False):
 
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
-    `not_understood` is how often it was given back by workers that did not understand it.
+    `not_understood` is how often it was given back by workers that did not understand it, `not_started` how
+    often by workers that could not begin it.
 
     `lease`, `heartbeats`, `published`, `published_bytes`, `progress`, `checkpoint`, `check` and `flaws` are
     signs of life: they change without an event, guarded by the fencing token, and are not part of what a fold
@@ -155,6 +160,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     completed_at: datetime | None = None
     flaws: Flaws | None = None
     published_bytes: int = 0
+    not_started: int = 0
 
     @property
     def owner(self) -> str | None:

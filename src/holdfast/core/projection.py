@@ -23,6 +23,7 @@ class Folded(Struct, kw_only=True):
     failures: int = 0
     crashes: int = 0
     not_understood: int = 0
+    not_started: int = 0
     fencing_token: int = 0
     owner: str | None = None
     lock: str | None = None
@@ -117,6 +118,7 @@ def _apply(folded: Folded, event: Event) -> None:
     folded.failures = _number(attributes, "failures", folded.failures)
     folded.crashes = _number(attributes, "crashes", folded.crashes)
     folded.not_understood = _number(attributes, "not_understood", folded.not_understood)
+    folded.not_started = _number(attributes, "not_started", folded.not_started)
     if event.event_type == EventType.CLAIMED:
         folded.owner = _text(attributes, "owner") or (event.actor or "").partition(":")[2]
         folded.lock = _text(attributes, "lock")
@@ -149,6 +151,7 @@ def facts(job: Job) -> Folded:
         failures=job.failures,
         crashes=job.crashes,
         not_understood=job.not_understood,
+        not_started=job.not_started,
         fencing_token=job.fencing_token,
         owner=job.owner,
         lock=job.spec.lock if job.leased else None,

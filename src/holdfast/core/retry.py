@@ -64,6 +64,6 @@ def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
 
 
 def put_off(times: int) -> timedelta:
-    """The wait of a job that was given back so many times because nobody understood it: a second, then
-    twice as long each time. Until a worker does, the old ones are to have little work with it."""
+    """The wait of a job that was given back so many times because nobody understood it, or could begin it: a
+    second, then twice as long each time. Until a worker can, the others are to have little work with it."""
     return min(timedelta(seconds=2 ** min(times - 1, 32)), NOT_UNDERSTOOD_DELAY_MAX)

@@ -135,6 +135,7 @@ _TOLD = (
     "failures",
     "crashes",
     "not_understood",
+    "not_started",
     "fencing_token",
     "reason",
     "result",

@@ -46,6 +46,7 @@ class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
     completed_at: datetime | None = None
     flaws: Flaws | None = None
     published_bytes: int = 0
+    not_started: int = 0
 
 
 class Body(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -107,6 +108,7 @@ def detail_text(job: Job) -> str:
             job.completed_at,
             job.flaws,
             job.published_bytes,
+            job.not_started,
         )
     ).decode()
 
@@ -174,6 +176,7 @@ def job_from(columns: JobColumns) -> Job:
         detail.completed_at,
         detail.flaws,
         detail.published_bytes,
+        detail.not_started,
     )
 
 

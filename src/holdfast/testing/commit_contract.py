@@ -77,6 +77,22 @@ class CommitContract:
 
         play(self.open, tmp_path, body)
 
+    def test_how_often_a_job_could_not_be_started_is_read_back(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.store.transact([make("job-1")])
+            [grant] = await world.registry.claim(["default"], owner="w")
+            failure = Failure(message="no such folder", retryable=False, not_started=True)
+            given = await world.registry.complete(grant, failure)
+
+            [job] = await world.store.get(["job-1"])
+
+            assert job == given
+            assert job is not None
+            assert (job.not_started, job.not_understood, job.failures) == (1, 0, 0)
+            await world.check()
+
+        play(self.open, tmp_path, body)
+
     def test_a_job_is_read_back_whole(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:
             [[made]] = await world.store.transact([make("job-1", FULL)])

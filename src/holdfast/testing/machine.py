@@ -77,6 +77,7 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
         Failure(message="no such model", retryable=False),
         Failure(message="killed", exit_code=137, crash=True),
         Failure(message="no argument gift", retryable=False, not_understood=True),
+        Failure(message="no such folder", retryable=False, not_started=True),
         Stopped(reason="as asked"),
     ]
 )

@@ -21,7 +21,13 @@ from holdfast.core.lifecycle.commands import (
 )
 from holdfast.core.lifecycle.creation import follow
 from holdfast.core.lifecycle.draft import Change, Draft, fact, same
-from holdfast.core.limits import NOT_UNDERSTOOD_MAX, RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.limits import (
+    NOT_STARTED_MAX,
+    NOT_UNDERSTOOD_MAX,
+    RESULT_BYTES_MAX,
+    check_delay,
+    clip,
+)
 from holdfast.core.outputs import GRACE, Check
 from holdfast.core.retry import OnExhausted, backoff, put_off
 from holdfast.core.spec import Json, check_value
@@ -89,12 +95,23 @@ def is_last(job: Job, failure: Failure) -> bool:
     due as after any other last failure. On an older copy of the job, yes stays yes; no may be wrong
     when a cancel came since, and then the job ends without its compensation.
     """
+    if _is_forgiven(job, failure):
+        return False
     if failure.not_understood:
-        return job.not_understood >= NOT_UNDERSTOOD_MAX or job.cancel is not None
+        return True
     failures, crashes = _budgets(job, failure)
     retry = job.spec.retry
     spent = failures >= retry.max_failures or crashes >= retry.max_crashes
     return spent or not failure.retryable or job.cancel is not None
+
+
+def _is_forgiven(job: Job, failure: Failure) -> bool:
+    """Whether nothing was begun and the job is given back for another owner, which it is so many times."""
+    if job.cancel is not None:
+        return False
+    if failure.not_understood:
+        return job.not_understood < NOT_UNDERSTOOD_MAX
+    return failure.not_started and job.not_started < NOT_STARTED_MAX
 
 
 def _budgets(job: Job, failure: Failure) -> tuple[int, int]:
@@ -104,10 +121,10 @@ def _budgets(job: Job, failure: Failure) -> tuple[int, int]:
 
 def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
     job, retry = draft.job, draft.job.spec.retry
+    if _is_forgiven(job, failure):
+        _give_back(draft, failure)
+        return
     if failure.not_understood:
-        if not is_last(job, failure):
-            _give_back(draft, failure)
-            return
         code = failure.reason_code or ReasonCode.PARSE_ERROR
         failure = replace(failure, retryable=False, stage=Stage.INPUT, reason_code=code)
     failures, crashes = _budgets(job, failure)
@@ -135,15 +152,21 @@ def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
 
 
 def _give_back(draft: Draft, failure: Failure) -> None:
-    """T16 at no cost, for an owner whose code knows it: a newer one, while a deploy is under way."""
+    """T16 at no cost: for an owner whose code knows it, a newer one while a deploy is under way; or for one
+    whose machine can begin it."""
     job = draft.job
-    times = job.not_understood + 1
+    if failure.not_understood:
+        cause, times = "not_understood", job.not_understood + 1
+        reason = f"{job.owner} does not understand it: {failure.message}"
+    else:
+        cause, times = "not_started", job.not_started + 1
+        reason = f"{job.owner}: {failure.message}"
     draft.move(
         State.QUEUED,
-        reason=clip(f"{job.owner} does not understand it: {failure.message}"),
-        attributes={"cause": "not_understood", "not_understood": times},
+        reason=clip(reason),
+        attributes={"cause": cause, cause: times},
         ready_at=draft.now + put_off(times),
-        not_understood=times,
+        **{cause: times},
     )
 
 

@@ -261,6 +261,13 @@ class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             " argument. It is given back for one that does, at no cost, a bounded number of times."
         ),
     ] = False
+    not_started: Annotated[
+        bool,
+        Meta(
+            description="Nothing was begun: this machine lacks what the job asks for, such as its folder, or"
+            " cannot use it now. It is given back for another, at no cost, a bounded number of times."
+        ),
+    ] = False
 
 
 class StoppedForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

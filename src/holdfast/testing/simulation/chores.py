@@ -135,6 +135,8 @@ def failure(draw: float) -> Failure:
         return Failure(message="killed", code="Exit137", exit_code=137, crash=True)
     if draw < 0.93:
         return Failure(message="no argument gift", retryable=False, not_understood=True)
+    if draw < 0.94:
+        return Failure(message="no such folder", retryable=False, not_started=True)
     if draw < 0.95:
         return Failure(message="bad input", retryable=False, reason_code=ReasonCode.PARSE_ERROR)
     return Failure(message="no such model", retryable=False)

@@ -116,6 +116,30 @@ def not_understood_circles() -> Swaps:
     return ((ending, "_give_back", give_back),)
 
 
+@bug(trap=44)
+def not_started_is_fatal() -> Swaps:
+    """A job that one machine could not begin has failed at once."""
+    real = ending._is_forgiven
+
+    def is_forgiven(job: Job, failure: Failure) -> bool:
+        return not failure.not_started and real(job, failure)
+
+    return ((ending, "_is_forgiven", is_forgiven),)
+
+
+@bug(trap=44)
+def not_started_circles() -> Swaps:
+    """Jobs that no machine can begin are given back for ever: nobody counts."""
+    real = ending._give_back
+
+    def give_back(draft: Draft, failure: Failure) -> None:
+        if failure.not_started:
+            draft.job = replace(draft.job, not_started=draft.job.not_started - 1)
+        real(draft, failure)
+
+    return ((ending, "_give_back", give_back),)
+
+
 @bug(trap=41)
 def not_understood_at_once() -> Swaps:
     """Workers that do not understand a job hand it round as fast as they can."""

@@ -11,13 +11,20 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Flaws, Job
 from holdfast.core.lifecycle import Expire
-from holdfast.core.limits import NOT_UNDERSTOOD_DELAY_MAX, NOT_UNDERSTOOD_MAX, OUTPUT_LATE_MAX
+from holdfast.core.limits import (
+    NOT_STARTED_MAX,
+    NOT_UNDERSTOOD_DELAY_MAX,
+    NOT_UNDERSTOOD_MAX,
+    OUTPUT_LATE_MAX,
+)
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
 from holdfast.ports import Request
 
 EXPIRER = Expire().actor
 EXPIRED_WITHIN = timedelta(seconds=3.5)
 """Two sweeps of a worker, and a second."""
+GIVEN_BACK = {"not_understood": NOT_UNDERSTOOD_MAX, "not_started": NOT_STARTED_MAX}
+"""How often a job is given back at no cost because nothing was begun, by its cause."""
 
 
 class Violation(Struct, frozen=True):
@@ -45,7 +52,7 @@ class Track:
         self.ops: dict[str, int] = {}
         self.failures = 0
         self.crashes = 0
-        self.not_understood = 0
+        self.given_back = dict.fromkeys(GIVEN_BACK, 0)
         self.requeues = 0
         self.token = 0
         self.first_commit = 0
@@ -247,17 +254,17 @@ class Witness:
         spent = track.failures >= retry.max_failures or track.crashes >= retry.max_crashes
         late = after.deadline_at is not None and after.deadline_at <= event.occurred_at
         spoiled = (after.job_id, event.fencing_token) in self.spoiled
-        early = bool(said.get("not_understood")) and track.not_understood < NOT_UNDERSTOOD_MAX
+        early = any(said.get(why) and n < GIVEN_BACK[why] for why, n in track.given_back.items())
         final = said.get("retryable") is False and not early
         if event.to_state is State.QUEUED:
             track.requeues += 1
             tried = said or event.actor == EXPIRER
             words = f"{after.job_id}: tried beyond its budget"
             self.expect("I15", not (tried and (spent or final)), words)
-            if event.attributes.get("cause") == "not_understood":
+            if event.attributes.get("cause") in GIVEN_BACK:
                 self._check_put_off(track, event, after)
             elif said:
-                self.expect("I15", not early, f"{after.job_id}: not understood, and charged")
+                self.expect("I15", not early, f"{after.job_id}: not begun, and charged")
                 self._check_wait(track, event, after, crash=bool(said.get("crash")))
         elif event.to_state in (State.SUCCEEDED, State.VALIDATING):
             told = self.told.get((after.job_id, event.fencing_token or 0), 0)
@@ -300,12 +307,14 @@ class Witness:
             self.waits.append(wait / most)
 
     def _check_put_off(self, track: Track, event: Event, after: Job) -> None:
-        """What is given back because nobody understood it is counted, waits, and ends at last."""
-        track.not_understood += 1
-        words = f"{after.job_id}: not understood {after.not_understood} times"
-        counted = after.not_understood == track.not_understood <= NOT_UNDERSTOOD_MAX
-        self.expect("I15", counted, f"{words}, not {track.not_understood}")
-        wanted = min(timedelta(seconds=2 ** (track.not_understood - 1)), NOT_UNDERSTOOD_DELAY_MAX)
+        """What is given back because nobody understood it, or could begin it, is counted, waits, and ends
+        at last."""
+        cause = str(event.attributes["cause"])
+        track.given_back[cause] += 1
+        times, told = track.given_back[cause], getattr(after, cause)
+        words = f"{after.job_id}: {cause} {told} times"
+        self.expect("I15", told == times <= GIVEN_BACK[cause], f"{words}, not {times}")
+        wanted = min(timedelta(seconds=2 ** (times - 1)), NOT_UNDERSTOOD_DELAY_MAX)
         wait = after.ready_at - event.occurred_at
         self.expect("I18", wait == wanted, f"{words}, waits {wait}, not {wanted}")
 
