@@ -66,6 +66,11 @@ class Ends:
     def trouble(self, why: str) -> None:
         print(why, file=sys.stderr)
 
+    def paused(self, seconds: float, why: str) -> None:
+        print(why, file=sys.stderr)
+
+    def resumed(self) -> None: ...
+
 
 @asynccontextmanager
 async def working(client: AsyncClient, folder: Path, ends: Ends) -> AsyncIterator[None]:

@@ -59,6 +59,10 @@ class Deaf:
 
     def trouble(self, why: str) -> None: ...
 
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
 
 class Away:
     """A server that is away."""
@@ -78,6 +82,8 @@ def source(registry: Registry) -> Source:
         running=lambda: 1,
         waiting=lambda: 2,
         leaving=lambda: False,
+        paused=lambda: False,
+        given_back=lambda: 0,
         spool_bytes=lambda: 3,
     )
 

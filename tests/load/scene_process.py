@@ -106,6 +106,10 @@ class Reports:
     def trouble(self, why: str) -> None:
         raise AssertionError(why)
 
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
 
 async def commands(task: Task) -> None:
     """Submit commands and run them, in groups of processes under a warden."""

@@ -42,6 +42,10 @@ class Quiet:
     def trouble(self, why: str) -> None:
         sys.stderr.write(f"{why}\n")
 
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
 
 def asking() -> AbstractContextManager[object]:
     """Whoever submits is answering a request of its own, and has a span for that."""

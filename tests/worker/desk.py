@@ -45,6 +45,9 @@ class Desk:
             self.outputs[hold] = Output(self.registry, self.clock, hold, log)
         return self.outputs[hold]
 
+    def begun(self, hold: Hold) -> None:
+        hold.begun_at = self.clock.monotonic()
+
     def ended(self, hold: Hold, ending: Ending) -> None:
         self.endings.append((hold, ending))
         self.some.set()

@@ -47,6 +47,10 @@ class Silent:
     def trouble(self, why: str) -> None:
         self.troubles.append(why)
 
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
 
 class Shop:
     """Submits commands to one file, and runs workers on it inside or outside of this process."""

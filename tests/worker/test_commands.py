@@ -19,6 +19,7 @@ from holdfast.core.state import State
 from holdfast.fencing import parse
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
+from holdfast.worker.worker import DRAIN_TRIES
 
 
 @pytest.fixture
@@ -70,20 +71,30 @@ def test_a_command_that_cannot_be_started_says_why(shop: Shop, tmp_path: Path) -
     (tmp_path / "plain.txt").write_text("not a program")
     missing = shop.submit("no-such-program-here")
     forbidden = shop.submit(str(tmp_path / "plain.txt"))
-    nowhere = shop.submit("true", cwd="/no/such/folder")
 
     shop.drain()
 
     for job_id, code, words in (
         (missing, 127, "no-such-program-here could not be started: No such file"),
         (forbidden, 126, "Permission denied"),
-        (nowhere, 127, "/no/such/folder"),
     ):
         job = shop.job(job_id)
         assert job.state is State.FAILED
         assert job.error is not None
         assert job.error.exit_code == code
         assert words in job.error.message
+
+
+def test_a_worker_that_drains_does_not_wait_for_a_folder_for_ever(shop: Shop) -> None:
+    job_id = shop.submit("true", cwd="/no/such/folder")
+
+    shop.drain()
+
+    job = shop.job(job_id)
+    assert (job.state, job.not_started, job.failures) == (State.QUEUED, DRAIN_TRIES, 0)
+    assert (
+        job.reason == "w-1: true could not be started: No such file or directory (/no/such/folder)."
+    )
 
 
 def test_a_timeout_kills_the_whole_process_group(shop: Shop, tmp_path: Path) -> None:

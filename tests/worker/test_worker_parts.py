@@ -10,6 +10,7 @@ import pytest
 from link_desk import Ears, Stage, held, linked, run
 from msgspec.structs import replace
 
+from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import NOT_UNDERSTOOD_MAX
 from holdfast.sdk.open import open_registry
@@ -152,11 +153,11 @@ def test_a_compensation_that_no_runner_can_be_had_for_has_failed(tmp_path: Path)
         async with Stage(tmp_path) as stage:
             failed = Ending(failure=Failure(message="no"))
             for attempt in (Attempt(stage.hold, failed), Attempt(stage.hold)):
-                stage.functions.put_off(attempt, "no app")
+                stage.functions.put_off(attempt, Invalid("no app"))
 
             first, second = [ending for _, ending in stage.desk.endings]
             assert (first.failure, first.compensated) == (failed.failure, False)
-            assert second.snooze is not None
+            assert second.machine
 
     run(body())
 

@@ -187,3 +187,7 @@ class _Quiet:
 
     def trouble(self, why: str) -> None:
         hint(plain(why))
+
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...

@@ -287,6 +287,8 @@ def _source(
         running=lambda: worker.running,
         waiting=lambda: worker.waiting,
         leaving=leaving.is_set,
+        paused=lambda: worker.pause.on,
+        given_back=lambda: worker.pause.given_back,
         spool_bytes=lambda: folder_bytes(spool.folder),
     )
 

@@ -108,6 +108,13 @@ class Lines:
         line = partial(self._marked, "⚠", "yellow", _reason(why))
         self._problem(("trouble", "", why), line)
 
+    def paused(self, seconds: float, why: str) -> None:
+        words = f"This machine cannot run jobs; none is claimed for {seconds:g} s: {_reason(why)}"
+        self._say(self._marked("⚠", "yellow", words))
+
+    def resumed(self) -> None:
+        self._say("This machine runs jobs again.")
+
     # The worker's own life.
 
     def opened(self, opening: Opening) -> None:

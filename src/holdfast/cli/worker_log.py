@@ -254,6 +254,12 @@ class JsonLog:
         self._trouble, self._trouble_at, self._repeated = why, now, 0
         self._say("warning", "trouble", reason=why, repeated=repeated)
 
+    def paused(self, seconds: float, why: str) -> None:
+        self._say("error", "worker_paused", seconds=seconds, reason=why)
+
+    def resumed(self) -> None:
+        self._say("info", "worker_resumed")
+
     def opened(self, opening: Opening) -> None:
         self._say(
             "info",

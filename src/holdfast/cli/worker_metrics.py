@@ -59,6 +59,8 @@ class Source(Struct, frozen=True, kw_only=True):
     running: Callable[[], int]
     waiting: Callable[[], int]
     leaving: Callable[[], bool]
+    paused: Callable[[], bool]
+    given_back: Callable[[], int]
     spool_bytes: Callable[[], int]
 
 
@@ -92,6 +94,12 @@ class Metrics:
         self._troubles += 1
         self._then.trouble(why)
 
+    def paused(self, seconds: float, why: str) -> None:
+        self._then.paused(seconds, why)
+
+    def resumed(self) -> None:
+        self._then.resumed()
+
     async def page(self, source: Source) -> str:
         """Everything as it is now. To be called on the worker's own loop."""
         parts = []
@@ -104,6 +112,12 @@ class Metrics:
         ending = max(0, len(self._running) - source.running())
         yield worker_up(True)
         yield number("worker_leaving", "1 when it takes no more jobs.", int(source.leaving()))
+        words = "1 when it claims no jobs, or one to see, since its machine cannot run them."
+        yield number("worker_paused", words, int(source.paused()))
+        words = (
+            "Jobs given back that this machine could not begin, or whose work it could not keep."
+        )
+        yield count("worker_given_back", words, source.given_back())
         yield number("worker_slots", "Jobs that may run at the same time.", source.slots)
         yield number("worker_jobs_running", "Jobs that run now.", source.running())
         yield number("worker_jobs_ending", "Jobs whose work is over and not stored yet.", ending)

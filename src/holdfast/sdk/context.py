@@ -103,6 +103,7 @@ class Context:
         """The outputs that the function writes by name. The worker's own."""
         self.follow_ups: list[Request] = []
         self.wanted: dict[int, Wanted] = {}
+        self.output_fault: Exception | None = None
         """What follow-ups are to leave behind, by their place. The worker's own."""
         self._deadline = deadline
         self._saved = checkpoint

@@ -18,6 +18,7 @@ from holdfast.core.command import CRASH_EXITS
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.retry import put_off
 from holdfast.core.spec import Json, check_json
 from holdfast.ports import Request
 from holdfast.sdk.context import CheckpointMismatch, Context, current
@@ -164,7 +165,11 @@ def _raised(error: BaseException, context: Context) -> Ending:
         )
     if isinstance(error, SystemExit):
         return _exited(error)
-    return _failed(error, retryable=not isinstance(error, PermanentError))
+    ending = _failed(error, retryable=not isinstance(error, PermanentError))
+    fault = context.output_fault
+    if fault is not None and (error is fault or error.__cause__ is fault):
+        return replace(ending, machine=True, snooze=put_off(context.attempt))
+    return ending
 
 
 def _snoozed(error: Snooze) -> Ending:

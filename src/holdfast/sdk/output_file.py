@@ -26,8 +26,7 @@ class OutputFile:
 
     def __enter__(self) -> BinaryIO:
         self._shelf.bridge.check_plain("async with ctx.output(name) as file")
-        self._file = _drafts.new(self._name)
-        return self._file
+        return self._draft()
 
     def __exit__(
         self,
@@ -35,6 +34,7 @@ class OutputFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._shelf.note(error)  # the disk of the draft may be full
         try:
             if kind is None and self._counts():
                 self._shelf.bridge.wait(self._commit, "async with ctx.output(name) as file")
@@ -42,8 +42,7 @@ class OutputFile:
             _drafts.remove(self._file)
 
     async def __aenter__(self) -> BinaryIO:
-        self._file = _drafts.new(self._name)
-        return self._file
+        return self._draft()
 
     async def __aexit__(
         self,
@@ -51,16 +50,23 @@ class OutputFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._shelf.note(error)
         try:
             if kind is None and self._counts():
                 await self._shelf.bridge.go(self._commit)
         finally:
             _drafts.remove(self._file)
 
+    def _draft(self) -> BinaryIO:
+        with self._shelf.kept():
+            self._file = _drafts.new(self._name)
+        return self._file
+
     def _counts(self) -> bool:
         """Whether the job still needs it: one that resumes another is not asked for what is there."""
         return self._name in self._shelf.promise.names
 
     async def _commit(self) -> None:
-        self._file.close()
+        with self._shelf.kept():
+            self._file.close()
         await self._shelf.commit(self._name, Path(self._file.name))

@@ -1,7 +1,8 @@
 """The shelf: what one attempt puts into the output store, and what it finds there."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import aclosing
+import errno
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 TOGETHER = 100
 """How many results are looked for at a time."""
+DISK = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS})
+"""What a disk says that is full, or broken."""
 
 
 class Shelf:
@@ -49,6 +52,19 @@ class Shelf:
             )
         return outputs
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Note what keeps outputs from being kept: a store or a disk that is full or away, not the work."""
+        try:
+            yield
+        except (Unavailable, OSError) as error:
+            self.note(error)
+            raise
+
+    def note(self, error: BaseException | None) -> None:
+        if isinstance(error, Unavailable) or (isinstance(error, OSError) and error.errno in DISK):
+            self._context.output_fault = error
+
     # Outputs by name.
 
     def file(self, name: str) -> OutputFile:
@@ -65,7 +81,8 @@ class Shelf:
         """Keep the file as this attempt's output of this name."""
         context = self._context
         context.check_owner()
-        await commit(await self.open(), context.job_id, context.fencing_token, name, source)
+        with self.kept():
+            await commit(await self.open(), context.job_id, context.fencing_token, name, source)
 
     # Results of tasks.
 
@@ -105,11 +122,13 @@ class Shelf:
 
     async def _lacking(self) -> AsyncGenerator[list[tuple[int, Task]], None]:
         """The tasks that have no whole result, each with how many come before it."""
-        outputs = await self.open()
+        with self.kept():
+            outputs = await self.open()
         results, number = Results(outputs), 0
         async with aclosing(_together(tasks(outputs, self.promise.manifest or ""))) as batches:
             async for batch in batches:
-                seen = await results.check_many(batch)
+                with self.kept():
+                    seen = await results.check_many(batch)
                 yield [
                     (number + at, task)
                     for at, (task, (output, _)) in enumerate(zip(batch, seen, strict=True))
@@ -121,7 +140,8 @@ class Shelf:
         context = self._context
         context.check_owner()
         writer = Writer(context.job_id, context.fencing_token)
-        await Results(await self.open()).put(task, files, writer=writer, error=error)
+        with self.kept():
+            await Results(await self.open()).put(task, files, writer=writer, error=error)
 
     async def result(self, task: Task) -> Result:
         result = await Results(await self.open()).get(task)

@@ -1,7 +1,6 @@
 """Running commands: a process group each, followed to its end, stopped when it must."""
 
 import asyncio
-import errno
 import os
 import signal
 from asyncio import StreamReader
@@ -20,6 +19,7 @@ from holdfast.failpoint import failpoint
 from holdfast.system import machine
 from holdfast.worker.environment import environment, own_keys, promised, secrets
 from holdfast.worker.executor import Ending, Host
+from holdfast.worker.faults import machine_fault, not_started
 from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.outcomes import timed_out, too_big
 from holdfast.worker.pipes import Pipes, Streams, Terminal
@@ -28,8 +28,6 @@ from holdfast.worker.tasks import stop
 
 STOP_SECONDS = 10.0
 PIPE_SECONDS = 1.0
-EXIT_NOT_FOUND = 127
-EXIT_NOT_EXECUTABLE = 126
 EXIT_TIMEOUT = 124
 STOPPED = Ending(cancelled=True, stopped=True)
 
@@ -82,6 +80,8 @@ class Commands:
         ending = STOPPED
         try:
             ending = await attempt.run(self._own, self._passed, self._outputs)
+        except (OSError, MemoryError) as error:  # ours, not the command's
+            ending = machine_fault(error, "The worker could not run it")
         except Exception as error:
             words = f"The worker could not run it: {error!r}."
             ending = Ending(failure=Failure(message=words, code=type(error).__name__))
@@ -125,17 +125,19 @@ class Attempt:
         self._look_at_lease("the lease was over before the command was started")
         if self._hold.stopping:
             return STOPPED
+        program = command.argv[0]
         try:
+            await self._processes.open()
             streams = Terminal(command.rows, command.columns) if command.pty else Pipes()
-        except OSError as error:
-            return Ending(failure=_not_started(error, command.argv[0]))
+        except OSError as error:  # nothing of the job's own was needed yet
+            return machine_fault(error, f"{program} could not be started")
         try:
             try:
                 child = await self._start(command, env, streams)
             except ChildProcessError:  # the warden was killed, and it with it
                 return Ending(failure=exited(CRASH_EXITS[0], _words(CRASH_EXITS[0])))
             except OSError as error:
-                return Ending(failure=_not_started(error, command.argv[0]))
+                return not_started(error, program, command.cwd)
             return await self._follow(child, command, streams, hidden)
         finally:
             streams.close()
@@ -157,7 +159,7 @@ class Attempt:
         failpoint("worker.process_started")
         self._child = child
         self.renewed()
-        self._hold.begun_at = self._clock.monotonic()
+        self._host.begun(self._hold)
         failpoint("worker.process_governed")
         return child
 
@@ -285,19 +287,3 @@ def _invalid(error: Invalid) -> Ending:
         reason_code=ReasonCode.PARSE_ERROR,
     )
     return Ending(failure=failure)
-
-
-_PASSING = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-def _not_started(error: OSError, program: str) -> Failure:
-    missing = isinstance(error, FileNotFoundError)
-    return Failure(
-        message=f"{program} could not be started: {error.strerror}"
-        + (f" ({error.filename})" if error.filename and error.filename != program else "")
-        + ".",
-        code=type(error).__name__,
-        retryable=error.errno in _PASSING,
-        stage=Stage.INPUT,
-        exit_code=EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE,
-    )

@@ -45,6 +45,14 @@ class Report(Protocol):
 
     def trouble(self, why: str) -> None: ...
 
+    def paused(self, seconds: float, why: str) -> None:
+        """The worker claims nothing for so long: its machine cannot run jobs."""
+        ...
+
+    def resumed(self) -> None:
+        """The machine runs jobs again."""
+        ...
+
 
 class Note(Struct, frozen=True, gc=False, array_like=True):
     """What the spool keeps of an ending: enough to tell it again, after a crash, as the same one."""

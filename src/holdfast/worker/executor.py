@@ -22,6 +22,9 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file. `where`
     is the machine and folder it ran in, if what it has promised is there.
+
+    `machine`: the failure is this machine's, whatever the job. It is given back at no cost, after `snooze`
+    if its work had begun, and the worker claims nothing for a while.
     """
 
     result: bytes = b"null"
@@ -33,6 +36,7 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     compensated: bool | None = None
     follow_ups: bytes = b""
     where: str | None = None
+    machine: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -76,6 +80,10 @@ class Host(Protocol):
 
     def output(self, hold: Hold) -> Output:
         """Where the attempt's output and events go; made at the first word."""
+        ...
+
+    def begun(self, hold: Hold) -> None:
+        """The work of the attempt has begun."""
         ...
 
     def ended(self, hold: Hold, ending: Ending) -> None:

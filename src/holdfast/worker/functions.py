@@ -4,7 +4,7 @@ A handler that has to stop is told; one that does not heed it is cancelled, or i
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Progress
 from holdfast.worker.attempts import Attempt, died, run_of
 from holdfast.worker.executor import Ending, Host
+from holdfast.worker.faults import machine_fault
 from holdfast.worker.frames import (
     Advanced,
     Answer,
@@ -39,7 +40,6 @@ from holdfast.worker.tasks import Tasks
 
 GOVERN_SECONDS = 0.25
 SUSPECTS_MAX = 10_000
-PUT_OFF = timedelta(seconds=5)
 
 
 class Functions:
@@ -130,7 +130,7 @@ class Functions:
         hold.listener = lambda: self._stir(link, attempt)
         run = run_of(attempt)
         if attempt.failed is None:
-            hold.begun_at = now
+            self._host.begun(hold)
             link.send(run)
         else:
             link.send(Compensate(run))
@@ -144,13 +144,12 @@ class Functions:
             attempt.hold.timed_out = True
             await stop_attempt(self, self._host.clock, link, attempt)
 
-    def put_off(self, attempt: Attempt, why: str) -> None:
-        self._host.trouble(f"{self._app} cannot be run: {why}")
+    def put_off(self, attempt: Attempt, error: Exception) -> None:
         if attempt.failed is not None:
+            self._host.trouble(f"{self._app} cannot be run: {error}")
             self._host.ended(attempt.hold, replace(attempt.failed, compensated=False))
         else:
-            ending = Ending(snooze=PUT_OFF, reason="the worker cannot load its app")
-            self._host.ended(attempt.hold, ending)
+            self._host.ended(attempt.hold, machine_fault(error, f"{self._app} cannot be run"))
 
     def renewed(self, hold: Hold) -> None:
         if (place := self._where.get(hold)) is not None:

@@ -69,11 +69,15 @@ class Link(asyncio.Protocol):
         jobs and of their outputs, where the app's own do not count."""
         ours, theirs = socket.socketpair()
         with theirs:
-            for end in (ours, theirs):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+            for line in (ours, theirs):
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
             argv = [sys.executable, "-m", "holdfast.sdk.runner", "3", app, str(threads)]
-            out, err = (self._pipe("stdout"), self._pipe("stderr")) if self.piped else (2, 2)
+            given: list[int] = []
             try:
+                if self.piped:
+                    given.append(self._pipe("stdout"))
+                    given.append(self._pipe("stderr"))
+                out, err = given or (2, 2)
                 self.child: Child = await processes.spawn(
                     [*argv, *stores],
                     env=env,
@@ -81,10 +85,12 @@ class Link(asyncio.Protocol):
                     seconds=FOREVER_SECONDS,
                     memory_bytes=self.memory_bytes,
                 )
+            except BaseException:
+                ours.close()
+                raise
             finally:
-                if self.piped:
-                    os.close(out)
-                    os.close(err)
+                for end in given:
+                    os.close(end)
         ours.setblocking(False)
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._ending = asyncio.create_task(self._wait())

@@ -28,7 +28,7 @@ def too_big(limit: int) -> Failure:
 
 def to_compensate(hold: Hold, ending: Ending) -> bool:
     """Whether the job ends with this, and so what it did has to be undone, if it can be."""
-    if hold.lost:
+    if hold.lost or ending.machine:
         return False
     if ending.failure is not None:
         return hold.cancelled or is_last(hold.grant.job, ending.failure)

@@ -152,7 +152,11 @@ class Warden:
         self._ending = asyncio.Event()
         self._line, theirs = socket.socketpair()
         with theirs:
-            self._process = _start(theirs.fileno(), inherited)
+            try:
+                self._process = _start(theirs.fileno(), inherited)
+            except BaseException:
+                self._line.close()
+                raise
         self._line.setblocking(False)
         self._loop.add_reader(self._line, self._listen)
 

@@ -27,7 +27,7 @@ class Home(Protocol):
 
     def begin(self, link: Link, attempt: Attempt) -> None: ...
 
-    def put_off(self, attempt: Attempt, why: str) -> None:
+    def put_off(self, attempt: Attempt, error: Exception) -> None:
         """No runner can be had for it now."""
         ...
 
@@ -131,7 +131,7 @@ class Runners:
             self._shared, _ = await self._start(exclusive=False, memory_bytes=None)
         except (Invalid, OSError) as error:
             while self._waiting:
-                self._home.put_off(self._waiting.popleft(), str(error))
+                self._home.put_off(self._waiting.popleft(), error)
 
     def _fill_all(self) -> None:
         """Every lane, the one that has waited longest first: none may starve beside a busy one."""
@@ -163,7 +163,7 @@ class Runners:
             await self._start(exclusive=True, memory_bytes=memory_bytes)
         except (Invalid, OSError) as error:
             if lane := self._lanes[memory_bytes]:
-                self._home.put_off(lane.popleft(), str(error))
+                self._home.put_off(lane.popleft(), error)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, exclusive: bool) -> None:
         task = asyncio.create_task(work)

@@ -139,9 +139,11 @@ class FileSpool:
         return FileLog(path, title)
 
     def close(self) -> None:
-        """Give the folder up; one that is empty is removed."""
-        if not any(attempts(self.folder)):
-            remove_folder(self.folder)
+        """Give the folder up; one that is empty is removed. What cannot be looked at now, the next worker
+        removes."""
+        with suppress(OSError):
+            if not any(attempts(self.folder)):
+                remove_folder(self.folder)
         os.close(self.lock)
 
 

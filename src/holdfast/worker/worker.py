@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.job import Progress
+from holdfast.core.job import Failure, Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
@@ -21,6 +22,7 @@ from holdfast.worker.hold import MARGIN_SECONDS, Hold
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.output import Output
 from holdfast.worker.pace import Pace
+from holdfast.worker.pause import Pause
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
@@ -30,6 +32,7 @@ IDLE_SECONDS = 0.6
 EXPIRE_SECONDS = 1.0
 SURPLUS_SECONDS = 1.0
 LAST_SECONDS = 20.0
+DRAIN_TRIES = 3
 
 
 class Worker:
@@ -64,6 +67,7 @@ class Worker:
             registry, clock, ids, report, self._closed, validating.add if validating else None
         )
         self._pace = Pace(clock, settings.slots)
+        self.pause = Pause(clock, report, settings.owner)
         self._leaving = asyncio.Event()
         self._left_at = 0.0
         self._freed = asyncio.Event()
@@ -106,7 +110,9 @@ class Worker:
                 await stop(*loops)
 
     async def run_one(self, grant: Grant, deadline: float) -> bool:
-        """Run this one grant to its end; answers whether it was still ours then."""
+        """Run this one grant to its end; answers whether it was still ours then. There is nobody to give
+        it back to: what cannot be begun here has failed."""
+        self.pause.alone = True
         async with _Opened(self):
             hold = Hold(grant, deadline)
             self._take([hold])
@@ -144,15 +150,19 @@ class Worker:
 
     async def _claim(self) -> None:
         while not self._leaving.is_set():
+            if seconds := self.pause.seconds:
+                await self._or_leave(self.clock.sleep(seconds))
+                continue
             storing = sum(hold not in self._running for hold in self._outputs)
             held = len(self._waiting) + len(self._running) + storing
-            wanted = self._pace.wanted(len(self._waiting), held)
+            wanted = self.pause.allowed(self._pace.wanted(len(self._waiting), held))
             if not wanted:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             mark = self._registry.mark(ready=True)
             holds = await self._claims.ask(self._ids.new(), wanted, self._leaving)
+            self.pause.claimed(holds)
             self._take(holds)
             if len(holds) < wanted:
                 if (
@@ -165,17 +175,19 @@ class Worker:
                 await self._idle(mark)
 
     async def _idle(self, mark: int) -> None:
-        """Wait until there may be something to claim; being told to leave ends it."""
-        changed = asyncio.ensure_future(
-            self._registry.changed(since=mark, timeout=IDLE_SECONDS, ready=True)
-        )
+        """Wait until there may be something to claim."""
+        await self._or_leave(self._registry.changed(since=mark, timeout=IDLE_SECONDS, ready=True))
+
+    async def _or_leave(self, waiting: Coroutine[Any, Any, object]) -> None:
+        """Wait for this; being told to leave ends it."""
+        waited = asyncio.ensure_future(waiting)
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
-            for first in asyncio.as_completed((changed, leaving)):
+            for first in asyncio.as_completed((waited, leaving)):
                 await first
                 break
         finally:
-            await stop(changed, leaving)
+            await stop(waited, leaving)
 
     # Running.
 
@@ -235,13 +247,22 @@ class Worker:
     def trouble(self, why: str) -> None:
         self._report.trouble(self._redactor.text(why))
 
+    def begun(self, hold: Hold) -> None:
+        hold.begun_at = self.clock.monotonic()
+        if self.pause.begun():
+            self._freed.set()
+
     def ended(self, hold: Hold, ending: Ending) -> None:
         del self._running[hold]
         hold.listener = None
         ending = ending.without(self._redactor)
-        spans.end(hold, ending)
-        if self._settings.drain and ending.failure is not None and ending.failure.not_understood:
+        failure = ending.failure
+        if self._settings.drain and failure is not None and _is_for_others(hold, failure):
             self._claims.not_understood.add(hold.job_id)
+        ending = self.pause.ended(hold, ending)
+        if self.pause.seconds:
+            self._let_go("the worker cannot run jobs now")
+        spans.end(hold, ending)
         self._keeper.end(hold)
         self._pace.ended()
         self._endings.add(hold, ending, self._outputs.get(hold))
@@ -251,6 +272,7 @@ class Worker:
 
     def _closed(self, hold: Hold) -> None:
         """Everything about the attempt has been told."""
+        self.pause.over(hold)
         self._outputs.pop(hold, None)
         self._keeper.remove(hold)
         self._freed.set()
@@ -340,6 +362,12 @@ class Worker:
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for hold in list(self._keeper.holds.values()):
             hold.give_back(why, now=now)
+
+
+def _is_for_others(hold: Hold, failure: Failure) -> bool:
+    """Whether a worker that leaves when all is done need not wait until it has this job again."""
+    tries = hold.grant.job.not_started + 1
+    return failure.not_understood or (failure.not_started and tries >= DRAIN_TRIES)
 
 
 class _Opened:

@@ -30,6 +30,10 @@ class Quiet:
         if why.startswith("an attempt broke"):
             self._witness.fail("broken", f"{self._name}: {why}")
 
+    def paused(self, seconds: float, why: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
 
 def hire(
     name: str,

@@ -84,12 +84,12 @@ def release_costs() -> Swaps:
 @bug(trap=44)
 def not_understood_is_fatal() -> Swaps:
     """A job that one worker does not understand is parked at once."""
-    real = ending.is_last
+    real = ending._is_forgiven
 
-    def is_last(job: Job, failure: Failure) -> bool:
-        return failure.not_understood or real(job, failure)
+    def is_forgiven(job: Job, failure: Failure) -> bool:
+        return not failure.not_understood and real(job, failure)
 
-    return ((ending, "is_last", is_last),)
+    return ((ending, "_is_forgiven", is_forgiven),)
 
 
 @bug(trap=44)
