@@ -1,0 +1,189 @@
+"""When a worker claims nothing because its machine cannot run jobs, and what ends that."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from holdfast.core.job import Failure, Job
+from holdfast.ports import Grant, Request
+from holdfast.core.spec import Spec
+from holdfast.sdk.open import open_registry
+from holdfast.worker.executor import Ending
+from holdfast.worker.faults import machine_fault, not_started
+from holdfast.worker.hold import Hold
+from holdfast.worker.pause import PAUSE_SECONDS_MAX, SUSPECTS_MIN, Pause
+
+NO_DESCRIPTORS = machine_fault(OSError(24, "Too many open files"), "sh could not be started")
+NO_FOLDER = not_started(FileNotFoundError(2, "No such file or directory", "/x"), "sh", "/x")
+
+
+class Hand:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def now(self) -> datetime:
+        raise NotImplementedError
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+class Heard:
+    """A report that keeps what it hears of pauses."""
+
+    def __init__(self) -> None:
+        self.said: list[float | str] = []
+
+    def started(self, grant: Grant) -> None: ...
+
+    def ended(self, job: Job, seconds: float) -> None: ...
+
+    def lost(self, grant: Grant, why: str) -> None: ...
+
+    def trouble(self, why: str) -> None: ...
+
+    def paused(self, seconds: float, why: str) -> None:
+        self.said.append(seconds)
+
+    def resumed(self) -> None:
+        self.said.append("well")
+
+
+class Desk:
+    """A pause, with the clock and the report that it has."""
+
+    def __init__(self) -> None:
+        self.clock = Hand()
+        self.report = Heard()
+        self.pause = Pause(self.clock, self.report, "w")
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def holds() -> list[Hold]:
+    async def main() -> list[Hold]:
+        registry = await open_registry("memory://")
+        await registry.enqueue_many([Request(spec=Spec())] * 6, actor="user:ana")
+        grants = await registry.claim(["default"], owner="w", limit=6)
+        await registry.close()
+        return [Hold(grant, 160.0) for grant in grants]
+
+    return asyncio.run(main())
+
+
+def test_it_grows_with_every_job_tried_and_ends_when_work_begins(
+    desk: Desk, holds: list[Hold]
+) -> None:
+    pause = desk.pause
+    for _ in range(8):
+        pause.claimed(holds[:1])
+        told = pause.ended(holds[0], NO_DESCRIPTORS)
+        assert told == Ending(stopped=True)
+        assert pause.allowed(5) == 0 or pause.seconds > 0
+        pause.over(holds[0])
+        desk.clock.time += pause.seconds
+        assert (pause.seconds, pause.allowed(5)) == (0, 1)
+
+    assert desk.report.said == [1, 2, 4, 8, 16, 32, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    assert holds[0].released == "w: sh could not be started: Too many open files."
+    pause.claimed(holds[1:2])
+    assert pause.allowed(5) == 0
+    assert pause.begun()
+    assert (pause.on, pause.allowed(5), desk.report.said[-1]) == (False, 5, "well")
+    assert not pause.begun()
+    assert pause.given_back == 8
+
+
+def test_jobs_that_fail_together_are_one_fault(desk: Desk, holds: list[Hold]) -> None:
+    for hold in holds:
+        desk.pause.ended(hold, NO_DESCRIPTORS)
+
+    assert desk.report.said == [1]
+
+
+def test_one_job_that_cannot_begin_is_no_sign_however_often_it_comes(
+    desk: Desk, holds: list[Hold]
+) -> None:
+    for _ in range(20):
+        assert desk.pause.ended(holds[0], NO_FOLDER) is NO_FOLDER
+
+    assert not desk.pause.on
+
+
+def test_different_jobs_that_cannot_begin_are_a_sign_unless_others_do(
+    desk: Desk, holds: list[Hold]
+) -> None:
+    for hold in holds[: SUSPECTS_MIN - 1]:
+        desk.pause.ended(hold, NO_FOLDER)
+    desk.pause.begun()
+    for hold in holds[: SUSPECTS_MIN - 1]:
+        desk.pause.ended(hold, NO_FOLDER)
+    assert not desk.pause.on
+
+    desk.pause.ended(holds[-1], NO_FOLDER)
+
+    assert desk.pause.on
+
+
+def test_after_work_that_could_not_be_kept_only_work_that_ends_is_a_sign(
+    desk: Desk, holds: list[Hold]
+) -> None:
+    full = Ending(
+        failure=Failure(message="No space left."), machine=True, snooze=timedelta(seconds=2)
+    )
+
+    told = desk.pause.ended(holds[0], full)
+
+    assert told == Ending(snooze=timedelta(seconds=2), reason="w: No space left.")
+    assert not desk.pause.begun()
+    desk.pause.ended(holds[1], Ending(cancelled=True, stopped=True))
+    assert desk.pause.on
+    desk.pause.ended(holds[1], Ending(failure=Failure(message="exit 1")))
+    assert not desk.pause.on
+
+
+def test_a_worker_alone_with_its_job_gives_nothing_back(desk: Desk, holds: list[Hold]) -> None:
+    desk.pause.alone = True
+
+    for ending in (NO_DESCRIPTORS, NO_FOLDER):
+        told = desk.pause.ended(holds[0], ending)
+        assert told.failure is not None
+        assert (told.failure.not_started, told.machine) == (False, False)
+
+    assert (desk.pause.on, holds[0].released) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "of_machine", "given_back"),
+    [
+        (24, "sh", True, False),  # EMFILE
+        (11, "sh", True, False),  # EAGAIN
+        (12, "/x", True, False),  # ENOMEM, in the folder
+        (28, "sh", True, False),  # ENOSPC
+        (2, "/x", False, True),  # ENOENT of the folder
+        (13, "/x", False, True),  # EACCES of the folder
+        (116, "/x", False, True),  # ESTALE of the folder
+        (26, "sh", False, True),  # ETXTBSY
+        (8, "sh", False, True),  # ENOEXEC
+        (5, "sh", False, True),  # EIO
+        (2, "sh", False, False),  # ENOENT of the program
+        (13, "sh", False, False),  # EACCES of the program
+        (7, "sh", False, False),  # E2BIG
+    ],
+)
+def test_whose_fault_it_is(number: int, name: str, of_machine: bool, given_back: bool) -> None:
+    ending = not_started(OSError(number, "why", name), "sh", "/x")
+
+    assert ending.failure is not None
+    assert (ending.machine, ending.failure.not_started) == (of_machine, given_back)
+    assert ending.failure.message.startswith("sh could not be started: why")
