@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.core.job import Failure, Job
-from holdfast.ports import Grant, Request
 from holdfast.core.spec import Spec
+from holdfast.ports import Grant, Request
 from holdfast.sdk.open import open_registry
 from holdfast.worker.executor import Ending
 from holdfast.worker.faults import machine_fault, not_started
