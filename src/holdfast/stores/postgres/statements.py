@@ -22,9 +22,20 @@ CHECKED = (
 
 
 @cache
+def _texts() -> dict[str, str]:
+    """Every statement, read at the first use of any: a process without descriptors must still be able to give
+    its jobs back."""
+    found = (entry for entry in (_FOLDER / "sql").iterdir() if entry.name.endswith(".sql"))
+    return {
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").strip()
+        for entry in found
+    }
+
+
+@cache
 def statement(name: str, schema: str) -> str:
     """The SQL in `sql/<name>.sql`, on the tables of this schema."""
-    return _in((_FOLDER / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip(), schema)
+    return _in(_texts()[name], schema)
 
 
 @cache

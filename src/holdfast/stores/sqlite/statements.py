@@ -13,9 +13,19 @@ _FOLDER = files(__package__)
 
 
 @cache
+def _texts() -> dict[str, str]:
+    """Every statement, read at the first use of any: a process without descriptors must still be able to give
+    its jobs back."""
+    found = (entry for entry in (_FOLDER / "sql").iterdir() if entry.name.endswith(".sql"))
+    return {
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").strip()
+        for entry in found
+    }
+
+
 def statement(name: str) -> str:
     """The SQL in `sql/<name>.sql`."""
-    return (_FOLDER / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
+    return _texts()[name]
 
 
 def migrations() -> list[str]:
