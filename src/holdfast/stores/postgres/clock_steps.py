@@ -6,7 +6,6 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
-from holdfast.failpoint import failpoint
 from holdfast.stores.postgres.errors import Busy
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import job_of, update_row
@@ -73,7 +72,6 @@ async def _settle(session: Session, place: Place) -> tuple[datetime, float, str]
             )
             text = msgspec.json.encode(steps).decode()
             await session.fetch(statement("put_clock", schema), text)
-            failpoint("postgres.clock_stepped")
     return now, asked, text
 
 

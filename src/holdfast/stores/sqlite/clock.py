@@ -116,7 +116,6 @@ class AnchoredClock(SystemClock):
         self._carry(connection, Step(before=ours, after=wall, since=ours))
         self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
         self._write_anchor(connection)
-        failpoint("sqlite.clock_followed")
         return True
 
     def _doubted(self) -> tuple[float | None, timedelta]:
