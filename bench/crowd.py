@@ -43,13 +43,13 @@ async def fill(url: str, small: int, large: int) -> tuple[str, str]:
         await registry.enqueue_many(requests, actor="user:bench")
     for _ in range(0, large, 20):
         await registry.enqueue_many([Request(spec=wide)] * 20, actor="user:bench")
-    may = (Scope.SUBMIT, Scope.OBSERVE, Scope.DATA)
+    reads = (Scope.SUBMIT, Scope.OBSERVE, Scope.DATA)
     _, lister = await registry.create_key(
-        name="lister", scopes=may, queues=("a*", "zz*"), actor="user:bench"
+        name="lister", scopes=reads, queues=("a*", "zz*"), actor="user:bench"
     )
-    may = (Scope.SUBMIT, Scope.WORK)
+    works = (Scope.SUBMIT, Scope.WORK)
     _, worker = await registry.create_key(
-        name="worker", scopes=may, queues=("work",), actor="user:bench"
+        name="worker", scopes=works, queues=("work",), actor="user:bench"
     )
     await registry.close()
     return lister, worker
