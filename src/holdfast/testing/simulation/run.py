@@ -19,6 +19,7 @@ from holdfast.stores.cas.store import CasStore
 from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.audit import Audited, Book
 from holdfast.testing.simulation.chores import DRIFT_MAX, Chores
+from holdfast.testing.simulation.commit import Violation
 from holdfast.testing.simulation.crew import hire
 from holdfast.testing.simulation.diagnostics import Diagnostics, collected
 from holdfast.testing.simulation.downstream import Downstream
@@ -33,7 +34,7 @@ from holdfast.testing.simulation.shelf import Shelf, Shelves, promise_of
 from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Bucket, Connection, Objects, Server
 from holdfast.testing.simulation.verdicts import Verdicts
-from holdfast.testing.simulation.witness import Violation, Witness
+from holdfast.testing.simulation.witness import Witness
 
 OBJECT_RATES = 0.3
 """A call on documents makes many requests: each is struck less often."""

@@ -15,7 +15,8 @@ from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Pruned, S
 from holdfast.stores.sqlite import committing, reading
 from holdfast.stores.sqlite.connection import migrate
 from holdfast.stores.sqlite.pruning import prune
-from holdfast.testing.simulation.witness import Commit, Witness
+from holdfast.testing.simulation.commit import Commit
+from holdfast.testing.simulation.witness import Witness
 
 T = TypeVar("T")
 

@@ -29,9 +29,10 @@ from holdfast.stores.batch import Batch
 from holdfast.stores.cas.documents import Document
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.signal import Signal
+from holdfast.testing.simulation.commit import Commit
 from holdfast.testing.simulation.link import Link, Weather
 from holdfast.testing.simulation.sql_server import SqlServer
-from holdfast.testing.simulation.witness import Commit, Witness
+from holdfast.testing.simulation.witness import Witness
 
 T = TypeVar("T")
 

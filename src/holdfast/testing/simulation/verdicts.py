@@ -9,8 +9,9 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.outputs import Found
 from holdfast.core.state import UNSUCCESSFUL, State
+from holdfast.testing.simulation.commit import Commit
 from holdfast.testing.simulation.shelf import Key, Shelf
-from holdfast.testing.simulation.witness import Commit, Witness
+from holdfast.testing.simulation.witness import Witness
 
 _JUDGED = (State.VALIDATING, State.PARTIAL_SUCCESS)
 CACHED_TRANSITIONS = 5

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
-from msgspec import Struct
-
 from holdfast.core import projection
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
@@ -19,28 +17,13 @@ from holdfast.core.limits import (
 )
 from holdfast.core.state import ENDED, LEASED, LEGAL, State, advances
 from holdfast.ports import Request
+from holdfast.testing.simulation.commit import Commit, Violation
 
 EXPIRER = Expire().actor
 EXPIRED_WITHIN = timedelta(seconds=3.5)
 """Two sweeps of a worker, and a second."""
 GIVEN_BACK = {"not_understood": NOT_UNDERSTOOD_MAX, "not_started": NOT_STARTED_MAX}
 """How often a job is given back at no cost because nothing was begun, by its cause."""
-
-
-class Violation(Struct, frozen=True):
-    """An invariant that did not hold, in words."""
-
-    invariant: str
-    words: str
-
-
-class Commit(Struct, frozen=True):
-    """One job's change as it landed. `now` is the store's time; None where the writer's own counts."""
-
-    before: Job | None
-    after: Job
-    events: Sequence[Event]
-    now: datetime | None
 
 
 class Track:
