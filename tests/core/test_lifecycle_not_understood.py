@@ -165,5 +165,6 @@ def test_why_says_who_does_not_know_what_and_what_to_do() -> None:
         + past
         + known.format("once")
     )
-    again = explain(given_back(3), NOW)
+    thrice = given_back(3)
+    again = explain(thrice, thrice.updated_at)
     assert again.endswith(past.replace("Attempt 1", "Attempt 3") + known.format("3 times"))
