@@ -167,3 +167,9 @@ def test_a_rate_that_is_none_is_refused_with_an_example(text: str) -> None:
         check_rate(text)
 
     assert refused.value.message.endswith(f"not {text!r}.")
+
+
+def test_an_attempt_whose_claim_is_not_told_counts_from_the_first_move_that_is() -> None:
+    life = Life().claim(10).do(12, Heartbeat(token=1, actor=WORKER)).end(15)
+
+    assert last_attempt(life.history[2:], at(500)) == timedelta(seconds=3)

@@ -156,6 +156,7 @@ def test_a_success_by_somebodys_word_is_not_called_found() -> None:
         assert explain(job, NOW) == (
             "It counts as succeeded because somebody said so: checked by hand."
         )
+        assert not job.resumable
 
 
 STUDY = check_spec(
@@ -208,6 +209,15 @@ def test_a_failed_command_is_run_again_as_a_whole_for_what_is_missing() -> None:
         (Found(verified=1), "Its output is there all the same."),
     ):
         assert explain(ended(one, found), NOW) == f"{FAILED_SO} {words} {RETRY}"
+    assert explain(ended(one), NOW).startswith(f"{FAILED_SO} Its output may be there: nobody has")
+
+
+def test_outputs_known_by_name_alone_are_made_by_running_the_whole_again() -> None:
+    named = check_spec(Spec(outputs=Promise(names=("a", "b"), store="s-1")))
+
+    told = explain(ended(named, Found(verified=1, missing=1)), NOW)
+
+    assert told.endswith("to run it again for the other 1: holdfast resume job-1")
 
 
 def test_an_unsuccessful_job_says_who_looks_or_why_nothing_was_seen() -> None:
@@ -219,6 +229,8 @@ def test_an_unsuccessful_job_says_who_looks_or_why_nothing_was_seen() -> None:
         f" --force {RETRY}"
     )
     assert looking == f"{FAILED_SO} validator:v is looking for its outputs. {RETRY}"
+    for by, until in ((None, NOW + SECOND), ("validator:v", NOW - SECOND)):
+        assert "nobody has looked yet" in explain(ended(by=by, until=until), NOW)
 
 
 def test_every_unsuccessful_end_tells_of_its_outputs() -> None:

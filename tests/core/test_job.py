@@ -2,11 +2,12 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 from lives import NOW, changed, claim, heartbeat, job_in
 from msgspec.structs import asdict, replace
 
-from holdfast.core.job import Failure, Job, Lease, Resource
+from holdfast.core.job import Failure, Flaws, Job, Lease, Resource
 from holdfast.core.state import ENDED, LEASED, State
 
 SECOND = timedelta(seconds=1)
@@ -109,3 +110,10 @@ def test_a_lease_about_to_end_is_due_before_the_second_interval() -> None:
     short = replace(job, lease=replace(job.lease, expires_at=NOW + 30 * SECOND))
 
     assert short.due_at == NOW + 30 * SECOND
+
+
+def test_a_record_of_a_lease_or_of_flaws_keeps_only_what_is_said() -> None:
+    assert msgspec.json.encode(Flaws(missed=1)) == b'{"missed":1}'
+    kept = msgspec.json.decode(msgspec.json.encode(LEASE))
+    assert set(kept) == {"owner", "expires_at", "ttl", "granted_at", "heartbeat_at"}
+    assert not msgspec.convert(kept, Lease).timed

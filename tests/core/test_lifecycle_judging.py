@@ -248,6 +248,13 @@ def test_only_the_validator_says_anything_of_a_partial_success(command: Judge, a
     assert type(error) is Denied
 
 
+def test_of_outputs_that_are_still_looked_for_no_advice_calls_them_partial() -> None:
+    error = refused(job_in(State.VALIDATING), judge(8, 0, actor=WORKER)).error
+
+    assert type(error) is Denied
+    assert error.advice == Denied("").advice
+
+
 @pytest.mark.parametrize("verdicts", [(), (judge(5, 3),), (judge(8, 0),), (judge(0, 8),)])
 def test_a_restore_leaves_the_token_under_which_the_outputs_were_written(
     verdicts: tuple[Command, ...],

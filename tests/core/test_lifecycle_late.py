@@ -34,7 +34,7 @@ from holdfast.core.event import Event
 from holdfast.core.explain import explain, flaw_words
 from holdfast.core.job import Flaws, Job
 from holdfast.core.lifecycle import Change, Expire, Publish, Restore, Success
-from holdfast.core.limits import OUTPUT_LATE_MAX
+from holdfast.core.limits import MESSAGE_CHARACTERS_MAX, OUTPUT_LATE_MAX
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -152,6 +152,12 @@ def test_a_success_whose_process_failed_is_told() -> None:
     )
     assert flaw_words(plain) == ["The worker reported success, but its process ended with 3."]
     assert flaw_words(failed) == []
+    gap = changed(changed(job_in(State.RUNNING), publish(2)).after, complete(Success())).after
+    assert flaw_words(gap) == ["1 event of attempt 1 never arrived: its output has gaps."]
+    assert explain(gap, NOW) == (
+        "It succeeded on the first attempt. Nothing more will happen. 1 event of attempt 1 never"
+        " arrived: its output has gaps."
+    )
     assert changed(job, ended(0, 2)).after.flaws is None
     assert changed(job_in(State.RUNNING), ended("3")).after.flaws is None
 
@@ -162,7 +168,7 @@ def test_what_was_refused_is_counted_and_its_first_reason_is_on_record() -> None
 
     [fact] = first.facts
     assert (fact.event_type, fact.reason) == ("job_publish_refused", "It is too large.")
-    assert fact.event_id == "job-1/publish_refused/1"
+    assert (fact.event_id, fact.attributes) == ("job-1/publish_refused/1", {})
     assert again.facts == ()
     assert again.after.flaws == Flaws(refused=2, reason="It has no type.")
     assert flaw_words(first.after) == [
@@ -171,6 +177,13 @@ def test_what_was_refused_is_counted_and_its_first_reason_is_on_record() -> None
     assert flaw_words(again.after) == [
         "2 times what attempt 1 published was refused: It has no type."
     ]
+
+
+def test_a_long_reason_of_a_refusal_is_cut() -> None:
+    flaws = changed(job_in(State.RUNNING), refuse(reason="x" * 5000)).after.flaws
+
+    assert flaws is not None
+    assert len(flaws.reason or "") <= MESSAGE_CHARACTERS_MAX
 
 
 def test_what_comes_too_late_is_counted_as_refused() -> None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
-from holdfast.core.outputs import Check
+from holdfast.core.outputs import TRIES_MAX, Check
 from holdfast.core.state import State
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -255,3 +255,20 @@ def test_a_long_trouble_is_shortened_and_an_empty_one_is_trouble_too() -> None:
     assert len(long.reason) <= 4096
     assert empty is not None
     assert (empty.reason, empty.tries) == ("", 1)
+
+
+def test_the_outputs_of_finished_work_are_tried_for_as_long_as_it_takes() -> None:
+    check = changed(troubled(TRIES_MAX), look(trouble=DEAD)).after.check
+
+    assert check is not None
+    assert check.tries == TRIES_MAX + 1
+    assert check.next_at is not None
+
+
+def test_a_look_without_a_name_keeps_nobody_away() -> None:
+    nameless = replace(PLACED, check=Check(until=NOW + MINUTE))
+
+    check = changed(nameless, look(done=1, total=8)).after.check
+
+    assert check is not None
+    assert check.by == VALIDATOR

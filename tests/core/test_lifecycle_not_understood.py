@@ -101,6 +101,8 @@ def test_after_so_many_times_it_is_the_parse_error_that_it_was(
     ended = changed(job, complete(STRANGE, job.fencing_token), job.ready_at).after
 
     assert (ended.state, ended.failures, ended.error) == (end, 1, STRANGE)
+    hopeful = complete(replace(STRANGE, retryable=True), job.fencing_token)
+    assert changed(job, hopeful, job.ready_at).after == ended
     assert ended.not_understood == NOT_UNDERSTOOD_MAX
     assert ended.reason == f"parse_error: {STRANGE.message}"
     if ended.dead_letter is not None:

@@ -52,6 +52,7 @@ def test_no_part_of_a_batch_may_repeat_what_was_published() -> None:
     told = changed(job_in(State.RUNNING), publish(1, 2, 5)).after
 
     assert isinstance(refused(told, publish(5, 6)).error, Invalid)
+    assert changed(told, publish(*range(6, 1_006))).after.published == 1_005
     assert changed(told, publish(6, 7)).after.published == 7
 
 

@@ -19,7 +19,8 @@ from lives import (
 
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.errors import Conflict, Fenced
-from holdfast.core.job import Job
+from holdfast.core.explain import explain
+from holdfast.core.job import Job, overrun
 from holdfast.core.lifecycle import Expire, Success
 from holdfast.core.projection import differences, fold
 from holdfast.core.retry import OnExhausted, Retry
@@ -164,3 +165,16 @@ def test_the_log_says_what_the_record_says() -> None:
     over = changed(job, Expire(), NOW + LIMIT)
 
     assert differences(over.after, fold([*events, *over.events], job.job_id)) == []
+
+
+def test_why_tells_of_the_timeout_only_when_it_comes_before_the_end_of_the_lease() -> None:
+    asked = Spec(timeout=90 * SECOND, lease=60 * SECOND)
+    job = after(enqueue(asked), claim(timed=True), publish(1))
+
+    assert "its timeout ends the attempt in 5.0 s" in explain(started(), NOW)
+    assert "unless it renews, the lease ends in 60 s" in explain(job, NOW)
+
+
+def test_the_failure_of_an_overrun_keeps_the_exit_code() -> None:
+    assert overrun(LIMIT, exit_code=137).exit_code == 137
+    assert overrun(LIMIT).exit_code is None

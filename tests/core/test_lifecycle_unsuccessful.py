@@ -31,8 +31,10 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Denied, Invalid
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Expire, Outcome, Stopped, Success
+from holdfast.core.limits import MESSAGE_CHARACTERS_MAX
 from holdfast.core.outputs import TRIES_MAX, Check, Found, Output
 from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
 from holdfast.core.state import UNSUCCESSFUL, State
 
 SECOND = timedelta(seconds=1)
@@ -134,7 +136,9 @@ def test_a_verdict_on_a_version_that_has_moved_is_refused() -> None:
 
 
 def test_a_job_that_succeeded_or_promised_nothing_is_not_judged() -> None:
-    for job in (job_in(State.SUCCEEDED), job_in(State.FAILED)):
+    running = after(enqueue(PROMISING), claim(), heartbeat())
+    whole = changed(job_in(State.VALIDATING), judge(8, 0)).after
+    for job in (job_in(State.SUCCEEDED), job_in(State.FAILED), running, whole):
         for command in (judge(8, 0), look()):
             error = refused(job, command).error
             assert str(error) == f"Job is {job.state}: there are no outputs to judge."
@@ -161,6 +165,7 @@ def test_what_cannot_be_seen_is_tried_a_bounded_number_of_times() -> None:
     assert waits[:3] == [10 * SECOND, 20 * SECOND, 60 * SECOND]
     assert len(waits) == TRIES_MAX - 1
     assert max(waits) == 900 * SECOND
+    assert sum(waits, 0 * SECOND) == timedelta(hours=4, minutes=24)
     assert job.check == Check(tries=TRIES_MAX, reason="no disk")
     assert (job.state, job.found, job.version) == (State.FAILED, None, FAILED.version)
 
@@ -189,6 +194,10 @@ def test_where_it_ran_is_kept_for_whoever_looks(outcome: Outcome) -> None:
 
     assert change.after.check == Check(where="box-1:/data", next_at=LATER + 15 * SECOND)
     assert change.events[-1].attributes["where"] == "box-1:/data"
+    unseen = changed(after(enqueue(spec), claim()), complete(outcome), LATER)
+    assert [event.to_state for event in unseen.events] == [State.RUNNING, change.after.state]
+    assert unseen.events[0].attributes == {}
+    assert unseen.events[1].attributes == change.events[-1].attributes
     assert change.after.error is None or change.after.error.where is None
     judged = changed(change.after, judge(5, 3), LATER).after
     assert judged.check == Check(where="box-1:/data")
@@ -207,6 +216,25 @@ def test_where_an_attempt_ran_is_not_kept_when_another_follows_or_nothing_was_pr
     assert change.after.state is (State.QUEUED if promised else State.FAILED)
     assert change.after.check is None
     assert "where" not in change.events[-1].attributes
+
+
+def test_a_long_place_is_cut() -> None:
+    job = after(enqueue(PROMISING), claim())
+
+    check = changed(job, complete(replace(PERMANENT, where="x" * 5000))).after.check
+
+    assert check is not None
+    assert len(check.where or "") <= MESSAGE_CHARACTERS_MAX
+
+
+def test_a_single_promised_output_is_looked_for_like_many() -> None:
+    job = after(enqueue(Spec(promised_outputs=1)), claim())
+
+    failed = changed(job, complete(replace(PERMANENT, where="box-1:/data"))).after
+
+    assert failed.unverified
+    assert failed.check == Check(where="box-1:/data", next_at=NOW + 15 * SECOND)
+    assert changed(failed, judge(1, 0)).after.found == Found(verified=1)
 
 
 def test_a_failed_validation_leaves_where_it_ran() -> None:

@@ -32,7 +32,7 @@ LATER_MIN, LATER_MAX = timedelta(minutes=5), timedelta(days=1)
 """Between later tries, and between the checks of a partial success: the older, the rarer."""
 
 TRIES_MAX = 24
-"""How often it is tried to see the outputs of a job that ended without success: for some five hours."""
+"""How often it is tried to see the outputs of a job that ended without success: for more than four hours."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
