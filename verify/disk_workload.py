@@ -289,6 +289,10 @@ class Workload:
             "census": {SPEC.queue: await registry.counts(SPEC.queue)}.items()
             <= (await registry.census(10)).queues.items(),
             "resource": (await registry.resource("disk")).token == grant.fencing_token,
+            "cursor": await registry.unseal_cursor(
+                await registry.seal_cursor("7", holder="ana"), holder="ana"
+            )
+            == "7",
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
             "tail": (await registry.feed(after=await registry.tail())).events == (),

@@ -159,7 +159,8 @@ def test_a_backup_and_what_is_restored_from_it_have_the_keys(
 def test_a_store_of_before_there_were_keys_gets_them(world: CliWorld) -> None:
     job_id = world.submit()
     connection = apsw.Connection(str(world.file))
-    connection.execute("DROP TABLE api_key").fetchall()
+    connection.execute("DROP TABLE api_key; DROP INDEX job_rare").fetchall()
+    connection.execute("CREATE INDEX job_dead_lettered ON job (seq)").fetchall()
     connection.pragma("user_version", 1)
     connection.close()
 

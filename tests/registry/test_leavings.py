@@ -14,7 +14,8 @@ KINDS = ("Batch", "Commit", "Choice", "Event", "Work")
 
 def counted() -> dict[str, int]:
     """What has been made since the freeze, and is still there."""
-    names = [type(one).__name__ for one in gc.get_objects()]
+    ours = [type(one) for one in gc.get_objects() if type(one).__module__.startswith("holdfast.")]
+    names = [one.__name__ for one in ours]
     return {kind: names.count(kind) for kind in KINDS}
 
 

@@ -61,7 +61,7 @@ def refused(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
             return 415, NO_GRPC
     if size > HEADER_BYTES_MAX:
         return 431, LARGE
-    if b"hf_" in scope["query_string"] or _KEY.search(scope["raw_path"]):
+    if _KEY.search(scope["query_string"]) or _KEY.search(scope["raw_path"]):
         return 400, IN_URL
     return None
 

@@ -24,6 +24,7 @@ class ConnectionThread:
     def _run(self) -> None:
         while (task := self._line.get()) is not None:
             task()
+            del task  # else what it read stays in memory until the next one comes
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` in the thread. It runs to its end even when the caller stops waiting."""
