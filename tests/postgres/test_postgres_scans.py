@@ -1,32 +1,40 @@
 """What may read much leaves connections for what is quick."""
 
 import asyncio
+from collections.abc import Coroutine
 
 import pytest
 from postgres_place import fresh_store_url, opened, run
 
 from holdfast.core.spec import Spec
-from holdfast.ports import Page, Request
+from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
+from holdfast.stores import filters
 from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 
 
-def test_what_is_quick_does_not_wait_behind_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scan", ["list_jobs", "histories"])
+def test_what_is_quick_does_not_wait_behind_scans(
+    monkeypatch: pytest.MonkeyPatch, scan: str
+) -> None:
     async def body() -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def slow(*_: object, **__: object) -> Page:
+        read = getattr(Reading, scan)
+
+        async def slow(*asked: object, **more: object) -> object:
             begun.set()
             await go.wait()
-            return Page((), None)
+            return await read(*asked, **more)
 
         async with opened(fresh_store_url()) as store:
             registry = LocalRegistry(store, SystemIds())
             await registry.enqueue(Request(spec=Spec(), job_id="job"), actor="user:ana")
             [grant] = await registry.claim(["default"], owner="w")
-            monkeypatch.setattr(Reading, "list_jobs", slow)
-            lists = [asyncio.create_task(registry.list_jobs()) for _ in range(10)]
+            monkeypatch.setattr(Reading, scan, slow)
+            lists = [asyncio.create_task(scanned(store, registry, scan)) for _ in range(10)]
             await begun.wait()
             many = [registry.get_many(["job"]) for _ in range(20)]
             await asyncio.gather(registry.heartbeat(grant), registry.keys(), *many)
@@ -35,3 +43,11 @@ def test_what_is_quick_does_not_wait_behind_scans(monkeypatch: pytest.MonkeyPatc
             await asyncio.gather(*lists)
 
     run(body())
+
+
+def scanned(
+    store: PostgresStore, registry: LocalRegistry, scan: str
+) -> Coroutine[None, None, object]:
+    if scan == "list_jobs":
+        return registry.list_jobs()
+    return store.histories(["job"] * (filters.HISTORIES_QUICK_MAX + 1))

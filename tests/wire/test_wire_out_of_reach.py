@@ -12,11 +12,19 @@ from wire_access_world import Caller, Stage
 from wire_bad_client import Peer
 from wire_key_world import play
 
-from holdfast.core.access import Scope
+from holdfast.core.access import Principal, Scope
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import Filter, Page, Request, Slice
+from holdfast.registry.local import LocalRegistry
 from holdfast.server import readers
+from holdfast.server.calls import who
+from holdfast.server.context import Context, Settings
+from holdfast.server.looking import Looking
 from holdfast.stores import filters
+from holdfast.stores.memory import MemoryStore
+from holdfast.system import SystemIds
+from holdfast.testing.fakes import ManualClock
+from holdfast.wire import asks
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 
 MINE, OTHERS = "a1", "b1"
@@ -69,6 +77,58 @@ def test_a_page_and_its_next_know_of_nothing_out_of_reach(monkeypatch: pytest.Mo
         assert [page for page in await pages(ana) if page] == [["job-2"], ["job-6"], ["job-10"]]
 
     play(body)
+
+
+class SlowRegistry(LocalRegistry):
+    """A registry whose reads of much take a tenth of a second each."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(MemoryStore(clock, SystemIds()), SystemIds())
+        self.clock = clock
+        self.read = 0
+
+    async def list_jobs(self, *which: Filter, **more: Any) -> Page:  # noqa: ANN401
+        self.read += 1
+        self.clock.advance(0.1)
+        return await super().list_jobs(*which, **more)
+
+    async def feed(self, **more: Any) -> Slice:  # noqa: ANN401
+        self.read += 1
+        self.clock.advance(0.1)
+        return await super().feed(**more)
+
+
+@pytest.mark.parametrize("feed", [False, True])
+def test_what_is_out_of_reach_is_looked_through_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, feed: bool
+) -> None:
+    """One call does not keep the store for as long as there are pages: it ends with a cursor."""
+    monkeypatch.setattr(filters, "LIST_ROWS_MAX", 1)
+
+    async def body() -> None:
+        registry = SlowRegistry(ManualClock())
+        context = Context(registry, registry.clock, SystemIds(), Settings(keys=True))
+        looking = Looking(context)
+        for n in range(41):
+            spec = Spec(queue=MINE if n == 40 else OTHERS)
+            await registry.enqueue(Request(spec=spec, job_id=f"job-{n}"), actor="user:root")
+        who.set(Principal("ana", frozenset({Scope.OBSERVE}), ("a*",), key_id="k-1"))
+
+        async def page(after: str | None) -> tuple[list[str | None], str | None]:
+            if feed:
+                said = await looking.read_feed(asks.ReadFeed(after=after, limit=1))
+                return [event.job_id for event in said.events], said.cursor
+            found = await looking.list_jobs(asks.ListJobs(after=after, limit=1))
+            return [job.job_id for job in found.jobs], found.next
+
+        ids, after = await page(None)
+        assert (ids, registry.read) == ([], 3)
+        while not ids:
+            ids, after = await page(after)
+        assert ids == ["job-40"]
+        await context.close()
+
+    asyncio.run(body())
 
 
 def test_a_cursor_tells_nothing_and_is_good_for_its_key_and_its_use_alone() -> None:

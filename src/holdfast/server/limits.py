@@ -55,6 +55,8 @@ WALK_ITEMS_MAX = 100_000
 LIST_CALLS_MAX = 50
 FEED_CALLS_MAX = 50
 """Pages of the store that are looked through for a caller who may not know that they are empty to it."""
+LOOK_SECONDS_MAX = 0.25
+"""How long such pages are looked through before the caller gets an empty page with a cursor."""
 QUEUE_ITEMS_MAX = 1_000_000
 
 OWNER_CALLS_MAX = 1_024

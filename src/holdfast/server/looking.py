@@ -26,6 +26,7 @@ from holdfast.server.limits import (
     ANSWER_BYTES_MAX,
     FEED_CALLS_MAX,
     LIST_CALLS_MAX,
+    LOOK_SECONDS_MAX,
     WAIT_SECONDS_MAX,
 )
 from holdfast.server.locks import discreet, shown_resource
@@ -79,13 +80,16 @@ class Looking:
 
     async def _page(self, which: Filter, after: str | None, ask: asks.ListJobs) -> Page:
         """A page of the store. For a caller that sees some jobs only, pages without any are passed over,
-        up to a limit: how many there are tells how many jobs the others have."""
+        up to a limit in number and in time: how many there are tells how many jobs the others have."""
         limit = _limit(ask.limit, 100)
+        until = self._context.clock.monotonic() + LOOK_SECONDS_MAX
         for left in range(LIST_CALLS_MAX, 0, -1):
             page = await self._registry.list_jobs(
                 which, after=after, limit=limit, newest=ask.newest
             )
             if page.jobs or page.next is None or which.viewer is None or left == 1:
+                break
+            if self._context.clock.monotonic() >= until:
                 break
             after = page.next
         return page
@@ -125,8 +129,10 @@ class Looking:
 
     async def _feed(self, after: str | None, limit: int) -> tuple[tuple[Event, ...], str]:
         """The next events that the caller may see, and the place behind them. What lies between is passed
-        over, up to a limit: how often it must be asked for tells how much happens out of reach."""
+        over, up to a limit in number and in time: how often it must be asked for tells how much happens
+        out of reach."""
         rows = limit
+        until = self._context.clock.monotonic() + LOOK_SECONDS_MAX
         for _ in range(FEED_CALLS_MAX):
 
             async def read(limit: int, after: str | None = after) -> Slice:
@@ -138,6 +144,8 @@ class Looking:
                 break
             if seen:
                 rows = limit  # these are more than were asked for
+            elif self._context.clock.monotonic() >= until:
+                break
             else:
                 after, rows = page.cursor, min(2 * rows, PAGE_ITEMS_MAX)
         return seen, page.cursor

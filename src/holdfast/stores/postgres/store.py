@@ -24,6 +24,7 @@ from holdfast.ports import (
     Slice,
     Work,
 )
+from holdfast.stores import filters
 from holdfast.stores.held import Held
 from holdfast.stores.owners import shut_out
 from holdfast.stores.postgres import clock_steps
@@ -304,7 +305,8 @@ class PostgresStore:
         return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
-        return await self._read(lambda r: r.histories(job_ids))
+        many = len(job_ids) > filters.HISTORIES_QUICK_MAX
+        return await self._read(lambda r: r.histories(job_ids), scanning=many)
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

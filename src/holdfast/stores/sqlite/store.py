@@ -16,6 +16,7 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Census, Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
+from holdfast.stores import filters
 from holdfast.stores.held import Held
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.signal import Signal
@@ -189,7 +190,8 @@ class SqliteStore:
         return await self._scan(lambda c: reading.census(c, limit))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
-        return await self._read(lambda c: reading.histories(c, job_ids))
+        read = self._read if len(job_ids) <= filters.HISTORIES_QUICK_MAX else self._scan
+        return await read(lambda c: reading.histories(c, job_ids))
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True
