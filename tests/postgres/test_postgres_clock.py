@@ -1,7 +1,7 @@
 """A server whose clock is set, and whose leases go on: a real PostgreSQL under a faked wall clock."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,8 @@ from holdfast.core.state import State
 from holdfast.ports import Grant, Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres.clock_steps import steps_of
+from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.statements import Row
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemClock, SystemIds
 from verify.faked_clock import SettableServer
@@ -144,6 +146,34 @@ def test_waits_keep_their_length_dates_stay_and_what_is_ready_stays_so(
             assert mortal is not None
             assert timedelta() < mortal - now <= minute
             assert abs(now - (tomorrow - timedelta(days=1)) - step) < minute
+
+    run(body())
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_what_was_decided_before_a_step_is_not_written_after_it(
+    server: SettableServer, url: str, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step is over, for everybody else, when the statement of a slow writer arrives."""
+    write, tries = Session.write, count(1)
+
+    async def body() -> None:
+        async with registries(url) as (writer, other):
+
+            async def write_late(self: Session, sql: str, *parameters: object) -> Sequence[Row]:
+                if next(tries) == 1:
+                    server.clock.set(seconds)
+                    assert await other.expire() == 0
+                    assert round((await seen(url)).total.total_seconds()) == seconds
+                return await write(self, sql, *parameters)
+
+            monkeypatch.setattr(Session, "write", write_late)
+            minute = timedelta(minutes=1)
+            delayed = Request(spec=Spec(delay=minute), job_id="delayed")
+            ready_at = (await writer.enqueue(delayed, actor=ACTOR)).ready_at
+
+            assert timedelta() < ready_at - await other.now() <= minute
+            assert next(tries) == 3  # refused once, and decided again
 
     run(body())
 
