@@ -158,6 +158,7 @@ class Batch:
         """Everything kept so far is in the store now."""
         self.stored.update(self.created)
         self.stored.update(self.updated)
+        self.stored.update(self.touched)
         for kept in (self.created, self.updated, self.touched, self.taken):
             kept.clear()
         for noted in (self.events, self.published, self.facts):
