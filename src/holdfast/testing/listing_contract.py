@@ -19,10 +19,13 @@ _LARGE = msgspec.Raw(b'"' + b"x" * 200_000 + b'"')
 class ListingContract:
     open: Opener
 
-    @pytest.mark.parametrize("newest", [False, True])
-    def test_a_page_is_bounded_by_bytes(self, tmp_path: Path, newest: bool) -> None:
+    @pytest.mark.parametrize(("newest", "letter"), [(False, "x"), (True, "x"), (False, "é")])
+    def test_a_page_is_bounded_by_bytes(self, tmp_path: Path, newest: bool, letter: str) -> None:
+        text = letter * (200_000 // len(letter.encode()))
+        payload = msgspec.Raw(msgspec.json.encode(text))
+
         async def body(world: World) -> None:
-            made = [(await world.enqueue(f"job-{n}", payload=_LARGE)).job_id for n in range(7)]
+            made = [(await world.enqueue(f"job-{n}", payload=payload)).job_id for n in range(7)]
 
             pages = await _walk(world, Filter(), newest=newest)
 

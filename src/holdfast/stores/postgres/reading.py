@@ -25,14 +25,16 @@ from holdfast.stores.filters import (
     no_cursor,
     position,
     queue_patterns,
+    record_bytes,
     regions,
 )
 from holdfast.stores.postgres.place import Place, Speaks
 from holdfast.stores.postgres.rows import events_of, job_of, key_of
 from holdfast.stores.postgres.statements import Row, statement
 
-LIST_ITEMS = 128
-"""Jobs of a page that one statement brings: it adds up the bytes of so many before it sends any."""
+LIST_ITEMS_MIN, LIST_ITEMS_MAX = 128, 1024
+"""Jobs of a page that one statement brings: few trips, though not all that are read may be wanted, and a
+bound on how many are added up before any is sent."""
 _GIVEN_ID = 16
 
 
@@ -74,16 +76,17 @@ class Reading:
             msgspec.json.encode(which.labels).decode() if which.labels else None,
         )
         page = PageBuilder(which, limit)
+        items = max(LIST_ITEMS_MIN, min(limit + 1, LIST_ITEMS_MAX))  # one more than are shown
         while True:
             size = filters.LIST_BYTES_MAX
-            rows = await self._ask(name, start, end, *asked, LIST_ITEMS, size)
+            rows = await self._ask(name, start, end, *asked, items, size)
             for row in rows:
                 start, job = job_of(row)
-                bytes_read = len(row[-2]) + len(row[-1])
+                bytes_read = record_bytes(row[-2], row[-1])
                 size -= bytes_read
                 if not page.take(str(start), job, bytes_read):
                     return page.cut()
-            if len(rows) < LIST_ITEMS and size > 0:
+            if len(rows) < items and size > 0:
                 return page.end(None if until is None else str(until))
 
     async def _until(self, which: Filter, start: int, *, newest: bool) -> int | None:

@@ -26,6 +26,7 @@ from holdfast.stores.filters import (
     is_selective,
     position,
     queue_patterns,
+    record_bytes,
     regions,
 )
 from holdfast.stores.records import key_from
@@ -56,7 +57,7 @@ def list_jobs(
     with closing(_rows(connection, which, parameters, order)) as rows:
         for row in rows:
             seq, job = job_of(row)
-            if not page.take(str(seq), job, len(row[-2]) + len(row[-1])):
+            if not page.take(str(seq), job, record_bytes(row[-2], row[-1])):
                 return page.cut()
     return page.end(None if until is None else str(until))
 
