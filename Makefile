@@ -10,15 +10,18 @@ SOURCES := src tests bench examples tools verify
 # The tests start a thousand programs of ours: none of them is to compile what another has compiled.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test check format lint types imports coverage zombie verify bench bench-full bench-peers freeze proto lock clean
+.PHONY: run test test-long check format lint types imports coverage zombie verify bench bench-full bench-peers freeze proto lock clean
 
 run: .venv/run/.ready  ## the product, end to end, in under a minute
 	@$(RUN) -m holdfast demo
 
 test: .venv/dev/.ready  ## the whole suite; half of its time is waiting, so four share two cores
-	$(DEV) -m pytest -n 4 --dist worksteal
+	$(DEV) -m pytest -n 4 --dist worksteal -m "not long"
 
-check: lint types imports test coverage  ## everything that must be green
+test-long: .venv/dev/.ready  ## what `make test` shows in a short form only: benchmarks' frames, zombies, races, seeds
+	$(DEV) -m pytest -n 3 --dist worksteal -m long
+
+check: lint types imports test test-long coverage  ## everything that must be green
 
 format: .venv/dev/.ready
 	$(DEV) -m ruff format $(SOURCES)
@@ -36,7 +39,7 @@ imports: .venv/dev/.ready
 
 coverage: .venv/dev/.ready  ## core and registry: every branch
 	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/sqlite \
-		tests/test_store_contract.py -m "not slow"
+		tests/test_store_contract.py -m "not slow and not long"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
 zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see who refuses what they do next

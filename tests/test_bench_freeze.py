@@ -50,6 +50,7 @@ ACCEPTED = scene(
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("variant", "accepted"), [("checks", False), ("trusts", True)])
 def test_the_frame_sees_whether_a_stale_completion_was_accepted(

@@ -41,6 +41,7 @@ def mark(seconds: float, jobs: int, bytes_each: int) -> Mark:
     return Mark(seconds, jobs, 1.0, 2.0, 3.0, 50.0, 1.0, sizes)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_frame_has_a_figure_for_everything_it_measures_of_us(tmp_path: Path) -> None:
     found = measure(OURS, SIZE, tmp_path / "cache")

@@ -33,6 +33,7 @@ def test_the_table_says_what_was_kept() -> None:
     assert lines[-1] == f"| SQLite, {WORKER} | 25 | 100 | 0.25 | 0.50 |"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_kept_is_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that its rates say nothing."""

@@ -1,5 +1,6 @@
 """Every store agrees with the pure core on random commands."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from conftest import STORES
@@ -39,6 +40,7 @@ TestCas = CasMachine.TestCase
 TestSqlite = SqliteMachine.TestCase
 TestPostgres = PostgresMachine.TestCase
 TestNewestPostgres = NewestPostgresMachine.TestCase
+pytest.mark.long(TestNewestPostgres)
 for case in (TestMemory, TestCas, TestSqlite, TestPostgres, TestNewestPostgres):
     case.settings = EFFORT
 del case  # or else it is collected, and the last of them runs twice

@@ -43,6 +43,7 @@ def ran(folder: Path, source: str, environment: dict[str, str]) -> str:
     return found.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "alone", "in_ci"),
     [

@@ -111,6 +111,7 @@ def test_a_claim_holds_when_every_survivor_has_its_reason(outcome: int) -> None:
     assert list(problems_of(outcomes, {"m: x": "because"})) == []
 
 
+@pytest.mark.long
 def test_a_sample_of_mutants_dies_and_a_listed_survivor_lives() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "verify.mutants", "--short"],

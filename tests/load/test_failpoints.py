@@ -42,6 +42,7 @@ def test_a_failpoint_is_in_one_place() -> None:
     assert {name: n for name, n in failpoints().items() if n > 1} == {}
 
 
+@pytest.mark.long
 def test_every_failpoint_is_passed(tmp_path: Path) -> None:
     with Nursery() as nursery:
         scenes = rehearse(nursery, tmp_path)
@@ -52,6 +53,7 @@ def test_every_failpoint_is_passed(tmp_path: Path) -> None:
     assert failpoints().keys() - passed == set()
 
 
+@pytest.mark.long
 def test_a_document_store_that_dies_at_any_failpoint_loses_nothing_acknowledged() -> None:
     deaths = asyncio.run(crash_at_each(short=True))
 

@@ -127,6 +127,7 @@ def test_a_frozen_owner_is_refused_wherever_tokens_are_compared_and_nowhere_else
     assert found.recorded > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "scene"), [(kind, scene) for kind in STORES for scene in scenes_of(kind)]
 )

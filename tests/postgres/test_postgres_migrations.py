@@ -61,6 +61,7 @@ async def opens(url: str, *place: str) -> tuple[int | None, str]:
     return process.returncode, errors.decode()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_that_open_an_empty_database_at_once_both_succeed() -> None:
     async def body() -> None:
@@ -73,6 +74,7 @@ def test_two_processes_that_open_an_empty_database_at_once_both_succeed() -> Non
     run(body(), 120)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_eight_stores_that_open_an_empty_database_at_once_all_succeed() -> None:
     async def body() -> None:

@@ -47,6 +47,7 @@ def test_of_64_claimers_in_8_processes_one_wins_in_every_round(
     assert verb == "acquire" or found.retried < RETRIED_MAX
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_32_workers_that_are_killed_stopped_and_cut_off_end_every_job_once(
     crowded: PostgresServer, tmp_path: Path

@@ -218,7 +218,9 @@ async def played(opener: Opener, folder: Path, seed: int) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 12))]
+)
 def test_a_tape_of_commands_leaves_the_same_on_the_simulators_stores_and_on_postgresql(
     seed: int, tmp_path: Path
 ) -> None:

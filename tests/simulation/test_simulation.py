@@ -109,6 +109,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert again.violation is None, "the bug is still planted, or the product has it"
 
 
+@pytest.mark.long
 def test_the_same_seed_is_the_same_run_under_every_hash_seed_and_python() -> None:
     """Fails before anything else is believed. Uses every Python from 3.11 on that is here."""
     found = pythons()

@@ -31,6 +31,7 @@ def test_all_checks_hold_where_everybody_may_ask() -> None:
     assert all(run.reached[f"POST {path}"] for path in LIFE)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_checks_hold_for_a_key_that_may_everything() -> None:
     size = structs.replace(SHORT, phases="fuzzing,stateful")

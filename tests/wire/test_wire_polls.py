@@ -84,6 +84,7 @@ def test_a_poll_ends_without_a_message_and_jobs_come_in_their_order(tmp_path: Pa
         asyncio.run(body(server))
 
 
+@pytest.mark.long
 def test_streams_that_nobody_reads_cost_little_and_slow_nobody(tmp_path: Path) -> None:
     """Each has a megabyte to send, and none of it is taken."""
 

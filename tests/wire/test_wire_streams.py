@@ -153,6 +153,7 @@ def test_a_monitor_that_comes_late_misses_nothing_and_hears_nothing_twice(
     asyncio.run(body())
 
 
+@pytest.mark.long
 def test_a_slow_monitor_gets_everything_and_slows_nobody(tmp_path: Path) -> None:
     """Scenario 24."""
 
