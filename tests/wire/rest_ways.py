@@ -145,7 +145,7 @@ def fact(job_id: str | None) -> Any:  # noqa: ANN401
 
 
 def new_key(_: Subject) -> Any:  # noqa: ANN401
-    name = f"spare-{SystemIds().new()}"
+    name = f"{QUEUE}:spare-{SystemIds().new()}"
     return {"name": name, "scopes": ["admin:keys"], "queues": [QUEUE]}
 
 

@@ -197,7 +197,7 @@ def test_a_key_makes_none_that_may_do_more_than_itself(
     async def body(here: Stage) -> None:
         scopes = (Scope.SUBMIT, Scope.KEYS)
         maker = await key(here, "maker", *scopes, queues=("a-*",), regions=("us",))
-        asked = {"name": "made", **MAKER, **fields}
+        asked = {"name": "a-1:made", **MAKER, **fields}
 
         if not allowed:
             assert await refusal(create(maker, **asked)) is Code.PERMISSION_DENIED

@@ -1,19 +1,23 @@
 """Names that callers choose follow queues: no key takes, suppresses or holds up what it does not reach."""
 
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from wire_access_world import Caller, Stage, fact
-from wire_key_world import key, play, refusal
+from wire_key_world import create, key, play, refusal
 
 from holdfast.core.access import Scope
 from holdfast.core.naming import derived_id, follow_up_id
 from holdfast.core.spec import Spec
+from holdfast.outputs.reusing import cached_id
 from holdfast.ports import Request
+from holdfast.server.depth import Depth
 from holdfast.system import SystemIds
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
+from holdfast.wire.generated.job.v1 import job_pb as old
 
 ALL = tuple(Scope)
 
@@ -177,5 +181,102 @@ def test_how_many_leases_lapsed_elsewhere_is_told_to_those_who_reach_everything(
             assert (await here.registry.get(job.job_id)).crashes == 1
 
         assert told == [0, 1]
+
+    play(body)
+
+
+async def told(call: Coroutine[Any, Any, Any]) -> str:
+    """What the refusal of the call says."""
+    with pytest.raises(ConnectError) as refused:
+        await call
+    return refused.value.message
+
+
+def test_to_acquire_a_name_of_others_says_nothing_when_another_is_to_be_made() -> None:
+    async def body(here: Stage) -> None:
+        caller = await key(here, "mail", *ALL, queues=("emails",))
+        there = Request(spec=Spec(queue="billing"), job_id="billing:nightly")
+        await here.registry.enqueue(there, actor="user:root")
+
+        answers = set()
+        for name in ("billing:nightly", "billing:unknown"):
+            create = pb.Request(spec=pb.Spec(queue="emails"), job_id="emails:mine")
+            asked = pb.AcquireRequest(job_id=name, owner="w-1", create=create)
+            answers.add(await told(caller.registry.acquire(asked, headers=caller.headers)))
+
+        assert answers == {"The job to create must name the job_id that is acquired."}
+
+    play(body)
+
+
+def test_the_job_that_tells_of_reused_outputs_has_a_name_of_the_same_queue() -> None:
+    async def body(here: Stage) -> None:
+        thief = await key(here, "thief", *ALL, queues=("c*",))
+        bill = await key(here, "bill", *ALL, queues=("billing",))
+        name = cached_id("billing:nightly")
+
+        assert await refusal(enqueue(thief, name, queue="c1")) is Code.PERMISSION_DENIED
+        assert (await enqueue(bill, name, queue="billing")).job_id == name
+
+    play(body)
+
+
+def test_a_key_of_some_queues_learns_and_takes_no_names_of_other_keys() -> None:
+    """Their jobs, owners and the two keys that a name may have are told apart by it."""
+
+    async def body(here: Stage) -> None:
+        maker = await key(here, "emails:boss", *ALL, queues=("emails",))
+        await key(here, "payments", Scope.SUBMIT, queues=("billing",))
+        await key(here, "mail", Scope.WORK, queues=("emails",))
+
+        words = {
+            (await told(create(maker, name=name, scopes=["submit"]))).replace(name, "NAME")
+            for name in ("payments", "unheard-of", "billing:w")
+        }
+        made = [
+            (await create(maker, name=name, scopes=["submit"])).key
+            for name in ("emails:w", "emails:boss", "mail")
+        ]
+
+        assert len(words) == 1
+        assert [one and one.name for one in made] == ["emails:w", "emails:boss", "mail"]
+
+    play(body)
+
+
+def test_a_repeat_over_job_v1_tells_nothing_of_a_job_that_another_key_has_asked_for() -> None:
+    async def body(here: Stage) -> None:
+        ana = await key(here, "ana", Scope.SUBMIT, queues=("emails",))
+        bob = await key(here, "bob", Scope.SUBMIT, queues=("emails",))
+        asked = old.EnqueueJobRequest(
+            request_id=SystemIds().new(),
+            queue="emails",
+            job_params=old.JobParams(command="true"),
+        )
+
+        first = await ana.jobs.enqueue_job(asked, headers=ana.headers)
+        again = await ana.jobs.enqueue_job(asked, headers=ana.headers)
+        words = await told(bob.jobs.enqueue_job(asked, headers=bob.headers))
+
+        assert first.job_id == again.job_id
+        assert words == "A request_id or job_id is taken already, by somebody else."
+
+    play(body)
+
+
+def test_a_full_queue_does_not_count_its_jobs_for_those_who_may_not() -> None:
+    async def body(here: Stage) -> None:
+        ana = await key(here, "ana", Scope.SUBMIT, queues=("emails",))
+        here.served.app.context.depth = Depth(here.registry, here.clock, most=2)
+        for _ in range(2):
+            await here.registry.enqueue(Request(spec=Spec(queue="emails")), actor="user:root")
+        batch = pb.EnqueueRequest(requests=[pb.Request(spec=pb.Spec(queue="emails"))])
+
+        words = await told(ana.registry.enqueue(batch, headers=ana.headers))
+
+        assert words == (
+            "Queue emails is full, or would be: at most 2 jobs may wait in it."
+            " Add workers, or send less."
+        )
 
     play(body)

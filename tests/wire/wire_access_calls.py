@@ -216,7 +216,7 @@ def done(token: str, success: pb.Success) -> pb.Completion:
 
 
 def new_key(subject: Subject) -> pb.CreateKeyRequest:
-    name = f"spare-{SystemIds().new()}"
+    name = f"{QUEUE}:spare-{SystemIds().new()}"
     return pb.CreateKeyRequest(name=name, scopes=["admin:keys"], queues=[QUEUE])
 
 

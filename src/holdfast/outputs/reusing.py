@@ -59,8 +59,10 @@ def _here(spec: Spec, promise: Promise, machine: str | None, *, asked: bool) -> 
 
 
 def cached_id(job_id: str) -> str:
-    """The id of the job that says that what this one would make is there already."""
-    whole = _PREFIX + job_id
+    """The id of the job that says that what this one would make is there already: a name of the same
+    queue, so that no key of another can take it."""
+    queue, colon, name = job_id.rpartition(":")
+    whole = f"{queue}{colon}{_PREFIX}{name}"
     return whole if len(whole) <= ID_CHARACTERS_MAX else _PREFIX + derived_id(job_id, "cached")
 
 

@@ -20,6 +20,8 @@ from holdfast.core.spec import check_spec, check_struct, check_value
 from holdfast.core.trace import check_trace
 from holdfast.ports import Grant, Ids, Request
 
+OTHER_JOB = "The job to create must name the job_id that is acquired."
+
 
 def within(request: Request, traceparent: str | None) -> Request:
     """The request as a part of this trace, unless it names one itself."""
@@ -54,7 +56,7 @@ def created_of(request: Request | None, job_id: str, ids: Ids, *, owner: str) ->
         return None
     made = command_of(request, ids, actor=f"worker:{owner}")
     if made.job_id != job_id:
-        raise Invalid("The job to create must name the job_id that is acquired.")
+        raise Invalid(OTHER_JOB)
     if made.found is not None:
         raise Invalid("A job that is acquired is there to be run: it was found by nobody.")
     return made

@@ -34,8 +34,8 @@ class Depth:
         counted_at, waiting = self._queues.get(queue, (self._clock.monotonic(), 0))
         if waiting + jobs > self._most:
             raise Exhausted(
-                f"{waiting:,} jobs wait in queue {queue}, and at most {self._most:,} may: add workers,"
-                " or send less."
+                f"Queue {queue} is full, or would be: at most {self._most:,} jobs may wait in it."
+                " Add workers, or send less."
             )
         self._queues[queue] = counted_at, waiting + jobs
 

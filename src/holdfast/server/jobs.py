@@ -21,7 +21,7 @@ from holdfast.server.claims import lane_of, owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
-from holdfast.server.owning import in_reach, known
+from holdfast.server.owning import in_reach, known, made
 from holdfast.server.reports import failure_of
 from holdfast.server.sizes import check_size
 from holdfast.server.tracing import tied
@@ -89,7 +89,7 @@ class JobService(job_connect.JobService):
             if not await known(self._registry, [asked]):
                 raise
         try:
-            job = await self._registry.enqueue(tied(asked), actor=principal.actor)
+            job = made(await self._registry.enqueue(tied(asked), actor=principal.actor))
         except Conflict as error:
             raise await in_reach(self._registry, error) from error
         return pb.EnqueueJobResponse(

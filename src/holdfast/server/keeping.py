@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.access import Key, Scope, within
+from holdfast.core.access import Key, Principal, Scope, within
 from holdfast.core.errors import Denied, Invalid
-from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.limits import BATCH_ITEMS_MAX, KEY_NAME_CHARACTERS_MAX, clip
 from holdfast.ports import Pruned, Verification
 from holdfast.server import admission
 from holdfast.server.calls import who
@@ -70,10 +70,11 @@ class Keeping:
         regions = ask.regions or principal.regions
         if not within(principal, _wanted(ask.name, ask.scopes, queues, regions)):
             raise Denied("A key cannot make one that may do more than itself.")
-        for key in await self._registry.keys():
-            # Whoever has a name has its jobs and its task tokens, too.
-            if key.name == ask.name and not within(principal, key):
-                raise Denied(f"{ask.name} may do more than this key: make it another name.")
+        _check_key_name(
+            principal,
+            ask.name,
+            [key for key in await self._registry.keys() if key.name == ask.name],
+        )
         key, text = await self._registry.create_key(
             name=ask.name,
             scopes=ask.scopes,
@@ -102,6 +103,21 @@ def _keeper(scope: Scope) -> None:
     admission.demand(who.get(), scope)
     if not who.get().everywhere:
         raise Denied("This key does not reach every queue and region.")
+
+
+def _check_key_name(who: Principal, name: str, namesakes: list[Key]) -> None:
+    """Raise `Denied` unless they may make a key of this name, which has the jobs and the task tokens of its
+    namesakes. Names are one space for all queues: a key that does not reach them all learns and takes none
+    of others."""
+    below, named = all(within(who, key) for key in namesakes), clip(name, KEY_NAME_CHARACTERS_MAX)
+    if not admission.owns_name(who, name) and not (namesakes and below):
+        raise Denied(
+            f"This key does not reach every queue, and {named} is neither the name of a key that it might"
+            " make nor begins with a queue that it reaches.",
+            advice="Begin the name with such a queue and a colon, and use no colon after it.",
+        )
+    if not below:
+        raise Denied(f"{named} may do more than this key: make it another name.")
 
 
 def _wanted(

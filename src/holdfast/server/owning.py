@@ -15,6 +15,7 @@ from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_id
 from holdfast.core.naming import derived_id
 from holdfast.ports import Completion, Grant, Registry, Request
+from holdfast.registry.requests import OTHER_JOB
 from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.claims import enter, lane, owner_of, region
@@ -31,12 +32,16 @@ from holdfast.wire.verbs import Load
 TAKEN = "A request_id or job_id is taken already, by somebody else."
 
 
+def _id_of(asked: Request) -> str | None:
+    """The id that the job will have, if the request says so."""
+    if asked.request_id is None:
+        return asked.job_id
+    return derived_id(asked.spec.queue, asked.request_id)
+
+
 async def known(registry: Registry, asked: Sequence[Request]) -> bool:
     """Whether all of these were asked for before, and have made their jobs."""
-    ids = [
-        derived_id(one.spec.queue, one.request_id) if one.request_id is not None else one.job_id
-        for one in asked
-    ]
+    ids = list(map(_id_of, asked))
     named = [one for one in ids if one is not None]
     return len(named) == len(ids) and None not in await registry.get_many(named)
 
@@ -46,6 +51,13 @@ async def in_reach(registry: Registry, error: Conflict) -> Conflict:
     [job] = await registry.get_many([error.job_id]) if error.job_id else [None]
     known = error.job_id is None or (job is not None and admission.sees(who.get(), job))
     return error if known else Conflict(TAKEN)
+
+
+def made(job: Job) -> Job:
+    """The job that an enqueue returns: a repeat may be of one that the caller may not know of."""
+    if not admission.sees(who.get(), job):
+        raise Conflict(TAKEN)
+    return job
 
 
 async def find(registry: Registry, job_id: str) -> Job:
@@ -84,10 +96,7 @@ class Owning:
             jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
         except Conflict as error:
             raise await in_reach(self._registry, error) from error
-        for job in jobs:
-            if not admission.sees(principal, job):
-                raise Conflict(TAKEN)
-        return OfJobs(tuple(admission.shown(principal, job) for job in jobs))
+        return OfJobs(tuple(admission.shown(principal, made(job)) for job in jobs))
 
     async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:
         if not reuse:
@@ -173,6 +182,8 @@ class Owning:
         admission.demand(principal, Scope.WORK)
         check_id(ask.owner, "owner")
         create = None if ask.create is None else await self._asked(ask.create)
+        if create is not None and _id_of(create) != ask.job_id:
+            raise Invalid(OTHER_JOB)  # before it is looked for: it may be of others
         [job] = await self._registry.get_many([ask.job_id]) if ask.job_id else [None]
         if create is not None and (job is None or not admission.sees(principal, job)):
             admission.check_names(principal, create.job_id, create.spec)
