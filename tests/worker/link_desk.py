@@ -24,7 +24,7 @@ from holdfast.worker.processes import Child, Exit
 from holdfast.worker.tasks import Tasks
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 CLOCK = SystemClock()
 
 

@@ -162,7 +162,7 @@ from holdfast.system import SystemClock
 from holdfast.worker.processes import Processes
 
 async def main():
-    processes = Processes(SystemClock())
+    processes = Processes(SystemClock(), patience=float(sys.argv[3]))
     child = await processes.spawn(
         ["sh", "-c", sys.argv[2]], env={"PATH": os.environ["PATH"]}, fds={1: 1}, seconds=float(sys.argv[1])
     )
@@ -174,11 +174,17 @@ asyncio.run(main())
 
 
 def worker_like(
-    seconds: float, script: str = "sleep 60 & echo $$ $!; wait", lines: int = 1
+    seconds: float,
+    script: str = "sleep 60 & echo $$ $!; wait",
+    lines: int = 1,
+    *,
+    patience: float = 12.0,
 ) -> "tuple[subprocess.Popen[str], list[int]]":
     """A process that runs a script; returns it, and the processes that the script names."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(seconds), script], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORKER, str(seconds), script, str(patience)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert worker.stdout is not None
     said = sorted(worker.stdout.readline() for _ in range(lines))
@@ -263,11 +269,12 @@ setsid sh -c 'echo 3 $$; sleep 60; :' & wait
 def test_a_worker_and_one_of_its_guards_killed_at_once_leave_nothing_alive(dies: str) -> None:
     """Groups of their own, sessions of their own, and what ignores signals; a neighbour's live on."""
     neighbour, others = worker_like(60)
-    worker, group = worker_like(60, SCATTER, lines=3)
+    frozen = dies.startswith("neither")
+    worker, group = worker_like(60, SCATTER, lines=3, patience=0.2 if frozen else 12.0)
     with worker, neighbour:
         try:
             reaper, warden = below(worker.pid)
-            if dies.startswith("neither"):
+            if frozen:
                 os.kill(warden, signal.SIGSTOP)
             for pid in {"warden": [warden], "reaper": [reaper]}.get(dies, []):
                 os.kill(pid, signal.SIGSTOP)  # so that neither sees the other die

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from holdfast.ports import Clock
 from holdfast.worker.hold import MARGIN_SECONDS
+from holdfast.worker.reaper import PATIENCE_SECONDS
 from holdfast.worker.warden import DESCRIPTORS_MAX, FRAME_BYTES_MAX, READ_BYTES, cut, encode
 
 LEAVE_SECONDS = 25.0  # more than the warden, and then its reaper, take at most
@@ -59,14 +60,18 @@ class Child:
 
 class Processes:
     """Starts processes through a warden. `inherited` are descriptors that it keeps open for as long as
-    anything it has started may live. A warden that dies is replaced by the next `spawn`.
+    anything it has started may live. A warden that dies is replaced by the next `spawn`; one that is frozen
+    when this process has ended is killed after `patience` seconds.
 
     The clock must be the machine's: the warden counts on the same one.
     """
 
-    def __init__(self, clock: Clock, inherited: Sequence[int] = ()) -> None:
+    def __init__(
+        self, clock: Clock, inherited: Sequence[int] = (), *, patience: float = PATIENCE_SECONDS
+    ) -> None:
         self._clock = clock
         self._inherited = inherited
+        self._patience = patience
         self._numbers = count(1)
         self._warden: Warden | None = None
 
@@ -112,7 +117,7 @@ class Processes:
 
     def _ready(self) -> "Warden":
         if self._warden is None or self._warden.gone:
-            self._warden = Warden(self._clock, self._inherited)
+            self._warden = Warden(self._clock, self._inherited, self._patience)
         return self._warden
 
 
@@ -141,7 +146,7 @@ class _Word:
 class Warden:
     """One warden: what was said to it, and what it was heard to say. It never makes the loop wait."""
 
-    def __init__(self, clock: Clock, inherited: Sequence[int]) -> None:
+    def __init__(self, clock: Clock, inherited: Sequence[int], patience: float) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._outgoing: deque[_Word] = deque()
@@ -153,7 +158,7 @@ class Warden:
         self._line, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = _start(theirs.fileno(), inherited)
+                self._process = _start(theirs.fileno(), inherited, patience)
             except BaseException:
                 self._line.close()
                 raise
@@ -299,12 +304,12 @@ class Warden:
             self._loop.call_later(LOOK_SECONDS, self._bury)
 
 
-def _start(line: int, inherited: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(line: int, inherited: Sequence[int], patience: float) -> subprocess.Popen[bytes]:
     """Start the reaper, which starts the warden. The process is the reaper: it is there until all that the
     warden had started has ended."""
     script = Path(__file__).with_name("reaper.py")
     return subprocess.Popen(  # noqa: S603  # our own file
-        [sys.executable, "-I", "-S", str(script), *map(str, (line, *inherited))],
+        [sys.executable, "-I", "-S", str(script), *map(str, (patience, line, *inherited))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -21,15 +21,16 @@ import time
 from contextlib import suppress
 
 READ_BYTES = 4096
-LEAVE_SECONDS = 12.0  # a little more than the warden takes at most
+PATIENCE_SECONDS = 12.0  # a little more than the warden takes at most
 LINGER_SECONDS = 10.0
 LOOK_SECONDS = 0.005
 SET_CHILD_SUBREAPER = 36
 HANGUP = getattr(select, "POLLRDHUP", 0)
 
 
-def watch(warden: int, line: int) -> bool:
-    """Wait for the end of the warden; returns whether it has ended by itself, and in order."""
+def watch(warden: int, line: int, patience: float) -> bool:
+    """Wait for the end of the warden; returns whether it has ended by itself, and in order. When the
+    worker is gone, it has `patience` seconds for that."""
     wakeup, told = os.pipe()
     os.set_blocking(told, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -44,13 +45,13 @@ def watch(warden: int, line: int) -> bool:
             return status == 0
         if until is not None and time.monotonic() >= until:
             os.kill(warden, signal.SIGKILL)
-        patience = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
-        for descriptor, _ in poll.poll(patience):
+        wait = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+        for descriptor, _ in poll.poll(wait):
             if descriptor == wakeup:
                 os.read(wakeup, READ_BYTES)
             else:
                 poll.unregister(line)
-                until = time.monotonic() + LEAVE_SECONDS
+                until = time.monotonic() + patience
 
 
 def end_all(line: int) -> None:
@@ -87,7 +88,7 @@ def children() -> list[int]:
     return found
 
 
-def main(line: int, *inherited: int) -> None:
+def main(patience: float, line: int, *inherited: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for descriptor in (line, *inherited):
@@ -96,7 +97,7 @@ def main(line: int, *inherited: int) -> None:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
     warden = os.fork()
     if warden:
-        if not watch(warden, line):
+        if not watch(warden, line, patience):
             end_all(line)
         return
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warden.py")
@@ -106,4 +107,5 @@ def main(line: int, *inherited: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    seconds = float(sys.argv.pop(1))  # what is left is the warden's
+    main(seconds, *map(int, sys.argv[1:]))
