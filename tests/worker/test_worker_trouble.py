@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,15 +16,19 @@ from shop import Shop, Silent, stop
 
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.job import Job
+from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.registry.local import LocalRegistry
 from holdfast.system import SystemClock, SystemIds
-from holdfast.worker.claims import Settings
+from holdfast.worker.claims import Claims, Settings
 from holdfast.worker.commands import Commands
 from holdfast.worker.endings import Endings
+from holdfast.worker.executor import Host
+from holdfast.worker.faults import machine_fault
 from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
+from holdfast.worker.pace import Pace
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.tasks import stop as end
@@ -171,3 +175,89 @@ def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(
     shop.drain()
 
     assert shop.report.losses == []
+
+
+class Sick:
+    """An executor that can begin nothing, and tells its worker to leave after so many tries."""
+
+    kinds = (COMMAND_KIND,)
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+        self.tried: list[str] = []
+        self.leave: Callable[[], None] | None = None
+
+    async def open(self, host: Host) -> None:
+        self._host = host
+
+    def run(self, holds: Sequence[Hold]) -> None:
+        asyncio.get_running_loop().call_soon(self._fail, list(holds))
+
+    def _fail(self, holds: list[Hold]) -> None:
+        assert self.leave is not None
+        self.tried += [hold.job_id for hold in holds]
+        for hold in holds:
+            self._host.ended(hold, machine_fault(OSError(24, "Too many open files"), "sh"))
+        if len(self.tried) >= self.tries:
+            self.leave()
+
+    def renewed(self, hold: Hold) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def run_sick(shop: Shop, sick: Sick, jobs: list[str]) -> list[Job]:
+    """The jobs, after a worker with one slot has tried to run them."""
+
+    async def work(registry: LocalRegistry) -> list[Job]:
+        worker = Worker(
+            registry,
+            Settings(owner="w-1", slots=1),
+            shop.report,
+            clock=SystemClock(),
+            ids=SystemIds(),
+            executors=[sick],
+            spool=MemorySpool(),
+        )
+        sick.leave = worker.leave
+        await worker.run()
+        return [await registry.get(job_id) for job_id in jobs]
+
+    return shop.use(work)
+
+
+def test_what_was_claimed_ahead_is_given_back_untried_when_the_machine_is_at_fault(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "wanted", lambda _, waiting, held: 5 - held)
+    jobs = [shop.submit("true") for _ in range(5)]
+    sick = Sick(tries=1)
+
+    given = run_sick(shop, sick, jobs)
+
+    assert len(sick.tried) == 1
+    assert {(job.state, job.attempt, job.failures, job.crashes) for job in given} == {
+        (State.QUEUED, 2, 0, 0)
+    }
+    assert [job.reason for job in given].count("the worker cannot run jobs now") == 4
+
+
+def test_after_a_fault_of_the_machine_one_job_at_a_time_is_claimed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = Claims.ask
+
+    async def counted(self: Claims, op_id: str, wanted: int, leaving: asyncio.Event) -> list[Hold]:
+        asked.append(wanted)
+        return await ask(self, op_id, wanted, leaving)
+
+    monkeypatch.setattr(Claims, "ask", counted)
+    monkeypatch.setattr(Pace, "wanted", lambda _, waiting, held: 5 - held)
+    monkeypatch.setattr("holdfast.worker.pause.PAUSE_SECONDS", 0.01)
+    jobs = [shop.submit("true") for _ in range(5)]
+
+    given = run_sick(shop, Sick(tries=4), jobs)
+
+    assert asked == [5, 1, 1, 1]
+    assert {(job.state, job.failures, job.crashes) for job in given} == {(State.QUEUED, 0, 0)}
