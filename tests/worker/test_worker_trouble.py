@@ -180,7 +180,7 @@ def test_a_job_that_the_worker_has_ended_itself_is_not_reported_as_lost(
 class Sick:
     """An executor that can begin nothing, and tells its worker to leave after so many tries."""
 
-    kinds = (COMMAND_KIND,)
+    kinds: tuple[str, ...] = (COMMAND_KIND,)
 
     def __init__(self, tries: int) -> None:
         self.tries = tries
