@@ -115,7 +115,7 @@ def test_why_tells_from_the_first_time() -> None:
     assert explain(given_back(1), NOW) == (
         "It waits until 2026-01-01 00:00:01 UTC (1.0 s); then any worker on queue default may claim it."
         " Attempt 1 ended: w: sh could not be started: No such file or directory (/srv/x)."
-        " It was given back once, of at most 20, by workers that could not start it; then it ends with"
-        " that error."
+        " It was given back once, of at most 20, by workers that could not start it, or keep what it"
+        " made; then it counts as that error."
     )
     assert " It was given back 3 times, of at most 20, " in explain(given_back(3), NOW)

@@ -1,17 +1,21 @@
 """When a worker claims nothing because its machine cannot run jobs, and what ends that."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.job import Failure, Job
+from holdfast.core.limits import NOT_STARTED_MAX
+from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Request
 from holdfast.sdk.open import open_registry
 from holdfast.worker.executor import Ending
 from holdfast.worker.faults import machine_fault, not_started
 from holdfast.worker.hold import Hold
+from holdfast.worker.outcomes import to_compensate
 from holdfast.worker.pause import PAUSE_SECONDS_MAX, SUSPECTS_MIN, Pause
 
 NO_DESCRIPTORS = machine_fault(OSError(24, "Too many open files"), "sh could not be started")
@@ -98,9 +102,9 @@ def test_it_grows_with_every_job_tried_and_ends_when_work_begins(
     assert holds[0].released == "w: sh could not be started: Too many open files."
     pause.claimed(holds[1:2])
     assert pause.allowed(5) == 0
-    assert pause.begun()
+    assert pause.begun(holds[1])
     assert (pause.on, pause.allowed(5), desk.report.said[-1]) == (False, 5, "well")
-    assert not pause.begun()
+    assert not pause.begun(holds[1])
     assert pause.given_back == 8
 
 
@@ -125,7 +129,7 @@ def test_different_jobs_that_cannot_begin_are_a_sign_unless_others_do(
 ) -> None:
     for hold in holds[: SUSPECTS_MIN - 1]:
         desk.pause.ended(hold, NO_FOLDER)
-    desk.pause.begun()
+    desk.pause.begun(holds[-1])
     for hold in holds[: SUSPECTS_MIN - 1]:
         desk.pause.ended(hold, NO_FOLDER)
     assert not desk.pause.on
@@ -138,14 +142,13 @@ def test_different_jobs_that_cannot_begin_are_a_sign_unless_others_do(
 def test_after_work_that_could_not_be_kept_only_work_that_ends_is_a_sign(
     desk: Desk, holds: list[Hold]
 ) -> None:
-    full = Ending(
-        failure=Failure(message="No space left."), machine=True, snooze=timedelta(seconds=2)
-    )
+    full = Ending(failure=Failure(message="No space left.", not_started=True), machine=True)
+    desk.pause.begun(holds[0])
 
     told = desk.pause.ended(holds[0], full)
 
-    assert told == Ending(snooze=timedelta(seconds=2), reason="w: No space left.")
-    assert not desk.pause.begun()
+    assert (told, holds[0].released) == (full, None)
+    assert not desk.pause.begun(holds[1])
     desk.pause.ended(holds[1], Ending(cancelled=True, stopped=True))
     assert desk.pause.on
     desk.pause.ended(holds[1], Ending(failure=Failure(message="exit 1")))
@@ -187,3 +190,24 @@ def test_whose_fault_it_is(number: int, name: str, of_machine: bool, given_back:
     assert ending.failure is not None
     assert (ending.machine, ending.failure.not_started) == (of_machine, given_back)
     assert ending.failure.message.startswith("sh could not be started: why")
+
+
+@pytest.mark.parametrize(
+    ("machine", "not_started", "times", "due"),
+    [
+        (True, False, NOT_STARTED_MAX, False),  # given back, however often
+        (True, True, 0, False),
+        (True, True, NOT_STARTED_MAX, True),  # too large for any machine: now it has failed
+        (False, False, 0, True),
+    ],
+)
+def test_what_is_given_back_is_not_undone(
+    holds: list[Hold], machine: bool, not_started: bool, times: int, due: bool
+) -> None:
+    hold = holds[0]
+    job = hold.grant.job
+    once = replace(job.spec, retry=Retry(max_failures=1))
+    hold.grant = replace(hold.grant, job=replace(job, spec=once, not_started=times))
+    failure = Failure(message="No space left.", not_started=not_started)
+
+    assert to_compensate(hold, Ending(failure=failure, machine=machine)) is due

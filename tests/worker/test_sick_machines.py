@@ -27,6 +27,30 @@ def apart(): return os.getpid()
 def leaves(ctx: holdfast.Context):
     with ctx.output("model.bin") as file:
         file.write(bytes(600 * 1024))
+
+async def recovers():
+    while not Path("healthy").exists():
+        await asyncio.sleep(0.01)
+    threading.stack_size(0)
+
+def take_threads():
+    # From now on no thread can be started in this process: its stack would not fit into any memory.
+    threading.stack_size(1 << 47)
+    app.recovery = asyncio.create_task(recovers())
+
+@app.job
+async def starves(): take_threads()
+
+@app.job(max_failures=1, max_crashes=1)
+def plain():
+    with open("plain", "a") as file: file.write("run;")
+
+def undo(): Path("undone").write_text("undone")
+
+@app.job(max_failures=1, compensate=undo)
+async def fails():
+    take_threads()
+    raise ValueError("no good")
 """
 
 
@@ -160,7 +184,7 @@ def test_a_full_output_store_costs_nothing(floor: Floor, disk: Path) -> None:
     floor.worker("w", "--outputs", place)
 
     job = floor.until(job_id, lambda job: job.attempt > 1)
-    assert (job.state, free(job)) == (State.QUEUED, True)
+    assert (job.state, free(job), job.not_started) == (State.QUEUED, True, 1)
     assert "No space left on device" in str(job.reason)
     patient(lambda: "This machine cannot run jobs" in floor.said("w"))
     filler.unlink()
@@ -178,3 +202,32 @@ def test_a_sick_worker_can_be_told_to_leave(floor: Floor) -> None:
     os.kill(sick, signal.SIGTERM)
 
     assert floor.workers["sick"].wait(20) == 0, floor.said("sick")
+
+
+def test_a_handler_for_which_there_is_no_thread_costs_nothing_and_is_run_once(floor: Floor) -> None:
+    floor.worker("w", "-c", "4")
+    floor.succeeded(floor.enqueue("starves"))
+    job_id = floor.enqueue("plain")
+
+    job = floor.until(job_id, lambda job: job.attempt > 2)
+    assert (free(job), job.not_started) == (True, 0)
+    assert "can't start new thread" in str(job.reason)
+    assert "This machine cannot run jobs" in floor.said("w")
+    (floor.folder / "healthy").touch()
+
+    assert free(floor.succeeded(job_id))
+    assert floor.file("plain") == "run;"
+    assert "This machine runs jobs again." in floor.said("w")
+
+
+def test_a_compensation_for_which_there_is_no_thread_is_tried_again(floor: Floor) -> None:
+    floor.worker("w")
+    job_id = floor.enqueue("fails")
+    patient(lambda: f"to undo {job_id}" in floor.said("w"))
+    (floor.folder / "healthy").touch()
+
+    job = floor.ended(job_id)
+
+    assert floor.file("undone") == "undone"
+    assert str(job.reason).startswith("exhausted_retries: no good")
+    assert floor.types(job_id).count("job_compensated") == 1

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Failure
-from holdfast.core.limits import NOT_UNDERSTOOD_MAX
+from holdfast.core.limits import NOT_STARTED_MAX, NOT_UNDERSTOOD_MAX
 from holdfast.sdk.open import open_registry
 from holdfast.worker import spans
 from holdfast.worker.attempts import Attempt
@@ -148,11 +148,15 @@ def test_a_runner_that_has_something_to_stop_is_heard_however_much_waits(
     run(body())
 
 
-def test_a_compensation_that_no_runner_can_be_had_for_has_failed(tmp_path: Path) -> None:
+def test_a_compensation_that_no_runner_can_be_had_for_has_failed_in_the_end(tmp_path: Path) -> None:
     async def body() -> None:
         async with Stage(tmp_path) as stage:
             failed = Ending(failure=Failure(message="no"))
-            for attempt in (Attempt(stage.hold, failed), Attempt(stage.hold)):
+            for attempt in (
+                Attempt(stage.hold, failed, NOT_STARTED_MAX - 1),
+                Attempt(stage.hold),
+                Attempt(stage.hold, failed),
+            ):
                 stage.functions.put_off(attempt, Invalid("no app"))
 
             first, second = [ending for _, ending in stage.desk.endings]

@@ -126,7 +126,7 @@ def _not_started(job: Job) -> str:
         return ""
     return (
         f" It was given back {_times(job.not_started)}, of at most {NOT_STARTED_MAX}, by workers that could"
-        f" not start it; then it ends with that error."
+        f" not start it, or keep what it made; then it counts as that error."
     )
 
 

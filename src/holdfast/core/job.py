@@ -40,7 +40,8 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     job: an argument, a kind, a version. Another version of the code may.
 
     `not_started` is set when nothing was begun, because the owner's machine lacks what the job asks for, such
-    as its folder, or cannot use it now. Another machine may, or this one later."""
+    as its folder, or cannot use it now; or when what it made could not be kept. Another machine may, or this
+    one later."""
 
     message: str
     code: str = "Error"
@@ -115,7 +116,7 @@ class Resource(Struct, frozen=True, gc=False):
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
     `not_understood` is how often it was given back by workers that did not understand it, `not_started` how
-    often by workers that could not begin it.
+    often by workers that could not begin it, or keep what it made.
 
     `lease`, `heartbeats`, `published`, `published_bytes`, `progress`, `checkpoint`, `check` and `flaws` are
     signs of life: they change without an event, guarded by the fencing token, and are not part of what a fold

@@ -39,8 +39,8 @@ NOT_UNDERSTOOD_DELAY_MAX = timedelta(seconds=60)
 """How long it waits each time, at the most: all of its waits together are a quarter of an hour, which a
 rolling deploy is over in."""
 NOT_STARTED_MAX = 20
-"""How often a job is given back by workers that could not begin it, before it has failed; with the same
-waits."""
+"""How often a job is given back by workers that could not begin it, or keep what it made, before it has
+failed; with the same waits."""
 
 OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3

@@ -5,7 +5,9 @@ import contextvars
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor as Threads
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,6 @@ from holdfast.core.command import CRASH_EXITS
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
 from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
-from holdfast.core.retry import put_off
 from holdfast.core.spec import Json, check_json
 from holdfast.ports import Request
 from holdfast.sdk.context import CheckpointMismatch, Context, current
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TRACEBACK_CHARACTERS_MAX = 16_000
 TRACEBACK_BYTES_MAX = 32_000
 RETURNED = Ending()
+_Returned = tuple[Json, BaseException | None]
 OUTPUTS_AWAY = timedelta(seconds=30)
 """When a job is tried again whose outputs this worker cannot keep."""
 
@@ -91,10 +93,16 @@ async def compensate(
     try:
         arguments = job.arguments.decode(msgspec.Raw(payload))
         await _call(hook.function, hook.is_async, hook.takes_context, context, arguments, threads)
+    except NoThread as error:
+        return _at_fault(_failed(error, retryable=True, stage=Stage.INPUT))
     except BaseException as error:
         _tell(error, context)
         return Ending(compensated=False)
     return Ending(compensated=True)
+
+
+class NoThread(Exception):
+    """The system has no thread for a handler."""
 
 
 async def _call(
@@ -109,17 +117,35 @@ async def _call(
     if is_async:
         return await function(*given, **arguments)
     inside = contextvars.copy_context()
-    result, error = await asyncio.get_running_loop().run_in_executor(
-        threads, inside.run, _plain, function, given, arguments
-    )
+    work = partial(inside.run, _plain, function, given, arguments)
+    result, error = await _begun(threads, work)
     if error is not None:
         raise error
     return result
 
 
+def _begun(threads: Threads, work: Callable[[], _Returned]) -> asyncio.Future[_Returned]:
+    """Begin it in a thread. Where none can be had, a pool keeps what it was given for the next that is free:
+    then that does nothing."""
+    done: Future[_Returned] = Future()
+
+    def run() -> None:
+        if done.set_running_or_notify_cancel():
+            done.set_result(work())
+
+    try:
+        kept = threads.submit(run)
+    except RuntimeError as error:
+        if done.cancel():
+            raise NoThread(str(error)) from error
+    else:
+        kept.add_done_callback(lambda _: done.cancel())  # where the pool was closed before it ran
+    return asyncio.wrap_future(done)
+
+
 def _plain(
     function: Callable[..., Json], given: tuple[Context, ...], arguments: dict[str, object]
-) -> tuple[Json, BaseException | None]:
+) -> _Returned:
     """What it returned, or raised: as a value, since a future takes no StopIteration."""
     try:
         return function(*given, **arguments), None
@@ -150,6 +176,8 @@ def _follow_ups(context: Context) -> bytes:
 def _raised(error: BaseException, context: Context) -> Ending:
     if isinstance(error, Snooze):
         return _snoozed(error)
+    if isinstance(error, NoThread):
+        return _at_fault(_failed(error, retryable=True, stage=Stage.INPUT))
     if isinstance(error, Cancelled):
         return Ending(cancelled=True, stopped=True, reason=_words(error) if error.args else None)
     if isinstance(error, asyncio.CancelledError) and context.cancelled:
@@ -168,8 +196,14 @@ def _raised(error: BaseException, context: Context) -> Ending:
     ending = _failed(error, retryable=not isinstance(error, PermanentError))
     fault = context.output_fault
     if fault is not None and (error is fault or error.__cause__ is fault):
-        return replace(ending, machine=True, snooze=put_off(context.attempt))
+        return _at_fault(ending, not_started=True)
     return ending
+
+
+def _at_fault(ending: Ending, *, not_started: bool = False) -> Ending:
+    """The same failure, as this machine's."""
+    assert ending.failure is not None
+    return replace(ending, failure=replace(ending.failure, not_started=not_started), machine=True)
 
 
 def _snoozed(error: Snooze) -> Ending:

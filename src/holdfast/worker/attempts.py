@@ -16,15 +16,17 @@ from holdfast.worker.processes import Exit
 class Attempt:
     """Work in a runner: a handler, or the compensation of one that `failed`.
 
-    `told`, `stirred` and `over` are for whoever has to stop it.
+    `tries` counts how often no runner could be had for a compensation. `told`, `stirred` and `over` are for
+    whoever has to stop it.
     """
 
-    __slots__ = ("failed", "hold", "number", "over", "stirred", "stopping", "told")
+    __slots__ = ("failed", "hold", "number", "over", "stirred", "stopping", "told", "tries")
 
-    def __init__(self, hold: Hold, failed: Ending | None = None) -> None:
+    def __init__(self, hold: Hold, failed: Ending | None = None, tries: int = 0) -> None:
         self.hold = hold
         self.failed = failed
         self.number = 0
+        self.tries = tries
         self.stopping: asyncio.Task[None] | None = None
         self.told: asyncio.Future[bool] | None = None
         self.stirred: asyncio.Event | None = None

@@ -23,8 +23,9 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file. `where`
     is the machine and folder it ran in, if what it has promised is there.
 
-    `machine`: the failure is this machine's, whatever the job. It is given back at no cost, after `snooze`
-    if its work had begun, and the worker claims nothing for a while.
+    `machine`: the failure is this machine's, and the worker claims nothing for a while. The job is given back
+    at no cost; where its failure is `not_started` too, the job may be too large for any, and the registry
+    decides how often.
     """
 
     result: bytes = b"null"

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core import retry
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Progress
+from holdfast.core.limits import NOT_STARTED_MAX
 from holdfast.worker.attempts import Attempt, died, run_of
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.faults import machine_fault
@@ -145,11 +147,24 @@ class Functions:
             await stop_attempt(self, self._host.clock, link, attempt)
 
     def put_off(self, attempt: Attempt, error: Exception) -> None:
-        if attempt.failed is not None:
-            self._host.trouble(f"{self._app} cannot be run: {error}")
-            self._host.ended(attempt.hold, replace(attempt.failed, compensated=False))
-        else:
+        if attempt.failed is None:
             self._host.ended(attempt.hold, machine_fault(error, f"{self._app} cannot be run"))
+        else:
+            self._put_off_undoing(attempt, attempt.failed, str(error))
+
+    def _put_off_undoing(self, attempt: Attempt, failed: Ending, why: str) -> None:
+        """Given back, the job would be done once more, not undone: so it is kept, and tried again here. It is
+        parked, for somebody to look at, when that has not helped so many times."""
+        hold, tries = attempt.hold, attempt.tries + 1
+        self._host.trouble(f"{self._app} cannot be run, to undo {hold.job_id}: {why}")
+        if tries >= NOT_STARTED_MAX:
+            self._host.ended(hold, replace(failed, compensated=False))
+        else:
+            self._tasks.start(self._submit_later(Attempt(hold, failed, tries)))
+
+    async def _submit_later(self, attempt: Attempt) -> None:
+        await self._host.clock.sleep(retry.put_off(attempt.tries).total_seconds())
+        self._submit(attempt)
 
     def renewed(self, hold: Hold) -> None:
         if (place := self._where.get(hold)) is not None:
@@ -267,15 +282,18 @@ class Functions:
             attempt.stirred.set()
         if attempt.told is not None and not attempt.told.done():
             attempt.told.set_result(False)
+        if hold.lost:
+            self._limit(link)  # now: the others must not die for it
+        self._runners.ended(link)
+        if attempt.failed is not None and ending.machine and ending.failure is not None:
+            self._put_off_undoing(attempt, attempt.failed, ending.failure.message)
+            return
         if attempt.failed is not None:
             ending = replace(attempt.failed, compensated=ending.compensated is True)
         elif hold.timed_out:
             ending = Ending(failure=timed_out(hold))
         elif hold.cancelled and ending.snooze is not None:
             ending = stopped(hold)
-        if hold.lost:
-            self._limit(link)  # now: the others must not die for it
-        self._runners.ended(link)
         if attempt.failed is None and self._undoes(hold, ending):
             self._submit(Attempt(hold, ending))
         else:

@@ -28,8 +28,9 @@ def too_big(limit: int) -> Failure:
 
 def to_compensate(hold: Hold, ending: Ending) -> bool:
     """Whether the job ends with this, and so what it did has to be undone, if it can be."""
-    if hold.lost or ending.machine:
+    failure = ending.failure
+    if hold.lost or (failure is not None and ending.machine and not failure.not_started):
         return False
-    if ending.failure is not None:
-        return hold.cancelled or is_last(hold.grant.job, ending.failure)
+    if failure is not None:
+        return hold.cancelled or is_last(hold.grant.job, failure)
     return ending.cancelled and (hold.cancelled or hold.released is None)

@@ -5,7 +5,6 @@ as quick as an attempt that cannot begin.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -39,6 +38,7 @@ class Pause:
         self._until = 0.0
         self._by_end = False
         self._trial: Hold | None = None
+        self._working: set[Hold] = set()
         self._suspects: set[str] = set()
         self.given_back = 0
         self.alone = False
@@ -62,8 +62,9 @@ class Pause:
         if self._faults and holds:
             self._trial = holds[0]
 
-    def begun(self) -> bool:
-        """Work has begun; returns whether that ends the pause."""
+    def begun(self, hold: Hold) -> bool:
+        """The work has begun; returns whether that ends the pause."""
+        self._working.add(hold)
         self._suspects.clear()
         return not self._by_end and self._end()
 
@@ -72,9 +73,9 @@ class Pause:
         failure = ending.failure
         if self.alone and failure is not None:
             failure = replace(failure, not_started=False)
-            return replace(ending, failure=failure, machine=False, snooze=None)
+            return replace(ending, failure=failure, machine=False)
         if ending.machine and failure is not None:
-            return self._machine_at_fault(hold, ending.snooze, failure)
+            return self._machine_at_fault(hold, ending, failure)
         if failure is not None and failure.not_started:
             self._suspect(hold, failure)
         elif not ending.stopped:
@@ -84,19 +85,19 @@ class Pause:
 
     def over(self, hold: Hold) -> None:
         """The attempt is over, however it ended: another may be made."""
+        self._working.discard(hold)
         if self._trial is hold:
             self._trial = None
 
-    def _machine_at_fault(self, hold: Hold, wait: timedelta | None, failure: Failure) -> Ending:
-        """The job is given back. If its work had begun, it waits: it may be too large for this machine."""
+    def _machine_at_fault(self, hold: Hold, ending: Ending, failure: Failure) -> Ending:
+        """The job is given back; one that may be too large for this machine only so many times."""
         self.given_back += 1
-        self._by_end = self._by_end or wait is not None
+        self._by_end = self._by_end or hold in self._working
         self._begin(failure.message)
-        words = clip(f"{self._owner}: {failure.message}")
-        if wait is not None:
-            return Ending(snooze=wait, reason=words)
+        if failure.not_started:
+            return ending
         hold.begun_at = None
-        hold.released = hold.released or words
+        hold.released = hold.released or clip(f"{self._owner}: {failure.message}")
         return Ending(stopped=True)
 
     def _suspect(self, hold: Hold, failure: Failure) -> None:

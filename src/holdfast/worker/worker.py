@@ -249,7 +249,7 @@ class Worker:
 
     def begun(self, hold: Hold) -> None:
         hold.begun_at = self.clock.monotonic()
-        if self.pause.begun():
+        if self.pause.begun(hold):
             self._freed.set()
 
     def ended(self, hold: Hold, ending: Ending) -> None:

@@ -799,7 +799,7 @@ class Failure(Message[_FailureFields]):
             optional bool not_understood = 9;
             ```
         not_started:
-            nothing was begun: this machine lacks what the job asks for, such as its folder
+            nothing was begun: this machine lacks what the job asks for, such as its folder; or what it made could not be kept
 
             ```proto
             optional bool not_started = 10;
