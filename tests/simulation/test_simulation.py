@@ -26,7 +26,8 @@ def explained(result: Result) -> str:
     return (
         f"{result.violation}\nreplay: {COMMAND} --seed {result.plan.seed}"
         f" --store {result.plan.store} --validators {result.plan.validators}"
-        f" {'--timed' if result.plan.timed else '--no-timed'} --trace"
+        f" {'--timed' if result.plan.timed else '--no-timed'}"
+        f"{' --steps' if result.plan.steps else ''} --trace"
     )
 
 
@@ -83,6 +84,24 @@ def test_where_outputs_are_promised_they_are_judged_resumed_and_found_before() -
     assert all(seen.values()), seen
     assert cached
     assert late
+
+
+def test_leases_last_what_was_promised_though_the_stores_clock_is_set() -> None:
+    """By seconds that no clock can set. A run in which no lease lapsed says nothing about it."""
+    results = [simulate(plan_of(seed, steps=True)) for seed in range(15)]
+
+    for result in results:
+        assert result.violation is None, explained(result)
+        assert result.faults["step"]
+    assert sum(result.expiries for result in results) > 15
+
+
+def test_a_step_that_is_not_noticed_is_found_by_the_length_of_leases() -> None:
+    _, result = hunt(BUGS["step_not_noticed"], first=0, seeds=10)
+
+    assert result is not None
+    assert result.violation is not None
+    assert result.violation.invariant == "I16"
 
 
 def test_a_seed_without_validators_is_the_run_it_always_was() -> None:

@@ -49,7 +49,7 @@ class AnchoredClock(SystemClock):
         self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
         [(latest,)] = connection.execute(statement("select_latest")).fetchall()
         if isinstance(latest, int) and (seen := moment_of(latest)) > wall + TOLERANCE:
-            self._carry(connection, Step(before=seen, after=wall, since=seen))
+            carry(connection, Step(before=seen, after=wall, since=seen))
         self._write_anchor(connection)
         write_meta(connection, "asleep_seconds", asleep_seconds())
         self._asleep = asleep_seconds()
@@ -113,7 +113,7 @@ class AnchoredClock(SystemClock):
             return False
         if boot_seconds() - since < STEADY_SECONDS:
             return False
-        self._carry(connection, Step(before=ours, after=wall, since=ours))
+        carry(connection, Step(before=ours, after=wall, since=ours))
         self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
         self._write_anchor(connection)
         return True
@@ -125,31 +125,32 @@ class AnchoredClock(SystemClock):
             return None, timedelta()
         return float(parts[0]), timedelta(seconds=float(parts[1]))
 
-    def _carry(self, connection: apsw.Connection, step: Step) -> None:
-        """Carry over every job that has a lease, a deadline or a wait, and remember the step."""
-        first = stamp(min(step.before, step.after))
-        seqs = [row[0] for row in connection.execute(statement("select_measured"), (first,))]
-        changed = 0
-        for start in range(0, len(seqs), JOBS_AT_ONCE):
-            some = msgspec.json.encode(seqs[start : start + JOBS_AT_ONCE]).decode()
-            rows = connection.execute(statement("select_jobs_by_seq"), (some,))
-            found = [job_of(row) for row in rows]
-            moved = [
-                update_row(seq, after, job.version)
-                for seq, job in found
-                if (after := carried(job, step)) is not job
-            ]
-            connection.executemany(statement("update_job"), moved).fetchall()
-            changed += len(moved)
-        before = steps_of(connection)
-        steps = Steps(
-            total=before.total + step.by,
-            by=step.by,
-            at=step.after,
-            noticed_by=f"process {os.getpid()}",
-            jobs=changed,
-        )
-        write_meta(connection, "clock", msgspec.json.encode(steps).decode())
+
+def carry(connection: apsw.Connection, step: Step) -> None:
+    """Carry over every job that has a lease, a deadline or a wait, and remember the step."""
+    first = stamp(min(step.before, step.after))
+    seqs = [row[0] for row in connection.execute(statement("select_measured"), (first,))]
+    changed = 0
+    for start in range(0, len(seqs), JOBS_AT_ONCE):
+        some = msgspec.json.encode(seqs[start : start + JOBS_AT_ONCE]).decode()
+        rows = connection.execute(statement("select_jobs_by_seq"), (some,))
+        found = [job_of(row) for row in rows]
+        moved = [
+            update_row(seq, after, job.version)
+            for seq, job in found
+            if (after := carried(job, step)) is not job
+        ]
+        connection.executemany(statement("update_job"), moved).fetchall()
+        changed += len(moved)
+    before = steps_of(connection)
+    steps = Steps(
+        total=before.total + step.by,
+        by=step.by,
+        at=step.after,
+        noticed_by=f"process {os.getpid()}",
+        jobs=changed,
+    )
+    write_meta(connection, "clock", msgspec.json.encode(steps).decode())
 
 
 def steps_of(connection: apsw.Connection) -> Steps:

@@ -21,7 +21,11 @@ def main() -> int:
             _plan(options.plan)
             if options.plan
             else plan_of(
-                seed, store, validators=_validators(options, bug), timed=_timed(options, bug)
+                seed,
+                store,
+                validators=_validators(options, bug),
+                timed=_timed(options, bug),
+                steps=options.steps or (bug is not None and bug.steps),
             )
         )
         result = simulate(plan, bug.plant() if bug else None)
@@ -54,6 +58,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--validators", type=int, help="how many look for outputs; by the seed")
     parser.add_argument(
         "--timed", action=argparse.BooleanOptionalAction, help="jobs have timeouts; by the seed"
+    )
+    parser.add_argument(
+        "--steps", action="store_true", help="the clock of the store is set; SQL only"
     )
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--plan", help="a shrunk plan, as it was printed")
@@ -89,7 +96,8 @@ def _command(plan: Plan, bug: str | None) -> str:
     planted = f" --bug {bug}" if bug else ""
     where = f"--seed {plan.seed} --store {plan.store} --validators {plan.validators}"
     timed = "--timed" if plan.timed else "--no-timed"
-    return f"python -m holdfast.testing.simulation {where} {timed}{planted}"
+    steps = " --steps" if plan.steps else ""
+    return f"python -m holdfast.testing.simulation {where} {timed}{steps}{planted}"
 
 
 def _say(*lines: str) -> None:

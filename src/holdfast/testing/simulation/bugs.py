@@ -28,7 +28,13 @@ __all__ = [
 def hunt(bug: Bug, first: int, seeds: int) -> tuple[int, Result | None]:
     """How many seeds it took from `first` on, and the run that found it; None when none did."""
     for tried in range(1, seeds + 1):
-        plan = plan_of(first + tried - 1, bug.store, validators=bug.validators, timed=bug.timed)
+        plan = plan_of(
+            first + tried - 1,
+            bug.store,
+            validators=bug.validators,
+            timed=bug.timed,
+            steps=bug.steps,
+        )
         result = simulate(plan, bug.plant())
         if result.violation is not None:
             return tried, result

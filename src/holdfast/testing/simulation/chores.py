@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
 from holdfast.core.catalogue import ReasonCode, WorkerEventType
 from holdfast.core.job import Failure
-from holdfast.testing.fakes import EPOCH
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.loop import Node
 from holdfast.testing.simulation.shelf import Shelf
@@ -109,15 +107,17 @@ class Chore:
     def _check_belief(self) -> None:
         """I16 as the worker sees it: never surer of its lease than the store is."""
         track = self._chores.witness.jobs.get(self._hold.job_id)
-        job = track.job if track else None
-        if not self._chores.one_clock or job is None or job.lease is None:
+        if not self._chores.one_clock or track is None:
+            return
+        job = track.job
+        if job is None or job.lease is None:
             return
         if job.fencing_token != self._hold.grant.fencing_token:
             return
-        believed = EPOCH + timedelta(seconds=self._hold.deadline / self._chores.node.rate)
-        allowed = job.lease.ttl * DRIFT_MAX * 2 + timedelta(milliseconds=1)
-        words = f"{job.job_id}: believed until {believed}, given until {job.lease.expires_at}"
-        self._chores.witness.expect("I16", believed <= job.lease.expires_at + allowed, words)
+        believed, given = self._hold.deadline / self._chores.node.rate, track.leased_until
+        allowed = job.lease.ttl.total_seconds() * DRIFT_MAX * 2 + 0.001
+        words = f"{job.job_id}: believed until second {believed:.3f}, given until {given:.3f}"
+        self._chores.witness.expect("I16", believed <= given + allowed, words)
 
 
 def ending(chance: Random) -> Ending:

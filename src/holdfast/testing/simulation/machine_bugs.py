@@ -21,6 +21,7 @@ from holdfast.stores.sqlite.event_rows import event_row
 from holdfast.stores.sqlite.statements import statement
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.planting import Swaps, bug
+from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import Connection, Server
 from holdfast.worker.claims import Claims
 from holdfast.worker.hold import Hold
@@ -46,6 +47,12 @@ def node_clock_decides() -> Swaps:
         return lambda job, _, *rest: decide(job, now, *rest)
 
     return ((Connection, "transact", transact),)
+
+
+@bug(trap=1, store="sqlite", steps=True)
+def step_not_noticed() -> Swaps:
+    """A step of the clock is not noticed."""
+    return ((SqlServer, "notice", lambda self: None),)
 
 
 @bug(trap=11)

@@ -9,6 +9,8 @@ STORES = ("memory", "sqlite", "objects")
 
 TROUBLE_SECONDS = 24.0
 HEAL_SECONDS = 120.0
+STEP_SECONDS_MIN, STEP_SECONDS_MAX = 600.0, 3600.0
+"""By how much the store's clock is set: less can be taken for what it told before."""
 
 FAULTS = (
     "pause",
@@ -69,6 +71,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.store != "objects"
 
     @property
+    def steps(self) -> bool:
+        """Whether the store's own clock is set."""
+        return "step" in self.faults
+
+    @property
     def nodes(self) -> int:
         return self.workers + self.owners + self.clients + self.validators
 
@@ -79,11 +86,13 @@ def plan_of(
     *,
     validators: int | None = None,
     timed: bool | None = None,
+    steps: bool = False,
 ) -> Plan:
     """The plan of a seed: a random subset of the faults, so that rare ones are not drowned.
 
     Half of the seeds have `validators`, and with them jobs that promise outputs; or as many as given. In a
-    third of them jobs have timeouts, which owners do not keep; or (`timed`) in this one.
+    third of them jobs have timeouts, which owners do not keep; or (`timed`) in this one. With `steps`, the
+    clock of a store in SQL is set while it is in use.
     """
     chance = Random(f"plan/{seed}")
     family = chance.choice(("memory", "sqlite", "sqlite", "objects"))
@@ -93,10 +102,13 @@ def plan_of(
     looking = Random(f"validators/{seed}")
     several = looking.choice((0, 0, 1, 2)) if validators is None else validators
     strikes = _strikes(chance, faults, nodes) + _strikes(looking, faults, several, nodes)
+    stepping = Random(f"steps/{seed}")
+    if steps:
+        strikes += tuple(_step(stepping) for _ in range(stepping.randint(1, 3)))
     return Plan(
         seed=seed,
-        store=store or family,
-        faults=faults,
+        store="sqlite" if steps else store or family,
+        faults=(*faults, "step") if steps else faults,
         rates={fault: chance.choice(RATES) * RARELY.get(fault, 1) for fault in FAULTS},
         workers=workers,
         owners=owners,
@@ -106,6 +118,11 @@ def plan_of(
         validators=several,
         timed=Random(f"timed/{seed}").random() < 1 / 3 if timed is None else timed,
     )
+
+
+def _step(chance: Random) -> Strike:
+    by = chance.choice((-1, 1)) * chance.uniform(STEP_SECONDS_MIN, STEP_SECONDS_MAX)
+    return Strike(at=round(chance.uniform(3, TROUBLE_SECONDS), 3), fault="step", node=0, seconds=by)
 
 
 def _strikes(

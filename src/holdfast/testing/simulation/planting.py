@@ -12,7 +12,8 @@ Swaps: TypeAlias = tuple[tuple[object, str, Any], ...]
 
 class Bug(Struct, frozen=True, kw_only=True):
     """A mistake somebody made once. `store` names the one family it can show itself in; with
-    `validators`, it is hunted where so many look for promised outputs, `timed` where jobs have timeouts."""
+    `validators`, it is hunted where so many look for promised outputs, `timed` where jobs have
+    timeouts, `steps` where the store's clock is set."""
 
     name: str
     words: str
@@ -21,6 +22,7 @@ class Bug(Struct, frozen=True, kw_only=True):
     store: str | None = None
     validators: int = 0
     timed: bool = False
+    steps: bool = False
 
     def plant(self) -> AbstractContextManager[None]:
         return _planted(self.swaps())
@@ -30,7 +32,12 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(
-    *, trap: int | str, store: str | None = None, validators: int = 0, timed: bool = False
+    *,
+    trap: int | str,
+    store: str | None = None,
+    validators: int = 0,
+    timed: bool = False,
+    steps: bool = False,
 ) -> Callable[[Callable[[], Swaps]], Bug]:
     """Make a function that says what is swapped into a bug, named and described as the function is."""
 
@@ -44,6 +51,7 @@ def bug(
             store=store,
             validators=validators,
             timed=timed,
+            steps=steps,
         )
         BUGS[made.name] = made
         return made

@@ -28,7 +28,13 @@ from holdfast.testing.simulation.looking import Looker
 from holdfast.testing.simulation.loop import NODE, Node, virtual_loop
 from holdfast.testing.simulation.nodes import NodeClock, NodeIds
 from holdfast.testing.simulation.people import EXECUTOR, Client, Journal, Owner, spec_of
-from holdfast.testing.simulation.plan import HEAL_SECONDS, TROUBLE_SECONDS, Plan, Strike
+from holdfast.testing.simulation.plan import (
+    HEAL_SECONDS,
+    STEP_SECONDS_MAX,
+    TROUBLE_SECONDS,
+    Plan,
+    Strike,
+)
 from holdfast.testing.simulation.reckoning import reckon
 from holdfast.testing.simulation.shelf import Shelf, Shelves, promise_of
 from holdfast.testing.simulation.sql_server import SqlServer
@@ -132,7 +138,8 @@ class Simulation:
 
     def _store_now(self) -> datetime:
         """The store's time; where every node has its own, one that is before them all."""
-        return EPOCH + timedelta(seconds=self.loop.time() - (0 if self.plan.transactional else 10))
+        early = 2 * STEP_SECONDS_MAX if self.plan.steps else 0 if self.plan.transactional else 10
+        return EPOCH + timedelta(seconds=self.loop.time() - early)
 
     def busy(self) -> bool:
         return self.loop.time() < TROUBLE_SECONDS
@@ -256,7 +263,8 @@ class Simulation:
                 self.loop.call_later(self.weather.delay(), hear, context=context)
 
     def _strike(self, strike: Strike) -> None:
-        n, node = strike.node, self.nodes[strike.node]
+        n = strike.node
+        node = self._disk if strike.fault == "step" else self.nodes[n]
         self.witness.note(f"{strike.fault} {node.name} for {strike.seconds}")
         self.weather.count(strike.fault)
         match strike.fault:
@@ -269,6 +277,8 @@ class Simulation:
             case "cut":
                 self._links[n].cut = True
                 self.loop.call_later(strike.seconds, self._mend, n)
+            case "step":
+                node.offset = strike.seconds
             case _:
                 node.offset = self._offset(self.weather.chance)
 
@@ -305,6 +315,7 @@ class Simulation:
         """Whatever is broken is whole from now on."""
         self.witness.note("healed")
         self.weather.bad = False
+        self._disk.offset = 0.0
         self.witness.healed_at = EPOCH + timedelta(seconds=self.loop.time() + 5)
         for n, node in enumerate(self.nodes):
             self._links[n].cut = False

@@ -12,7 +12,9 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
+from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.sqlite import committing, reading
+from holdfast.stores.sqlite.clock import carry
 from holdfast.stores.sqlite.connection import migrate
 from holdfast.stores.sqlite.pruning import prune
 from holdfast.testing.simulation.commit import Commit
@@ -47,6 +49,7 @@ class SqlServer:
 
     def __init__(self, clock: Clock, ids: Ids, witness: Witness) -> None:
         self._clock = clock
+        self._time = ServerTime(clock)
         self._secret = ids.secret()
         self._witness = witness
         self._connection = apsw.Connection(":memory:")
@@ -64,7 +67,15 @@ class SqlServer:
         self._connection.execute("COMMIT").fetchall()
         return answer
 
+    def notice(self) -> None:
+        """Carry over what the clock has measured, if it was set: before anything is decided by it."""
+        asked, now = self._time.ask(), self._clock.now()
+        if not self._time.hear(now, asked) and (step := self._time.step(now, asked)):
+            self._transaction(lambda: carry(self._connection, step))
+            self._time.accept(now, asked, "")
+
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        self.notice()
         shown = Shown(self._connection, works, self._clock.now())
         answers = self._transaction(shown.run)
         for commit in shown.commits:

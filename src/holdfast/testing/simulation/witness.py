@@ -22,6 +22,7 @@ from holdfast.testing.simulation.commit import Commit, Violation
 EXPIRER = Expire().actor
 EXPIRED_WITHIN = timedelta(seconds=3.5)
 """Two sweeps of a worker, and a second."""
+_ROUNDING_SECONDS = 0.001
 GIVEN_BACK = {"not_understood": NOT_UNDERSTOOD_MAX, "not_started": NOT_STARTED_MAX}
 """How often a job is given back at no cost because nothing was begun, by its cause."""
 
@@ -39,6 +40,8 @@ class Track:
         self.requeues = 0
         self.token = 0
         self.first_commit = 0
+        self.leased_until = 0.0
+        """In seconds of the run, which no clock can set."""
 
 
 class Witness:
@@ -222,7 +225,7 @@ class Witness:
         said: dict[str, object] = error if isinstance(error, dict) else {}
         if event.actor == EXPIRER:
             late = said.get("code") == "Timeout"
-            self._check_expiry(event, commit, late=late)
+            self._check_expiry(track, event, commit, late=late)
             track.failures += late
             track.crashes += not late
         elif said:
@@ -259,7 +262,7 @@ class Witness:
         attempt = 1 + track.requeues
         self.expect("I15", event.attempt == attempt, f"{after.job_id}: attempt {event.attempt}")
 
-    def _check_expiry(self, event: Event, commit: Commit, *, late: bool) -> None:
+    def _check_expiry(self, track: Track, event: Event, commit: Commit, *, late: bool) -> None:
         """An attempt ends with its lease, or with a timeout that came first and that its owner does not
         keep: whichever it was is what it costs."""
         self.expiries += 1
@@ -277,6 +280,11 @@ class Witness:
         over = (commit.now or event.occurred_at) - end
         words = f"{event.job_id}: expired {over.total_seconds():+.3f} s from the end of its lease"
         self.expect("I16", over >= timedelta(), words)
+        early = track.leased_until - self._time()
+        words = (
+            f"{event.job_id}: expired {early:.3f} s before its lease had lasted what was promised"
+        )
+        self.expect("I16", late or commit.now is None or early < _ROUNDING_SECONDS, words)
         if commit.now and self.healed_at and end >= self.healed_at:
             self.expect("I17", over <= EXPIRED_WITHIN, words)
 
@@ -353,6 +361,8 @@ class Witness:
             or before.lease.heartbeat_at != lease.heartbeat_at
         )
         if commit.now is not None and renewed:
+            left = (lease.expires_at - commit.now).total_seconds()
+            self.track(after.job_id).leased_until = self._time() + left
             given = lease.heartbeat_at == commit.now
             self.expect("I16", given, f"{after.job_id}: given {lease.heartbeat_at}, not now")
 
