@@ -237,3 +237,14 @@ def test_a_worker_whose_log_nobody_reads_goes_on(world: CliWorld, tmp_path: Path
     assert jobs == []
     assert process.stderr is not None
     process.stderr.close()
+
+
+def test_what_is_hidden_is_struck_out_of_every_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = Stderr()
+    log.hide(["hf_secret"])
+
+    log.write("the store said: no such key hf_secret\n")
+
+    assert capsys.readouterr().err == "the store said: no such key ***\n"

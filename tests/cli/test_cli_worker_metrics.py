@@ -321,6 +321,27 @@ def test_a_client_that_asks_nothing_or_too_much_is_cut(monkeypatch: pytest.Monke
     assert long.startswith(b"HTTP/1.1 431 ")
 
 
+def test_beyond_the_limit_a_client_that_has_asked_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTIONS_MAX", 2)
+
+    class Client(metrics_server._Connection):
+        aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+            self._server.closed(self)
+
+    server = Server(Metrics(Deaf()), source(AWAY))
+    first, second, third = (Client(server) for _ in range(3))
+    first.asked = True
+    for client in (first, second, third):
+        server.opened(client)
+
+    assert [client.aborted for client in (first, second, third)] == [False, True, False]
+
+
 def test_a_port_that_is_taken_is_refused_in_words() -> None:
     async def main(port: int) -> None:
         Server(Metrics(Deaf()), source(AWAY)).open("127.0.0.1", port)

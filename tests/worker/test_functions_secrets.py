@@ -107,6 +107,21 @@ def test_the_workers_key_and_its_stores_password_are_in_nothing_that_functions_l
         os.environ.pop("HOLDFAST_KEY", None)
 
 
+def test_an_app_that_cannot_be_loaded_tells_why_without_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KEY", KEY)
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    floor = Floor(tmp_path, url, "raise ValueError(f\"no good: {os.environ['HOLDFAST_KEY']}\")\n")
+    try:
+        floor.worker("w-1").wait(timeout=60)
+
+        assert "no good: ***" in floor.said("w-1")
+        assert KEY not in floor.said("w-1")
+    finally:
+        floor.close()
+
+
 @pytest.mark.parametrize(
     ("url", "secrets"),
     [
