@@ -124,17 +124,22 @@ def test_one_job_that_cannot_begin_is_no_sign_however_often_it_comes(
     assert not desk.pause.on
 
 
+@pytest.mark.parametrize("sign", ["begins", "ends"])
 def test_different_jobs_that_cannot_begin_are_a_sign_unless_others_do(
-    desk: Desk, holds: list[Hold]
+    desk: Desk, holds: list[Hold], sign: str
 ) -> None:
-    for hold in holds[: SUSPECTS_MIN - 1]:
+    *others, last = holds
+    for hold in others[: SUSPECTS_MIN - 1]:
         desk.pause.ended(hold, NO_FOLDER)
-    desk.pause.begun(holds[-1])
-    for hold in holds[: SUSPECTS_MIN - 1]:
+    if sign == "begins":
+        desk.pause.begun(last)
+    else:
+        desk.pause.ended(last, Ending())
+    for hold in others[SUSPECTS_MIN - 1 : 2 * SUSPECTS_MIN - 2]:
         desk.pause.ended(hold, NO_FOLDER)
     assert not desk.pause.on
 
-    desk.pause.ended(holds[-1], NO_FOLDER)
+    desk.pause.ended(last, NO_FOLDER)
 
     assert desk.pause.on
 
