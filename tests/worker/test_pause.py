@@ -216,3 +216,14 @@ def test_what_is_given_back_is_not_undone(
     failure = Failure(message="No space left.", not_started=not_started)
 
     assert to_compensate(hold, Ending(failure=failure, machine=machine)) is due
+
+
+@pytest.mark.parametrize("ending", [NO_DESCRIPTORS, NO_FOLDER])
+def test_what_could_not_begin_is_not_shown_as_run(
+    desk: Desk, holds: list[Hold], ending: Ending
+) -> None:
+    holds[0].begun_at = 100.0
+
+    desk.pause.ended(holds[0], ending)
+
+    assert holds[0].begun_at is None
