@@ -1,7 +1,7 @@
 """The line: concurrent calls share commits, nobody waits for a timer, a failure stays in its batch."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,12 +11,13 @@ from stages import breathe, counted, counted_store
 from conftest import STORES, Run
 from holdfast.core.errors import Exhausted, HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
+from holdfast.core.lifecycle import Success
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Clock, Decision, Ids, Request, Store, Work
+from holdfast.ports import Clock, Completion, Decision, Ids, Request, Store, Work
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.world import World, open_world, play
+from holdfast.testing.world import World, open_world, output, play
 
 
 class TimerlessLoop(asyncio.SelectorEventLoop):
@@ -92,6 +93,74 @@ def test_a_claim_counts_for_as_many_as_it_may_take(tmp_path: Path) -> None:
         await asyncio.gather(*claims)
 
         assert counted(world).commits == [2, 1]
+
+    play(counted_store, tmp_path, body)
+
+
+async def held_up(world: World, calls: Sequence[Coroutine[None, None, object]]) -> list[int]:
+    """The works of each commit, when all these calls come while the first is under way."""
+    store = counted(world)
+    store.commits.clear()
+    store.gate.clear()
+    tasks = []
+    for call in calls:
+        tasks.append(asyncio.create_task(call))
+        await breathe()
+    store.gate.set()
+    await asyncio.gather(*tasks)
+    return store.commits
+
+
+def test_owners_wait_for_one_commit_however_much_is_enqueued(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        registry = world.registry
+        await asyncio.gather(*(world.enqueue(f"job-{n}") for n in range(6)))
+        grants = await registry.claim(["default"], owner="w", limit=6)
+        bulk = [Request(spec=Spec())] * 1000
+        made = Request(spec=Spec())
+        calls = [
+            *(registry.enqueue_many(bulk, actor="user:ana") for _ in range(3)),
+            registry.heartbeat(grants[0]),
+            registry.aggregate(grants[0]),
+            registry.complete(grants[1], Success()),
+            registry.release(grants[2]),
+            registry.publish(grants[3], [output(1, "x", world=world)]),
+            world.local.refuse(grants[3], "too large"),
+            registry.complete_many([Completion(grants[4], Success())]),
+            registry.complete(grants[5], Success(), follow_ups=[made]),
+        ]
+
+        assert await held_up(world, calls) == [1000, 1009, 1000]
+
+    play(counted_store, tmp_path, body)
+
+
+def test_what_is_enqueued_goes_on_however_much_owners_say(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        await world.enqueue("kept")
+        grant = await world.claim()
+        beats = [world.registry.heartbeat(grant) for _ in range(2500)]
+        first, last = world.enqueue("first"), world.enqueue("last")
+
+        assert await held_up(world, [first, *beats, last]) == [1, 1001, 1000, 500]
+
+    play(counted_store, tmp_path, body)
+
+
+def test_large_jobs_of_many_callers_go_in_commits_of_a_bounded_size(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        large = Spec(payload=msgspec.Raw(b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"'))
+        request = Request(spec=large)
+        calls = [world.registry.enqueue(request, actor="user:ana") for _ in range(100)]
+        await asyncio.gather(*calls)
+        assert counted(world).commits == [64, 36]  # 16 MiB, and the rest
+
+        counted(world).commits.clear()
+        grants = await world.registry.claim(["default"], owner="w", limit=2)
+        ends = [
+            world.registry.complete(grant, Success(), follow_ups=[request] * 50) for grant in grants
+        ]
+        assert await held_up(world, [world.enqueue("first"), *ends]) == [1, 51, 51]
 
     play(counted_store, tmp_path, body)
 

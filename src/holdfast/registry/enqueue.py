@@ -28,9 +28,9 @@ async def enqueue(
         fresh = request.job_id is None and request.request_id is None
         works.append(Work(One(command.job_id, command.spec.lock, fresh), partial(decide, command)))
     answers: list[list[Decision]] = []
-    for start, end in _chunks(requests):
+    for start, end, size in _chunks(requests):
         try:
-            answers += await submit(*works[start:end])
+            answers += await submit(*works[start:end], size_bytes=size)
         except Unavailable as error:
             if start:  # what was sent before has landed
                 error.applied = "unknown"
@@ -38,23 +38,25 @@ async def enqueue(
     return _jobs(answers)
 
 
-def _chunks(requests: Sequence[Request]) -> Iterator[tuple[int, int]]:
-    """Where each commit begins and ends: none has too many jobs, or too many bytes for its time."""
+def _chunks(requests: Sequence[Request]) -> Iterator[tuple[int, int, int]]:
+    """Where each commit begins and ends, and its bytes: none has too many jobs, or too many bytes for its
+    time."""
     start = size = 0
     for n, request in enumerate(requests):
-        size += memoryview(request.spec.payload).nbytes
-        if n - start == BATCH_ITEMS_MAX or (size > BATCH_BYTES_MAX and n > start):
-            yield start, n
-            start, size = n, memoryview(request.spec.payload).nbytes
+        more = memoryview(request.spec.payload).nbytes
+        if n - start == BATCH_ITEMS_MAX or (size + more > BATCH_BYTES_MAX and n > start):
+            yield start, n, size
+            start, size = n, 0
+        size += more
     if requests:
-        yield start, len(requests)
+        yield start, len(requests), size
 
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:
     if not isinstance(store, Joinable):
         raise Invalid("Only a postgresql:// store can make jobs inside a transaction of yours.")
 
-    async def submit(*works: Work) -> list[list[Decision]]:
+    async def submit(*works: Work, size_bytes: int) -> list[list[Decision]]:
         return await store.transact_within(connection, works)
 
     return submit

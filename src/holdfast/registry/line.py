@@ -10,7 +10,17 @@ from typing import TypeAlias, TypeGuard
 from holdfast.core.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, decide
+from holdfast.core.lifecycle import (
+    Aggregate,
+    Change,
+    Command,
+    Complete,
+    Expire,
+    Heartbeat,
+    Refusal,
+    Release,
+    decide,
+)
 from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, check_id
 from holdfast.core.spec import Spec
 from holdfast.failpoint import failpoint
@@ -21,6 +31,9 @@ from holdfast.registry.repeats import applied, as_of, retold
 SWEEP_ITEMS = 100
 UNVERIFIED_MAX = 10_000
 """How many unsuccessful ends are kept for whoever looks for outputs; the oldest are forgotten first."""
+
+OWNERS = Heartbeat | Aggregate | Complete | Release
+"""What the owner of an attempt says, beside what it publishes."""
 
 Asked: TypeAlias = tuple[str, Complete]
 """A job, and how its owner says that the attempt ended."""
@@ -34,6 +47,10 @@ class Line:
 
     While one commit is under way, arriving works gather; they go together in the next. On an idle
     line a work goes at once: nobody ever waits for a timer.
+
+    Owners of attempts have a lane of their own, and a commit takes as much of each lane as one commit may
+    have, owners first: they wait for the commit under way, never for all the jobs that others enqueue,
+    and neither lane can hold up the other. Works of one lane are committed in the order they came.
     """
 
     def __init__(self, store: Store, ids: Ids) -> None:
@@ -42,16 +59,20 @@ class Line:
         self.counted = Counted()
         self.counting = False
         self.unverified: deque[str] = deque(maxlen=UNVERIFIED_MAX)
-        self._waiting: deque[_Entry] = deque()
+        self._owners: deque[_Entry] = deque()
+        self._others: deque[_Entry] = deque()
+        self._apart: deque[_Entry] = deque()
         self._sweep = False
-        self._single = 0
         self._flusher: asyncio.Task[None] | None = None
 
-    async def submit(self, *works: Work, sweep: bool = False) -> list[list[Decision]]:
-        """Commit the works with whatever else is waiting; `sweep` first expires what is due."""
+    async def submit(
+        self, *works: Work, sweep: bool = False, owner: bool = False, size_bytes: int = 0
+    ) -> list[list[Decision]]:
+        """Commit the works with whatever else is waiting; `sweep` first expires what is due. `owner` says
+        that they are an owner's, `size_bytes` how large their payloads or events are."""
         loop = asyncio.get_running_loop()
-        entry = _Entry(works, loop.create_future())
-        self._waiting.append(entry)
+        entry = _Entry(works, loop.create_future(), size_bytes)
+        (self._owners if owner else self._others).append(entry)
         failpoint("line.joined")
         self._sweep |= sweep
         if self._flusher is None or self._flusher.done():
@@ -61,7 +82,10 @@ class Line:
     async def settle(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job and return the job after it, or raise why it was refused."""
         work = Work(One(job_id, lock), partial(decide, command))
-        [[decision], *_] = await self.submit(work, *_looks(command))
+        size = _made_bytes(command) if type(command) is Complete else 0
+        [[decision], *_] = await self.submit(
+            work, *_looks(command), owner=isinstance(command, OWNERS), size_bytes=size
+        )
         if _changed(decision):
             return decision.after
         return await self.answer(job_id, command, decision)
@@ -77,8 +101,10 @@ class Line:
     async def _settle_some(self, asked: Sequence[Asked]) -> list[Job | HoldfastError]:
         works = [Work(One(job_id), partial(decide, command)) for job_id, command in asked]
         works += [look for _, c in asked if c.follow_ups for look in _looks(c)]
+        size = sum(_made_bytes(c) for _, c in asked if c.follow_ups)
         try:
-            decisions = [d for [d] in (await self.submit(*works))[: len(asked)]]
+            answers = await self.submit(*works, owner=True, size_bytes=size)
+            decisions = [d for [d] in answers[: len(asked)]]
         except HoldfastError as error:
             return [_own(error) for _ in asked]
         told = [(*one, d) for one, d in zip(asked, decisions, strict=True) if not _changed(d)]
@@ -150,9 +176,7 @@ class Line:
     async def _flush(self) -> None:
         time = asyncio.get_running_loop().time
         try:
-            while self._waiting:
-                if not (batch := self._take()):
-                    break
+            while batch := self._take():
                 failpoint("line.batch_taken")
                 works = [work for entry in batch for work in entry.works]
                 swept = self._sweep and any(isinstance(w.selection, Ready) for w in works)
@@ -168,8 +192,7 @@ class Line:
                     if refused or len(batch) == 1:
                         _fail(batch, _broken(error))
                     else:  # somebody's request cannot be written: find out whose
-                        self._waiting.extendleft(reversed(batch))
-                        self._single = len(batch)
+                        self._apart.extend(batch)
                 else:
                     if self.counting:
                         self.counted.committed(len(works), time() - began)
@@ -181,24 +204,10 @@ class Line:
             self._flusher = None
 
     def _take(self) -> "list[_Entry]":
-        """As much of what waits as fits into one commit; at least one entry."""
-        while self._waiting and self._waiting[0].answer.done():
-            self._waiting.popleft()  # its caller has left, and nobody would hold what it claims
-            self._single -= 1
-        if not self._waiting:
-            return []
-        batch = [self._waiting.popleft()]
-        size = batch[0].size
-        self._single -= 1
-        while (
-            self._waiting
-            and self._single < 0
-            and size + self._waiting[0].size <= BATCH_ITEMS_MAX
-            and not self._waiting[0].answer.done()
-        ):
-            batch.append(self._waiting.popleft())
-            size += batch[-1].size
-        return batch
+        """The next commit: one entry that is tried apart, or as much of each lane as fits."""
+        if apart := _fitting(self._apart, 1):
+            return apart
+        return _fitting(self._owners, BATCH_ITEMS_MAX) + _fitting(self._others, BATCH_ITEMS_MAX)
 
     def _note(self, answers: list[list[Decision]]) -> None:
         """Count what was committed, and remember whose outputs nobody knows of."""
@@ -211,17 +220,38 @@ class Line:
 class _Entry:
     """The works of one call, and where its answer goes."""
 
-    __slots__ = ("answer", "size", "works")
+    __slots__ = ("answer", "size", "size_bytes", "works")
 
     def __init__(
-        self, works: tuple[Work, ...], answer: asyncio.Future[list[list[Decision]]]
+        self,
+        works: tuple[Work, ...],
+        answer: asyncio.Future[list[list[Decision]]],
+        size_bytes: int,
     ) -> None:
         self.works = works
         self.answer = answer
+        self.size_bytes = size_bytes
         self.size = len(works)
         for work in works:
             if not isinstance(work.selection, One):
                 self.size += work.selection.limit - 1
+
+
+def _fitting(lane: deque[_Entry], items: int) -> list[_Entry]:
+    """Take from the lane so many items, and no more bytes than a commit may have; at least one entry."""
+    batch: list[_Entry] = []
+    size = size_bytes = 0
+    while lane:
+        entry = lane[0]
+        if entry.answer.done():  # its caller has left, and nobody would hold what it claims
+            lane.popleft()
+            continue
+        size += entry.size
+        size_bytes += entry.size_bytes
+        if batch and (size > items or size_bytes > BATCH_BYTES_MAX):
+            break
+        batch.append(lane.popleft())
+    return batch
 
 
 def _chunks(asked: Sequence[Asked]) -> Iterator[tuple[int, int]]:
@@ -233,12 +263,17 @@ def _chunks(asked: Sequence[Asked]) -> Iterator[tuple[int, int]]:
     start = jobs = size = 0
     for n, (_, command) in enumerate(asked):
         made = 1 + len(command.follow_ups)
-        more = sum(memoryview(follow_up.spec.payload).nbytes for follow_up in command.follow_ups)
+        more = _made_bytes(command)
         jobs, size = jobs + made, size + more
         if n > start and (jobs > BATCH_ITEMS_MAX or size > BATCH_BYTES_MAX):
             yield start, n
             start, jobs, size = n, made, more
     yield start, len(asked)
+
+
+def _made_bytes(command: Complete) -> int:
+    """The payloads of the jobs that it makes."""
+    return sum(memoryview(made.spec.payload).nbytes for made in command.follow_ups)
 
 
 def _looks(command: Command) -> list[Work]:

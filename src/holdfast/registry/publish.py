@@ -45,7 +45,7 @@ async def publish(line: Line, grant: Grant, events: Sequence[Event]) -> Job:
 async def refuse(line: Line, grant: Grant, reason: str) -> None:
     """Note on the job that something its owner published was refused."""
     command = Refuse(token=grant.fencing_token, actor=_actor(grant), reason=reason)
-    await line.submit(Work(One(grant.job_id), partial(decide, command)))
+    await line.submit(Work(One(grant.job_id), partial(decide, command)), owner=True)
 
 
 async def _publish(line: Line, grant: Grant, events: list[Event]) -> tuple[Job, list[Event], bool]:
@@ -77,7 +77,9 @@ def _fitting(events: Sequence[Event]) -> int:
 
 async def _append(line: Line, grant: Grant, events: Sequence[Event]) -> Change | Refusal:
     command = _command(grant, events)
-    [[decision]] = await line.submit(Work(One(grant.job_id), partial(decide, command)))
+    work = Work(One(grant.job_id), partial(decide, command))
+    size = sum(len(event.data or b"") for event in events)
+    [[decision]] = await line.submit(work, owner=True, size_bytes=size)
     return decision
 
 
