@@ -6,7 +6,7 @@ import pytest
 from lives import NOW, job_in
 from msgspec.structs import replace
 
-from holdfast.core.clock_step import Step, Steps, carried
+from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
 from holdfast.core.explain import explain, step_words
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
@@ -113,9 +113,13 @@ def test_no_job_is_left_ahead_of_the_clock() -> None:
 
 def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> None:
     moved = carried(job_in(State.RUNNING), step(-HOUR))
-    assert "The store's clock was set 60 min back while it was held" in explain(moved, NOW - HOUR)
+    assert " The store's clock was set 60 min back while it was held" in explain(moved, NOW - HOUR)
     waits = explain(queued(), NOW - HOUR)
     assert waits.endswith("as the store's clock tells it: that clock was set back.")
+    assert " It was last changed 60 min from now, as the store's clock tells it" in waits
+    drifted = queued(updated_at=NOW + TOLERANCE)
+    assert "last changed" not in explain(drifted, NOW)
+    assert "last changed" in explain(drifted, NOW - SECOND)
     assert "clock" not in explain(job_in(State.SUCCEEDED), NOW - HOUR)
 
 

@@ -151,6 +151,7 @@ def test_it_is_unverified_until_somebody_has_looked(job: Job) -> None:
     assert not changed(job, judge(0, 8)).after.unverified
     for other in (job_in(State.PARTIAL_SUCCESS), job_in(State.VALIDATING), job_in(State.FAILED)):
         assert not other.unverified
+    assert job_in(State.PARTIAL_SUCCESS).resumable
 
 
 def test_what_cannot_be_seen_is_tried_a_bounded_number_of_times() -> None:
@@ -193,11 +194,12 @@ def test_where_it_ran_is_kept_for_whoever_looks(outcome: Outcome) -> None:
     change = changed(job, complete(outcome), LATER)
 
     assert change.after.check == Check(where="box-1:/data", next_at=LATER + 15 * SECOND)
-    assert change.events[-1].attributes["where"] == "box-1:/data"
+    [event] = change.events
+    assert event.attributes["where"] == "box-1:/data"
     unseen = changed(after(enqueue(spec), claim()), complete(outcome), LATER)
     assert [event.to_state for event in unseen.events] == [State.RUNNING, change.after.state]
     assert unseen.events[0].attributes == {}
-    assert unseen.events[1].attributes == change.events[-1].attributes
+    assert unseen.events[1].attributes == event.attributes
     assert change.after.error is None or change.after.error.where is None
     judged = changed(change.after, judge(5, 3), LATER).after
     assert judged.check == Check(where="box-1:/data")

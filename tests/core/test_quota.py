@@ -1,6 +1,6 @@
 """The quota of an attempt: what it counts, what it keeps, and what it says of the rest."""
 
-from lives import WORKER, changed, job_in, said
+from lives import WORKER, changed, job_in, release, said
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType, WorkerEventType
@@ -86,6 +86,8 @@ def test_a_worker_that_stops_at_the_quota_says_how_much_it_dropped() -> None:
     assert silly.after.flaws is None
     assert most.after.flaws == Flaws(dropped_bytes=NUMBER_MAX)
     assert flaw_words(told.after) == [quota_words(12, 1)]
+    waiting = changed(told.after, release()).after
+    assert (waiting.attempt, flaw_words(waiting)) == (2, [quota_words(12, 1)])
     assert quota_words(1, 2).startswith("1 byte was not kept of what attempt 2 said")
 
 
