@@ -51,7 +51,9 @@ def test_the_last_byte_of_the_quota_is_kept_and_the_next_is_not() -> None:
     assert (len(whole.published), whole.after.flaws, whole.facts) == (1, None, ())
     assert (over.published, over.after.flaws) == ((), Flaws(dropped_bytes=10))
     assert over.after.published == 1
-    assert [fact.event_type for fact in over.facts] == [EventType.PUBLISH_REFUSED]
+    [fact] = over.facts
+    assert fact.event_type == EventType.PUBLISH_REFUSED
+    assert fact.event_id == "job-1/publish_refused/1/quota"
 
 
 def test_after_output_that_was_dropped_there_is_no_more_of_it() -> None:
@@ -62,6 +64,8 @@ def test_after_output_that_was_dropped_there_is_no_more_of_it() -> None:
     assert [event.sequence for event in later.published] == [4]
     assert later.after.flaws == Flaws(dropped_bytes=1002)
     assert later.facts == (), "it is on record once"
+    one = replace(job_in(State.RUNNING), flaws=Flaws(dropped_bytes=1))
+    assert changed(one, publish(wrote(1, 5))).published == ()
 
 
 def test_what_is_no_output_is_kept_while_the_reserve_lasts() -> None:
@@ -84,6 +88,7 @@ def test_a_worker_that_stops_at_the_quota_says_how_much_it_dropped() -> None:
     assert len(told.published) == 2
     assert len(told.facts) == 1
     assert silly.after.flaws is None
+    assert changed(job, publish(plain(1, dropped_bytes=7))).after.flaws is None
     assert most.after.flaws == Flaws(dropped_bytes=NUMBER_MAX)
     assert flaw_words(told.after) == [quota_words(12, 1)]
     waiting = changed(told.after, release()).after

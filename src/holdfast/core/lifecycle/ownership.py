@@ -232,8 +232,6 @@ def _flaws(job: Job, events: Sequence[Event], dropped: int) -> Flaws | None:
             exit_code = _number(event, "exit_code") or None
         elif event.event_type == WorkerEventType.PROCESS_ERROR:
             dropped += max(0, _number(event, "dropped_bytes"))
-    if (missed, exit_code, dropped) == (before.missed, before.exit_code, 0):
-        return job.flaws
     dropped = min(before.dropped_bytes + dropped, NUMBER_MAX)
     after = replace(before, missed=missed, exit_code=exit_code, dropped_bytes=dropped)
     return None if after == _FLAWLESS else after
