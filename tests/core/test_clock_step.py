@@ -6,11 +6,11 @@ import pytest
 from lives import NOW, job_in
 from msgspec.structs import replace
 
-from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
+from holdfast.core.clock_step import Step, Steps, carried
 from holdfast.core.explain import explain, step_words
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
-from holdfast.core.state import LEASED, State
+from holdfast.core.state import ENDED, LEASED, State
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
@@ -117,7 +117,7 @@ def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> 
     waits = explain(queued(), NOW - HOUR)
     assert waits.endswith("as the store's clock tells it: that clock was set back.")
     assert " It was last changed 60 min from now, as the store's clock tells it" in waits
-    drifted = queued(updated_at=NOW + TOLERANCE)
+    drifted = queued(updated_at=NOW + SECOND)
     assert "last changed" not in explain(drifted, NOW)
     assert "last changed" in explain(drifted, NOW - SECOND)
     assert "clock" not in explain(job_in(State.SUCCEEDED), NOW - HOUR)
@@ -131,3 +131,24 @@ def test_the_last_step_is_told_to_operators() -> None:
         " 1 job was carried over: leases and waits kept their length."
     )
     assert "2 jobs were" in str(step_words(replace(steps, jobs=2)))
+
+
+def test_what_the_set_clock_may_have_told_reaches_a_second_beyond_both_ends() -> None:
+    found, tick = step(-HOUR, silent=MINUTE), timedelta(microseconds=1)
+    first, last = found.since - HOUR - SECOND, found.after + SECOND
+
+    assert [found.told(first), found.told(last)] == [True, True]
+    assert [found.told(first - tick), found.told(last + tick)] == [False, False]
+
+
+@pytest.mark.parametrize("state", sorted(ENDED | {State.VALIDATING}))
+def test_what_waits_for_no_time_stays_as_it_is(state: State) -> None:
+    job = replace(job_in(state), deadline_at=NOW + HOUR)
+
+    assert carried(job, step(-HOUR)) is job
+
+
+def test_what_has_just_become_ready_stays_ready() -> None:
+    job = queued(ready_at=NOW + 5 * SECOND, deadline_at=NOW + HOUR)
+
+    assert carried(job, step(HOUR)).ready_at == job.ready_at

@@ -14,7 +14,7 @@ from holdfast.core.limits import (
     OUTPUT_ATTEMPT_BYTES_MAX,
     OUTPUT_RESERVE_BYTES,
 )
-from holdfast.core.quota import event_bytes, quota_words
+from holdfast.core.quota import BEYOND_QUOTA, event_bytes, quota_words
 from holdfast.core.state import State
 
 
@@ -64,6 +64,8 @@ def test_after_output_that_was_dropped_there_is_no_more_of_it() -> None:
     assert [event.sequence for event in later.published] == [4]
     assert later.after.flaws == Flaws(dropped_bytes=1002)
     assert later.facts == (), "it is on record once"
+    some = changed(left(EVENT_BYTES + 9), publish(wrote(1, 9), wrote(2, 9)))
+    assert [event.sequence for event in some.published] == [1]
     one = replace(job_in(State.RUNNING), flaws=Flaws(dropped_bytes=1))
     assert changed(one, publish(wrote(1, 5))).published == ()
 
@@ -93,7 +95,12 @@ def test_a_worker_that_stops_at_the_quota_says_how_much_it_dropped() -> None:
     assert flaw_words(told.after) == [quota_words(12, 1)]
     waiting = changed(told.after, release()).after
     assert (waiting.attempt, flaw_words(waiting)) == (2, [quota_words(12, 1)])
-    assert quota_words(1, 2).startswith("1 byte was not kept of what attempt 2 said")
+    most_words = "an attempt may publish 1 GiB"
+    assert quota_words(1, 2) == f"1 byte was not kept of what attempt 2 said: {most_words}."
+    assert quota_words(1200, 1) == (
+        f"1,200 bytes were not kept of what attempt 1 said: {most_words}."
+    )
+    assert f"A{most_words[1:]}; output beyond it is not kept." == BEYOND_QUOTA
 
 
 def test_an_exit_code_that_no_record_can_keep_is_none() -> None:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 import holdfast.core
 from holdfast.core.access import Key
+from holdfast.core.clock_step import Steps
 from holdfast.core.command import Command
 from holdfast.core.event import Event
-from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease, Progress
+from holdfast.core.job import CancelRequest, DeadLetter, Failure, Flaws, Job, Lease, Progress
 from holdfast.core.outputs import Check, File, Found, Output, Promise
 from holdfast.core.projection import Folded
 from holdfast.core.retry import Retry
@@ -35,7 +36,7 @@ def _values() -> list[type[Struct]]:
 
 VALUES = _values()
 STORED = [Spec, Retry, Job, Lease, Failure, DeadLetter, CancelRequest, Progress, Event, Command]
-STORED += [Key, File, Promise, Output, Found, Check]
+STORED += [Key, File, Promise, Output, Found, Check, Flaws, Steps]
 BY_PLACE = ["Progress", "Resource", "Transition", "Change", "Refusal", "Claimed", "Difference"]
 BY_PLACE += ["Principal", "Piece", "_Item", "File"]
 

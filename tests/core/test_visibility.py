@@ -36,6 +36,7 @@ def test_a_submitter_sees_its_own() -> None:
     assert sees(holder(Scope.SUBMIT), DONE)
     assert not sees(holder(Scope.SUBMIT), replace(DONE, submitted_by="key:bob"))
     assert not owns(holder(Scope.WORK), DONE)
+    assert owns(holder(Scope.SUBMIT, queues="a1", regions=("eu",)), DONE)
 
 
 def test_observers_see_all_in_their_reach() -> None:
