@@ -1,10 +1,11 @@
 """URLs are shown without what opens a door."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.outputs.opening import open_outputs
 from holdfast.sdk.open import open_registry, shown_url
 
@@ -67,13 +68,39 @@ def test_a_mistyped_url_is_refused_without_its_password(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["file://u:SECRET@h/x", "u:SECRET@s3://bucket", "s3://u:SECRET@bucket"]
+    "url",
+    [
+        "file://u:SECRET@h/x",
+        "u:SECRET@s3://bucket",
+        "s3://u:SECRET@bucket",
+        "s3//u:SECRET@bucket",
+        "S3:u:SECRET@bucket",
+        "u:SECRET@bucket",
+    ],
 )
+@pytest.mark.usefixtures("empty_folder")
 def test_so_is_that_of_an_output_store(url: str) -> None:
-    with pytest.raises(HoldfastError) as refused:
-        asyncio.run(open_outputs(url, create=False))
+    with pytest.raises(Invalid) as refused:
+        asyncio.run(open_outputs(url, create=True))
 
     assert "SECRET" not in f"{refused.value} {refused.value.advice}"
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a folder would be made that an address was taken for."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("empty_folder")
+@pytest.mark.parametrize("folder", ["s3", "outputs@2", "./a:b@c", "gs/results"])
+def test_the_name_of_a_folder_is_an_address(folder: str) -> None:
+    async def opened() -> None:
+        await (await open_outputs(folder, create=True)).close()
+
+    asyncio.run(opened())
+
+    assert Path(folder).is_dir()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Opening an output store: the one place that turns its address into an adapter."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -9,6 +10,8 @@ from holdfast.ports import Outputs
 
 _SCHEME_CHARACTERS_MAX = 20
 BUCKETS = ("s3", "az", "gs")
+_MISTYPED = re.compile(r"(file|https?|s3|az|gs)(:|//)|(?![./~])[^@]*:[^@]*@", re.IGNORECASE)
+"""What was meant as an address, or has a password in it, and is no name of a folder."""
 _WRITE = (
     "write a path, file:///path, s3://bucket/prefix, az://container/prefix or gs://bucket/prefix"
 )
@@ -23,7 +26,7 @@ async def open_outputs(url: str, *, create: bool) -> Outputs:
     """
     scheme, colon, rest = url.partition("://")
     if not colon:
-        if not url or url.partition(":")[0].lower() in ("file", "http", "https", *BUCKETS):
+        if not url or _MISTYPED.match(url):
             raise Invalid(f"An output store has an address: {_WRITE}.")
         return await DirectoryOutputs.open(Path(url), create=create)
     scheme = scheme.lower()
