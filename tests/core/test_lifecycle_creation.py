@@ -23,7 +23,7 @@ from lives import (
 from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Denied, Invalid
-from holdfast.core.lifecycle import Change, Expire, decide
+from holdfast.core.lifecycle import Change, Expire, HandoffStep, decide
 from holdfast.core.projection import facts, fold
 from holdfast.core.spec import Spec
 from holdfast.core.state import LEASED, State
@@ -136,6 +136,22 @@ def test_a_handoff_never_takes_a_job_from_its_owner(state: State, step: object, 
     refusal = refused(job_in(state), command)
 
     assert isinstance(refusal.error, Conflict)
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "words"),
+    [
+        (State.SUBMITTING, BEGIN, "has begun already"),
+        (State.PENDING, DONE, "has not begun"),
+        (State.QUEUED, BEGIN, "there is no handoff"),
+    ],
+)
+def test_a_step_of_a_handoff_out_of_turn_is_refused_in_true_words(
+    state: State, step: HandoffStep, words: str
+) -> None:
+    job = _begun().after if state is State.SUBMITTING else job_in(state)
+
+    assert words in refused(job, handoff(step)).error.message
 
 
 def test_a_handoff_is_no_verdict_on_outputs() -> None:

@@ -57,6 +57,14 @@ def test_a_result_without_success_fails_the_attempt_and_the_job_is_tried_again(
     assert here.acquire(job_id, "w2") == token + 1
 
 
+def test_a_job_made_by_acquiring_is_for_no_worker_of_ours_unless_it_says_so(here: Play) -> None:
+    for job_id, spec in (("bare", {"queue": "q"}), ("said", {"queue": "q", "kind": "command"})):
+        here.acquire(job_id, "w", create=True, spec=spec)
+
+    assert here.job("bare")["spec"]["kind"] == "external"
+    assert here.job("said")["spec"]["kind"] == "command"
+
+
 def test_a_job_made_by_acquiring_that_always_fails_ends(here: Play) -> None:
     states, job_id = [], "poison"
     for _ in range(Retry().max_failures):

@@ -133,7 +133,7 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
     begins = command.step is HandoffStep.BEGIN
     if job.state is not (State.PENDING if begins else State.SUBMITTING):
-        raise Conflict(f"Job is {job.state}: it is not being handed to an executor.")
+        raise Conflict(f"Job is {job.state}: {_not_now(job.state)}")
     match command.step:
         case HandoffStep.BEGIN:
             draft.move(State.SUBMITTING)
@@ -153,6 +153,15 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
                 ended_at=now,
             )
     return draft.change()
+
+
+def _not_now(state: State) -> str:
+    """Why this step of a handoff cannot be taken in this state."""
+    if state is State.SUBMITTING:
+        return "its handoff to an executor has begun already; the next step is done or refused."
+    if state is State.PENDING:
+        return "its handoff to an executor has not begun; the next step is begin."
+    return "there is no handoff to an executor to begin or to end."
 
 
 def _cancelled(request: CancelRequest) -> str:

@@ -65,6 +65,12 @@ STATES: dict[State, Word] = {
 }
 
 
+class ExternalSpecForm(SpecForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to make, of a kind that no worker of ours takes unless it says so."""
+
+    kind: Annotated[Name, Meta(description="What runs it.")] = KIND
+
+
 class AcquireJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Take a job. One that nobody knows is made, if `create` says so."""
 
@@ -72,7 +78,7 @@ class AcquireJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker_id: Id
     region: Name | None = None
     create: bool = False
-    spec: Annotated[SpecForm, Meta(description="What to make.")] | None = None
+    spec: Annotated[ExternalSpecForm, Meta(description="What to make.")] | None = None
     lease: LeaseTime = None
     heartbeat_interval: Interval = None
     op_id: OpId = None
