@@ -360,3 +360,13 @@ def test_list_shows_the_newest_first_unless_asked(world: CliWorld) -> None:
 
     assert [job["job_id"] for job in newest["jobs"]] == made[::-1]
     assert [job["job_id"] for page in pages for job in page["jobs"]] == made[::-1]
+
+
+@pytest.mark.parametrize("command", ["list", "events", "dead-letters"])
+def test_a_malformed_cursor_is_a_wrong_use(world: CliWorld, command: str) -> None:
+    words = [command, "list"] if command == "dead-letters" else [command]
+    world.run("submit", "--", "true")
+
+    told = world.run(*words, "--after", "no/cursor", code=2)
+
+    assert "is not a cursor" in told.stderr
