@@ -226,7 +226,7 @@ def test_what_is_read_over_rest_is_what_is_read_over_connect(plain: Peer) -> Non
             f"/v1/jobs?queue={QUEUE}": {"jobs": page.jobs, "next": page.next},
             f"/v1/counts?queue={QUEUE}": {"counts": await remote.counts(QUEUE)},
             "/v1/jobs/job-1/why": {"text": await remote.why("job-1")},
-            "/v1/jobs/job-1/history": {"events": await remote.history("job-1")},
+            "/v1/jobs/job-1/history": {"events": await remote.history("job-1"), "next": None},
             "/v1/jobs/job-1/log": {"events": log.events, "cursor": log.cursor},
             "/v1/events": {"events": feed.events, "cursor": feed.cursor},
             "/v1/events/tail": {"cursor": await remote.tail()},

@@ -214,11 +214,50 @@ def test_over_rest_a_reader_goes_on_from_a_sealed_place() -> None:
         tail = (await get("/v1/events/tail"))["cursor"]
         await job(here, "job-20", MINE)
         heard = await get(f"/v1/events?after={tail}")
+        made_up = {"last-event-id": "0"}
+        refused = await asyncio.to_thread(rest.ask, "GET", "/v1/events/stream", headers=made_up)
         first = await get("/v1/jobs?limit=3")
         second = await get(f"/v1/jobs?limit=3&after={first['next']}")
 
         assert [one["job_id"] for one in heard["events"]] == ["job-20"]
+        assert refused.status == 422
         assert [one["job_id"] for one in second["jobs"]] == ["job-20"]
+
+    play(body)
+
+
+def test_a_history_is_read_on_from_a_sealed_place_of_that_history_alone() -> None:
+    async def body(here: Stage) -> None:
+        await two_queues(here)
+        for _ in range(3):
+            grant = await here.registry.acquire("job-2", owner="worker-1")
+            await here.registry.release(grant)
+        ana = await caller(here, "ana", Scope.OBSERVE)
+        rest = Rest(
+            Peer(here.served, here.registry, asyncio.get_running_loop()),
+            ana.headers["authorization"][7:],
+        )
+
+        async def page(job_id: str, after: str | None) -> pb.HistoryResponse:
+            asked = pb.HistoryRequest(job_id=job_id, limit=2, after=after)
+            return await ana.registry.history(asked, headers=ana.headers)
+
+        first = await page("job-2", None)
+        second = await page("job-2", first.next)
+        path = f"/v1/jobs/job-2/history?limit=1000&after={second.next}"
+        rest_page = json.loads((await asyncio.to_thread(rest.get, path)).body)
+        raw = await asyncio.to_thread(rest.get, "/v1/jobs/job-2/history?after=2")
+
+        offsets = [event.offset for event in (*first.events, *second.events)]
+        offsets += [event["offset"] for event in rest_page["events"]]
+        assert offsets == [1, 2, 3, 4, 5, 6, 7]
+        assert not rest_page.get("next")
+        assert len(first.next) > 40
+        assert not any(event.has_field("log_id") for event in first.events)
+        assert raw.status == 422
+        for job_id, wrong in (("job-6", first.next), ("job-2", "2")):
+            with pytest.raises(ConnectError):
+                await page(job_id, wrong)
 
     play(body)
 

@@ -14,7 +14,7 @@ from holdfast.core.lifecycle import HandoffStep, Outcome
 from holdfast.core.outputs import Found, Output, Promise
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
-from holdfast.ports.store import Filter, Finding, Page, Pruned, Slice
+from holdfast.ports.store import Filter, Finding, HistoryPage, Page, Pruned, Slice
 
 
 class Request(Struct, frozen=True, gc=False, kw_only=True):
@@ -279,7 +279,15 @@ class Registry(Protocol):
         """The resource lock as it is; token 0 when it was never taken."""
         ...
 
-    async def history(self, job_id: str) -> list[Event]: ...
+    async def history(self, job_id: str) -> list[Event]:
+        """The job's transitions and control facts, by offset: all pages of them."""
+        ...
+
+    async def history_page(
+        self, job_id: str, *, after: str | None = None, limit: int = 1000
+    ) -> HistoryPage:
+        """A page of them, of at most 1 MiB; one event fits always."""
+        ...
 
     async def log(
         self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True

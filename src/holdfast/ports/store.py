@@ -90,6 +90,13 @@ class Slice(Struct, frozen=True):
     cursor: str
 
 
+class HistoryPage(Struct, frozen=True):
+    """Some of a job's registry events by offset, and the cursor of the next page (None after the last)."""
+
+    events: tuple[Event, ...]
+    next: str | None = None
+
+
 class Census(Struct, frozen=True, kw_only=True):
     """How much there is in a store, counted without reading every job.
 
@@ -190,6 +197,16 @@ class Store(Protocol):
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         """Each job's registry events (transitions and control facts), by offset."""
+        ...
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        """A page of what `histories` has of one job, bounded by `limit` and by bytes (`stores.filters`); one
+        event fits on every page."""
+        ...
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        """The sequences from `first` on of events that the worker with this token published, rising: only
+        the next ones, if there are many, and none if there are no more."""
         ...
 
     async def log(

@@ -19,6 +19,7 @@ from holdfast.ports import (
     Filter,
     Finding,
     Grant,
+    HistoryPage,
     Ids,
     Page,
     Pruned,
@@ -317,6 +318,11 @@ class LocalRegistry:
 
     async def history(self, job_id: str) -> list[Event]:
         return await query.history(self._line, job_id)
+
+    async def history_page(
+        self, job_id: str, *, after: str | None = None, limit: int = 1000
+    ) -> HistoryPage:
+        return await query.history_page(self._line, job_id, after=after, limit=limit)
 
     async def log(
         self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True

@@ -12,8 +12,6 @@ from holdfast.core.quota import quota_words
 from holdfast.ports import Grant, One, Work
 from holdfast.registry.line import Line
 
-_LOG_PAGE = 1000
-
 
 async def publish(line: Line, grant: Grant, events: Sequence[Event]) -> Job:
     """Append the events to the attempt. What was stored before is dropped, so a re-send is safe. What is
@@ -96,11 +94,11 @@ async def _unknown(line: Line, grant: Grant, events: Sequence[Event], job: Job) 
     kept, the log does not tell: what is not beyond its last sequence has been dealt with."""
     if job.flaws is not None and job.flaws.dropped_bytes:
         return [event for event in events if (event.sequence or 0) > job.published]
-    known: set[int | None] = set()
-    cursor: str | None = None
-    while True:
-        page = await line.store.log(grant.job_id, after=cursor, limit=_LOG_PAGE)
-        known |= {e.sequence for e in page.events if e.fencing_token == grant.fencing_token}
-        if not page.events:
-            return [event for event in events if event.sequence not in known]
-        cursor = page.cursor
+    known = set[int]()
+    asked = [event.sequence or 0 for event in events if (event.sequence or 0) <= job.published]
+    while asked:
+        found = await line.store.published(grant.job_id, grant.fencing_token, first=asked[0])
+        known.update(found)
+        last = found[-1] if found else job.published
+        asked = [sequence for sequence in asked if sequence > last]
+    return [event for event in events if event.sequence not in known]

@@ -5,7 +5,7 @@ from holdfast.core.event import Event
 from holdfast.core.explain import explain
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
 from holdfast.core.state import State
-from holdfast.ports import Filter, Page, Slice
+from holdfast.ports import Filter, HistoryPage, Page, Slice
 from holdfast.registry.line import Line
 
 
@@ -19,10 +19,22 @@ async def list_jobs(
 
 
 async def history(line: Line, job_id: str) -> list[Event]:
-    """The job's transitions and control facts, by offset."""
-    await line.get(job_id)
-    [events] = await line.store.histories([job_id])
-    return events
+    """The job's transitions and control facts, by offset: all of them."""
+    events, cursor = list[Event](), None
+    while True:
+        page = await history_page(line, job_id, after=cursor, limit=PAGE_ITEMS_MAX)
+        events += page.events
+        cursor = page.next
+        if cursor is None:
+            return events
+
+
+async def history_page(line: Line, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+    """A page of the job's transitions and control facts, by offset."""
+    page = await line.store.history(job_id, after=after, limit=_page(limit))
+    if not page.events:
+        await line.get(job_id)
+    return page
 
 
 async def log(line: Line, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:

@@ -13,6 +13,11 @@ def log_of(job_id: str) -> str:
     return f"log/{job_id}"
 
 
+def history_of(job_id: str) -> str:
+    """What the cursors of this job's history are good for."""
+    return f"history/{job_id}"
+
+
 class Cursors:
     """Seals cursors on their way out, and opens them on their way in. One of one listing, log or key is
     good for no other."""

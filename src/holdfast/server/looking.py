@@ -16,12 +16,12 @@ from holdfast.core.job import Job, Resource
 from holdfast.core.limits import BATCH_ITEMS_MAX, PAGE_ITEMS_MAX
 from holdfast.core.spec import Spec
 from holdfast.core.visibility import sees_all
-from holdfast.ports import Filter, Page, Slice
+from holdfast.ports import Filter, HistoryPage, Page, Slice
 from holdfast.server import admission
 from holdfast.server.calls import Leaving, who
 from holdfast.server.claims import enter, lane
 from holdfast.server.context import Context
-from holdfast.server.cursors import FEED, JOBS, Cursors, log_of
+from holdfast.server.cursors import FEED, JOBS, Cursors, history_of, log_of
 from holdfast.server.limits import (
     ANSWER_BYTES_MAX,
     FEED_CALLS_MAX,
@@ -33,7 +33,7 @@ from holdfast.server.locks import discreet, shown_resource
 from holdfast.server.owning import find
 from holdfast.server.sizes import check_size, event_bytes
 from holdfast.wire import asks
-from holdfast.wire.answers import Because, Counted, Happened, Marked, OfEach, Place
+from holdfast.wire.answers import Because, Counted, Marked, OfEach, Place
 
 GOING = "This server is going away. Read on from your cursor, here or at another."
 ALIVE_SECONDS = 15.0
@@ -104,10 +104,17 @@ class Looking:
         text = await self._registry.why(ask.job_id, beside=beside)
         return Because(await discreet(self._registry, job.spec.lock, text))
 
-    async def history(self, ask: asks.OneJob) -> Happened:
-        job = await find(self._registry, ask.job_id)
-        events = await self._registry.history(ask.job_id)
-        return Happened((await self._slice(_told(events, job), "", job)).events)
+    async def history(self, ask: asks.History) -> HistoryPage:
+        principal, job = who.get(), await find(self._registry, ask.job_id)
+        what = history_of(job.job_id)
+        after = await self._cursors.open(principal, what, ask.after)
+        page = await self._registry.history_page(
+            ask.job_id, after=after, limit=_limit(ask.limit, 1000)
+        )
+        events = _placeless(_told(page.events, job))
+        if page.next is None:
+            return HistoryPage(events)
+        return HistoryPage(events, await self._cursors.seal(principal, what, page.next))
 
     async def read_log(self, ask: asks.ReadLog) -> Slice:
         job = await find(self._registry, ask.job_id)
@@ -188,11 +195,8 @@ class Looking:
     async def _slice(self, events: tuple[Event, ...], cursor: str, job: Job | None) -> Slice:
         """The events and the cursor as the caller may have them: their places among everybody's are for
         those alone who see everything."""
-        principal = who.get()
         what = FEED if job is None else log_of(job.job_id)
-        if not sees_all(principal):
-            events = tuple(structs.replace(event, log_id=None) for event in events)
-        return Slice(events, await self._cursors.seal(principal, what, cursor))
+        return Slice(_placeless(events), await self._cursors.seal(who.get(), what, cursor))
 
     async def get_resource(self, ask: asks.GetResource) -> Resource:
         admission.demand(who.get(), Scope.OBSERVE, Scope.WORK, Scope.ADMIN)
@@ -309,6 +313,13 @@ async def _fitting(
 
 def _size(page: Slice) -> int:
     return sum(map(event_bytes, page.events))
+
+
+def _placeless(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events without their places in everybody's log, unless the caller sees everything."""
+    if sees_all(who.get()):
+        return events
+    return tuple(structs.replace(event, log_id=None) for event in events)
 
 
 def _told(events: Sequence[Event], job: Job) -> tuple[Event, ...]:

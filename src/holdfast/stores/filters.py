@@ -2,10 +2,11 @@
 
 from holdfast.core.access import Principal
 from holdfast.core.errors import Invalid
+from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.core.visibility import sees, sees_all
-from holdfast.ports import Filter, Page
+from holdfast.ports import Filter, HistoryPage, Page
 
 SLICE_BYTES = 4 * 1024 * 1024
 """How much of a log a store reads into memory at once."""
@@ -17,6 +18,12 @@ LIST_ROWS_MAX = 20_000
 """Jobs that are looked at for a page, whether they match or not: of rare states, of each."""
 LIST_READ_BYTES_MAX = 8 * 1024 * 1024
 """Records that are read for a page, whether they are shown or not."""
+HISTORY_BYTES_MAX = 1024 * 1024
+"""The events on a page of a job's history."""
+EVENT_BYTES = 600
+"""What an event takes as JSON beside the body of its row: its names, moments, states and ids."""
+PUBLISHED_ROWS = 4
+"""Commits of a worker's events that are read at once to find sequences: each has up to 1 MiB of output."""
 
 RARE_STATES = frozenset(
     {
@@ -74,6 +81,34 @@ class PageBuilder:
     def end(self, beyond: str | None) -> Page:
         """The page, when all was looked at up to `beyond`, or to the last job."""
         return Page(tuple(self._jobs), beyond)
+
+
+class HistoryBuilder:
+    """A page of a job's history while it is put together."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._events: list[Event] = []
+        self._bytes = 0
+        self._place: str | None = None
+
+    def take(self, place: object, event: Event, size: int) -> bool:
+        """Add the next event, which is so large. False: the page has ended before it."""
+        self._bytes += size
+        no_room = bool(self._events) and self._bytes > HISTORY_BYTES_MAX
+        if len(self._events) == self._limit or no_room:
+            return False
+        self._events.append(event)
+        self._place = str(place)
+        return True
+
+    def cut(self) -> HistoryPage:
+        """The page, when there is more behind it."""
+        return HistoryPage(tuple(self._events), self._place)
+
+    def end(self) -> HistoryPage:
+        """The page, when it is the last."""
+        return HistoryPage(tuple(self._events))
 
 
 def record_bytes(*texts: str) -> int:

@@ -6,6 +6,7 @@ It forgets everything when its process ends; use it for tests and for trying thi
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.access import Key
@@ -20,6 +21,7 @@ from holdfast.ports import (
     Decision,
     Filter,
     Finding,
+    HistoryPage,
     Ids,
     Page,
     Pruned,
@@ -29,7 +31,7 @@ from holdfast.ports import (
 )
 from holdfast.stores.batch import Batch
 from holdfast.stores.census import Counting
-from holdfast.stores.filters import PageBuilder, beginning, position
+from holdfast.stores.filters import HistoryBuilder, PageBuilder, beginning, position
 from holdfast.stores.signal import Signal
 
 
@@ -178,6 +180,25 @@ class MemoryStore:
             if event.offset is not None and event.job_id in chains:
                 chains[event.job_id].append(event)
         return [chains[job_id] for job_id in job_ids]
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
+        for event in self._log:
+            if event.job_id == job_id and (event.offset or 0) > start:
+                size = len(msgspec.json.encode(event))
+                if not page.take(event.offset, event, size):
+                    return page.cut()
+        return page.end()
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return [
+            event.sequence
+            for event in self._log
+            if event.job_id == job_id
+            and event.fencing_token == token
+            and event.sequence is not None
+            and event.sequence >= first
+        ]
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

@@ -19,6 +19,59 @@ _LARGE = msgspec.Raw(b'"' + b"x" * 200_000 + b'"')
 class ListingContract:
     open: Opener
 
+    def test_pages_show_every_job_once_while_others_arrive(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for n in range(7):
+                await world.enqueue(f"job-{n}")
+            seen: list[str] = []
+            cursor = None
+            for turn in range(10):
+                page = await world.store.list_jobs(Filter(), after=cursor, limit=3)
+                seen += [job.job_id for job in page.jobs]
+                await world.enqueue(f"late-{turn}") if turn < 2 else None
+                cursor = page.next
+                if cursor is None:
+                    break
+
+            assert seen == [*(f"job-{n}" for n in range(7)), "late-0", "late-1"]
+
+        play(self.open, tmp_path, body)
+
+    def test_listing_filters_by_queue_kind_state_owner_and_label(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            await world.enqueue("a")
+            await world.enqueue("b", queue="images", labels={"team": "x"})
+            await world.enqueue("c", kind="resize")
+            await world.claim(owner="worker-9")
+
+            async def ids(**which: object) -> list[str]:
+                page = await world.store.list_jobs(Filter(**which), after=None, limit=10)  # type: ignore[arg-type]
+                return [job.job_id for job in page.jobs]
+
+            assert await ids(queue="images") == ["b"]
+            assert await ids(kind="resize") == ["c"]
+            assert await ids(states=(State.ASSIGNED,)) == ["a"]
+            assert await ids(owner="worker-9") == ["a"]
+            assert await ids(labels={"team": "x"}) == ["b"]
+            assert await world.store.counts() == {State.QUEUED: 2, State.ASSIGNED: 1}
+            assert await world.store.counts("images") == {State.QUEUED: 1}
+
+        play(self.open, tmp_path, body)
+
+    def test_the_newest_jobs_can_be_listed_first(self, tmp_path: Path) -> None:
+        async def body(world: World) -> None:
+            for n in range(5):
+                await world.enqueue(f"job-{n}")
+
+            first = await world.store.list_jobs(Filter(), after=None, limit=3, newest=True)
+            rest = await world.store.list_jobs(Filter(), after=first.next, limit=3, newest=True)
+
+            seen = [job.job_id for job in (*first.jobs, *rest.jobs)]
+            assert seen == ["job-4", "job-3", "job-2", "job-1", "job-0"]
+            assert rest.next is None
+
+        play(self.open, tmp_path, body)
+
     @pytest.mark.parametrize(("newest", "letter"), [(False, "x"), (True, "x"), (False, "é")])
     def test_a_page_is_bounded_by_bytes(self, tmp_path: Path, newest: bool, letter: str) -> None:
         text = letter * (200_000 // len(letter.encode()))

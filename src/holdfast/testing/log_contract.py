@@ -1,4 +1,4 @@
-"""The contract of a store, third part: listings, logs, the feed, and what may be forgotten."""
+"""The contract of a store: logs, the feed, and what may be forgotten."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -11,107 +11,13 @@ from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Fenced, Invalid
 from holdfast.core.event import Event, as_given
 from holdfast.core.lifecycle import Success
-from holdfast.core.limits import OUTPUT_EVENT_BYTES_MAX, OUTPUT_LATE_MAX
-from holdfast.core.state import State
 from holdfast.ports import Filter
 from holdfast.registry.local import LocalRegistry
-from holdfast.testing.world import LEASE, Opener, World, output, play
+from holdfast.testing.world import Opener, World, output, play
 
 
 class LogContract:
     open: Opener
-
-    def test_pages_show_every_job_once_while_others_arrive(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            for n in range(7):
-                await world.enqueue(f"job-{n}")
-            seen: list[str] = []
-            cursor = None
-            for turn in range(10):
-                page = await world.store.list_jobs(Filter(), after=cursor, limit=3)
-                seen += [job.job_id for job in page.jobs]
-                await world.enqueue(f"late-{turn}") if turn < 2 else None
-                cursor = page.next
-                if cursor is None:
-                    break
-
-            assert seen == [*(f"job-{n}" for n in range(7)), "late-0", "late-1"]
-
-        play(self.open, tmp_path, body)
-
-    def test_listing_filters_by_queue_kind_state_owner_and_label(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("a")
-            await world.enqueue("b", queue="images", labels={"team": "x"})
-            await world.enqueue("c", kind="resize")
-            await world.claim(owner="worker-9")
-
-            async def ids(**which: object) -> list[str]:
-                page = await world.store.list_jobs(Filter(**which), after=None, limit=10)  # type: ignore[arg-type]
-                return [job.job_id for job in page.jobs]
-
-            assert await ids(queue="images") == ["b"]
-            assert await ids(kind="resize") == ["c"]
-            assert await ids(states=(State.ASSIGNED,)) == ["a"]
-            assert await ids(owner="worker-9") == ["a"]
-            assert await ids(labels={"team": "x"}) == ["b"]
-            assert await world.store.counts() == {State.QUEUED: 2, State.ASSIGNED: 1}
-            assert await world.store.counts("images") == {State.QUEUED: 1}
-
-        play(self.open, tmp_path, body)
-
-    def test_a_census_counts_queues_owners_and_what_waits_longest(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            empty = await world.store.census(10)
-            began = world.clock.now()
-            await world.enqueue("a", priority=9)
-            world.clock.advance(10)
-            await world.enqueue("b", priority=0)
-            await world.enqueue("c", queue="images", delay=timedelta(days=1))
-            await world.enqueue("d", queue="films", ttl=timedelta(hours=1))
-            await world.enqueue("e", queue="films")
-            await world.claim(owner="worker-1", lease=LEASE)
-            two = await world.registry.claim(["films"], owner="worker-2", limit=2, lease=LEASE)
-            await world.registry.complete(two[1], Success())
-            await world.enqueue("f", priority=0)
-
-            found = await world.store.census(10)
-            fewer = await world.store.census(1)
-
-            assert (empty.queues, empty.ready, empty.owners, empty.due_at) == ({}, {}, 0, None)
-            assert found.queues == {
-                "default": {State.QUEUED: 2, State.ASSIGNED: 1},
-                "images": {State.QUEUED: 1},
-                "films": {State.ASSIGNED: 1, State.SUCCEEDED: 1},
-            }
-            assert found.ready == {
-                "default": began,
-                "images": began + timedelta(days=1, seconds=10),
-            }
-            assert (found.owners, found.suspected) == (2, 0)
-            assert found.due_at == began + timedelta(seconds=70)
-            assert (fewer.queues, list(fewer.ready)) == (found.queues, ["default"])
-
-        play(self.open, tmp_path, body)
-
-    def test_a_census_counts_the_owners_that_missed_their_heartbeats(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            for n in range(3):
-                await world.enqueue(f"job-{n}")
-            often = timedelta(seconds=10)
-            await world.claim(owner="worker-1", limit=1, heartbeat_interval=often)
-            alive = await world.claim(owner="worker-1", limit=1, heartbeat_interval=often)
-            await world.claim(owner="worker-2", limit=1, lease=LEASE)
-            world.clock.advance(15)
-            await world.registry.heartbeat(alive)
-            world.clock.advance(6)
-            await world.registry.expire()
-
-            found = await world.store.census(10)
-
-            assert (found.owners, found.suspected) == (2, 1)
-
-        play(self.open, tmp_path, body)
 
     def test_a_log_is_read_on_from_its_cursor(self, tmp_path: Path) -> None:
         async def body(world: World) -> None:
@@ -274,98 +180,6 @@ class LogContract:
             stale = [e for e in log.events if e.event_type == EventType.STALE_WRITE_REJECTED]
             assert [e.attributes["verb"] for e in stale] == ["heartbeat", "complete"]
             await world.check()
-
-        play(self.open, tmp_path, body)
-
-    def test_the_owner_that_ended_a_job_may_publish_a_little_later(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            grant = await world.claim()
-            await world.registry.publish(grant, [output(1, world=world)])
-            ended = await world.registry.complete(grant, Success())
-            read = await world.store.log("job-1", after=None, limit=100)
-            world.clock.advance(OUTPUT_LATE_MAX.total_seconds())
-
-            job = await world.registry.publish(grant, [output(n, world=world) for n in (2, 3, 5)])
-            again = await world.registry.publish(grant, [output(3, world=world)])
-            rest = await world.store.log("job-1", after=read.cursor, limit=100)
-            world.clock.advance(1)
-            with pytest.raises(Fenced):
-                await world.registry.publish(grant, [output(6, world=world)])
-
-            [kept] = await world.store.get(["job-1"])
-            assert [event.event_id for event in rest.events] == [
-                "job-1/1.1.2", "job-1/1.1.3", "job-1/1.1.5"
-            ]  # fmt: skip
-            assert (job.state, job.version, job.published) == (State.SUCCEEDED, ended.version, 5)
-            assert again.published == 5
-            assert kept is not None
-            assert kept.flaws is not None
-            assert (kept.flaws.missed, kept.flaws.refused) == (1, 1)
-            assert await world.store.counts() == {State.SUCCEEDED: 1}
-            await world.check()
-
-        play(self.open, tmp_path, body)
-
-    def test_an_owner_that_lost_its_job_is_not_late_but_refused(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("lapsed")
-            zombie = await world.claim("worker-7")
-            await world.lapse()
-            heir = await world.claim("worker-9")
-            await world.registry.complete(heir, Success())
-            await world.enqueue("cut")
-            shut_out = await world.claim()
-            await world.registry.cancel("cut", actor="user:ana", hard=True)
-
-            for grant in (zombie, shut_out):
-                with pytest.raises(Fenced):
-                    await world.registry.publish(grant, [output(1, world=world)])
-                log = await world.store.log(grant.job_id, after=None, limit=100)
-                kinds = [e.event_type for e in log.events]
-                assert kinds.count(EventType.STALE_WRITE_REJECTED) == 1
-                assert kinds.count(EventType.PUBLISH_REFUSED) == 0
-                assert all(e.event_class is not EventClass.WORKER for e in log.events)
-            await world.registry.publish(heir, [output(1, world=world)])
-            await world.check()
-
-        play(self.open, tmp_path, body)
-
-    def test_a_publish_that_is_refused_is_on_record(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            grant = await world.claim()
-            large = output(1, "x" * (OUTPUT_EVENT_BYTES_MAX + 1), world=world)
-            for _ in range(3):
-                with pytest.raises(Invalid, match="bytes"):
-                    await world.registry.publish(grant, [large])
-            done = await world.registry.complete(grant, Success())
-
-            log = await world.store.log("job-1", after=None, limit=100)
-
-            refused = [e for e in log.events if e.event_type == EventType.PUBLISH_REFUSED]
-            assert [event.event_id for event in refused] == ["job-1/publish_refused/1"]
-            assert done.flaws is not None
-            assert done.flaws.refused == 3
-            assert "at most" in (done.flaws.reason or "")
-            assert "3 times what attempt 1 published was refused" in await world.registry.why(
-                "job-1"
-            )
-            await world.check()
-
-        play(self.open, tmp_path, body)
-
-    def test_the_newest_jobs_can_be_listed_first(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            for n in range(5):
-                await world.enqueue(f"job-{n}")
-
-            first = await world.store.list_jobs(Filter(), after=None, limit=3, newest=True)
-            rest = await world.store.list_jobs(Filter(), after=first.next, limit=3, newest=True)
-
-            seen = [job.job_id for job in (*first.jobs, *rest.jobs)]
-            assert seen == ["job-4", "job-3", "job-2", "job-1", "job-0"]
-            assert rest.next is None
 
         play(self.open, tmp_path, body)
 

@@ -11,7 +11,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Slice, Work
+from holdfast.ports import Census, Clock, Decision, Filter, HistoryPage, Ids, Page, Slice, Work
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.signal import Signal
 from holdfast.testing.fakes import CountingIds
@@ -67,6 +67,14 @@ class SharedStore(MemoryStore):
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         with self._alone():
             return await super().histories(job_ids)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        with self._alone():
+            return await super().history(job_id, after=after, limit=limit)
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        with self._alone():
+            return await super().published(job_id, token, first=first)
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from holdfast.core.access import Key
 from holdfast.core.errors import HoldfastError
-from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Finding, Grant
@@ -60,12 +59,6 @@ class Kept(Struct, frozen=True):
     sha256: str
     entries: int
     store: str
-
-
-class Happened(Struct, frozen=True):
-    """What the registry itself has written about a job."""
-
-    events: tuple[Event, ...]
 
 
 class Place(Struct, frozen=True):

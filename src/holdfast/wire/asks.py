@@ -321,6 +321,14 @@ class OneJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     job_id: Id
 
 
+class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Read what the registry has written about a job."""
+
+    job_id: Id
+    after: Cursor = None
+    limit: Items = None
+
+
 class ReadLog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Read the log of a job."""
 

@@ -15,6 +15,7 @@ from holdfast.ports import (
     Clock,
     Filter,
     Finding,
+    HistoryPage,
     Ids,
     Page,
     Pruned,
@@ -104,8 +105,20 @@ class RemoteRegistry(RemoteJudging):
         return str(answer.text)
 
     async def history(self, job_id: str) -> list[Event]:
-        answer = await self._link.call(attrgetter("history"), pb.HistoryRequest(job_id=job_id))
-        return list(map(EVENT.decode, answer.events))
+        events, cursor = list[Event](), None
+        while True:
+            page = await self.history_page(job_id, after=cursor)
+            events += page.events
+            cursor = page.next
+            if cursor is None:
+                return events
+
+    async def history_page(
+        self, job_id: str, *, after: str | None = None, limit: int = 1000
+    ) -> HistoryPage:
+        asked = pb.HistoryRequest(job_id=job_id, after=after, limit=limit)
+        answer = await self._link.call(attrgetter("history"), asked)
+        return HistoryPage(tuple(map(EVENT.decode, answer.events)), optional(answer, "next"))
 
     async def log(
         self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True

@@ -10,7 +10,7 @@ from protobuf import Message
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome, Stopped, Success
-from holdfast.ports import OutputPage, Page, Pruned, Resumption, Slice
+from holdfast.ports import HistoryPage, OutputPage, Page, Pruned, Resumption, Slice
 from holdfast.wire import answers, asks
 from holdfast.wire.errors import detail
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -200,8 +200,8 @@ VERBS = (
     Verb("why", Mapping(asks.OneJob, pb.WhyRequest), Mapping(answers.Because, pb.WhyResponse)),
     Verb(
         "history",
-        Mapping(asks.OneJob, pb.HistoryRequest),
-        Mapping(answers.Happened, pb.HistoryResponse, EVENT),
+        Mapping(asks.History, pb.HistoryRequest),
+        Mapping(HistoryPage, pb.HistoryResponse, EVENT),
         load=Load.HEAVY,
     ),
     Verb("read_log", Mapping(asks.ReadLog, pb.ReadLogRequest), _SLICE, load=Load.HEAVY),

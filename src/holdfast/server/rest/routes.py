@@ -7,7 +7,16 @@ from msgspec import Struct
 
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job, Resource
-from holdfast.ports import Grant, OutputPage, Page, Pruned, Resumption, Slice, Verification
+from holdfast.ports import (
+    Grant,
+    HistoryPage,
+    OutputPage,
+    Page,
+    Pruned,
+    Resumption,
+    Slice,
+    Verification,
+)
 from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import answers, asks
@@ -141,8 +150,8 @@ ROUTES = (
     _post("/v1/jobs/find", "get_jobs", asks.GetJobs, Each, "Read many jobs.",
           unwrap=_each, changes=False),
     _get("/v1/jobs/{job_id}/why", "why", asks.OneJob, answers.Because, "Why it is where it is."),
-    _get("/v1/jobs/{job_id}/history", "history", asks.OneJob, answers.Happened,
-         "What the registry has written about a job."),
+    _get("/v1/jobs/{job_id}/history", "history", asks.History, HistoryPage,
+         "What the registry has written about a job, page by page."),
     _get("/v1/jobs/{job_id}/log", "read_log", asks.ReadLog, Slice, "All that was said about a job."),
     _act("/v1/jobs/{job_id}/cancel", "cancel", asks.Cancel, "Cancel a job."),
     _act("/v1/jobs/{job_id}/replay", "replay", asks.Replay, "Make a new job of a dead letter."),

@@ -3,11 +3,13 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+import msgspec
+
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
-from holdfast.ports import Slice
+from holdfast.ports import HistoryPage, Slice
 from holdfast.stores.cas.documents import Held, Segment, Shelf, each
-from holdfast.stores.filters import position
+from holdfast.stores.filters import HistoryBuilder, position
 
 
 class Logs:
@@ -36,6 +38,32 @@ class Logs:
     async def _history(self, job_id: str) -> list[Event]:
         events = await self.whole(await self._shelf.load(job_id))
         return sorted((e for e in events if e.offset is not None), key=lambda e: e.offset or 0)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        """By log number, which rises with the offset: no segment of an earlier page is read again."""
+        start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
+        async with aclosing(self._events(await self._shelf.load(job_id), start)) as found:
+            async for event in found:
+                size = len(msgspec.json.encode(event))
+                if event.offset is not None and not page.take(event.log_id, event, size):
+                    return page.cut()
+        return page.end()
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        """From the newest segment back, until one begins before `first`."""
+        held = await self._shelf.load(job_id)
+        if held.document is None:
+            return []
+        known = set[int]()
+        events: Sequence[Event] = [entry.event for entry in held.document.outbox]
+        segments = list(await self._shelf.segments(job_id, after=0))
+        while True:
+            said = [e.sequence or 0 for e in events if e.fencing_token == token and e.sequence]
+            known.update(sequence for sequence in said if sequence >= first)
+            if not segments or (said and said[0] <= first):
+                return sorted(known)
+            found = await self._shelf.fetch(segments.pop(), Segment)
+            events = found[0] if found else ()
 
     async def _events(self, held: Held, last: int) -> AsyncGenerator[Event, None]:
         """The events behind log number `last`, each once: segments may overlap."""

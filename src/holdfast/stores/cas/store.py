@@ -23,6 +23,7 @@ from holdfast.ports import (
     Due,
     Filter,
     Finding,
+    HistoryPage,
     Ids,
     One,
     Page,
@@ -201,6 +202,12 @@ class CasStore:
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._logs.histories(job_ids)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return await self._logs.history(job_id, after=after, limit=limit)
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return await self._logs.published(job_id, token, first=first)
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

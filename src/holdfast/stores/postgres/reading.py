@@ -12,11 +12,15 @@ from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.ports import Census, Filter, HistoryPage, Page, Slice
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
+    EVENT_BYTES,
+    HISTORY_BYTES_MAX,
+    PUBLISHED_ROWS,
     SLICE_BYTES,
+    HistoryBuilder,
     PageBuilder,
     beginning,
     ending,
@@ -122,6 +126,21 @@ class Reading:
             [event] = events_of(row)
             chains[event.job_id].append(event)
         return [chains[job_id] for job_id in job_ids]
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
+        rows = await self._ask("select_history", job_id, start, limit + 1, HISTORY_BYTES_MAX)
+        for row in rows:
+            [event] = events_of(row)
+            body = len((row[-1] or "").encode())
+            if not page.take(event.offset, event, EVENT_BYTES + body):
+                return page.cut()
+        return page.end()
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        rows = await self._ask("select_published", job_id, token, first, PUBLISHED_ROWS)
+        found = [event.sequence or 0 for row in rows for event in events_of(row)]
+        return [sequence for sequence in found if sequence >= first]
 
     async def log(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
         """Facts have a place of their own in the cursor: one may be told, and read, while the job it is

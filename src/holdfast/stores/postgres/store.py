@@ -17,6 +17,7 @@ from holdfast.ports import (
     Decision,
     Filter,
     Finding,
+    HistoryPage,
     Ids,
     One,
     Page,
@@ -307,6 +308,14 @@ class PostgresStore:
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         many = len(job_ids) > filters.HISTORIES_QUICK_MAX
         return await self._read(lambda r: r.histories(job_ids), scanning=many)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return await self._read(
+            lambda r: r.history(job_id, after=after, limit=limit), scanning=True
+        )
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return await self._read(lambda r: r.published(job_id, token, first=first))
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

@@ -14,11 +14,14 @@ from holdfast.core.errors import Conflict
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Census, Filter, Page, Slice
+from holdfast.ports import Census, Filter, HistoryPage, Page, Slice
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
+    EVENT_BYTES,
+    PUBLISHED_ROWS,
     SLICE_BYTES,
+    HistoryBuilder,
     PageBuilder,
     beginning,
     ending,
@@ -139,6 +142,24 @@ def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[
         [event] = events_of(row)
         chains[event.job_id].append(event)
     return [chains[job_id] for job_id in job_ids]
+
+
+def history(connection: apsw.Connection, job_id: str, after: str | None, limit: int) -> HistoryPage:
+    start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
+    with closing(connection.execute(statement("select_history"), (job_id, start))) as rows:
+        for row in rows:
+            [event] = events_of(row)
+            body = len(row[-1].encode()) if isinstance(row[-1], str) else 0
+            if not page.take(event.offset, event, EVENT_BYTES + body):
+                return page.cut()
+    return page.end()
+
+
+def published(connection: apsw.Connection, job_id: str, token: int, first: int) -> list[int]:
+    parameters = (job_id, token, first, PUBLISHED_ROWS)
+    rows = connection.execute(statement("select_published"), parameters)
+    found = [event.sequence or 0 for row in rows for event in events_of(row)]
+    return [sequence for sequence in found if sequence >= first]
 
 
 def log(

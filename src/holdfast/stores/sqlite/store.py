@@ -15,7 +15,19 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Census, Clock, Decision, Filter, Finding, Ids, Page, Pruned, Slice, Work
+from holdfast.ports import (
+    Census,
+    Clock,
+    Decision,
+    Filter,
+    Finding,
+    HistoryPage,
+    Ids,
+    Page,
+    Pruned,
+    Slice,
+    Work,
+)
 from holdfast.stores import filters
 from holdfast.stores.held import Held
 from holdfast.stores.records import DAMAGED
@@ -192,6 +204,12 @@ class SqliteStore:
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         read = self._read if len(job_ids) <= filters.HISTORIES_QUICK_MAX else self._scan
         return await read(lambda c: reading.histories(c, job_ids))
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return await self._scan(lambda c: reading.history(c, job_id, after, limit))
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return await self._read(lambda c: reading.published(c, job_id, token, first))
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

@@ -11,7 +11,18 @@ from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource
 from holdfast.core.state import State
-from holdfast.ports import Census, Clock, Decision, Filter, Ids, Page, Pruned, Slice, Work
+from holdfast.ports import (
+    Census,
+    Clock,
+    Decision,
+    Filter,
+    HistoryPage,
+    Ids,
+    Page,
+    Pruned,
+    Slice,
+    Work,
+)
 from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.sqlite import committing, reading
 from holdfast.stores.sqlite.clock import carry
@@ -115,6 +126,12 @@ class SqlServer:
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return reading.histories(self._connection, job_ids)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return reading.history(self._connection, job_id, after, limit)
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return reading.published(self._connection, job_id, token, first)
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True

@@ -18,6 +18,7 @@ from holdfast.ports import (
     Decision,
     Filter,
     Finding,
+    HistoryPage,
     Ids,
     Page,
     Pruned,
@@ -103,6 +104,12 @@ class Connection:
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._read(lambda: self._server.histories(job_ids))
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return await self._read(lambda: self._server.history(job_id, after=after, limit=limit))
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return await self._read(lambda: self._server.published(job_id, token, first=first))
 
     async def log(
         self, job_id: str, *, after: str | None, limit: int, output: bool = True
