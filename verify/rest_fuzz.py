@@ -2,6 +2,7 @@
 is refused, nothing is a fault, and afterwards every job is what its log says.
 
 `--short` makes fewer. `--seed` repeats a run; the long form takes a fixed seed and one that is new.
+`--postgres` does it on a PostgreSQL of its own, in place of a SQLite file.
 """
 
 import argparse
@@ -22,12 +23,17 @@ from msgspec import Raw, Struct, field
 
 from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventType
+from holdfast.core.lifecycle import Success
+from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
+from holdfast.outputs.opening import open_outputs
 from holdfast.ports import Filter, Registry, Request
 from holdfast.sdk.open import open_registry
 from holdfast.server.rest import facade, routes
 from holdfast.testing.life import Life, Violation
 from verify.ground import damage, say, scratch
+from verify.postgres_server import PostgresServer
+from verify.rest_plain import PARTIAL
 
 ROOT = Path(__file__).parents[1]
 SEED = 9
@@ -68,6 +74,7 @@ LONG = Size(examples=25, seconds_max=700, everywhere=True)
 SHORT = Size(
     examples=2,
     seconds_max=280,
+    everywhere=True,
     uncovered=r"/(acquire|acquire-job|batch|changes|complete|events|handoff|keys|publish)$",
 )
 
@@ -87,13 +94,15 @@ class Run(Struct, kw_only=True):
     report: str = ""
 
 
-def fuzz(folder: Path, size: Size, seed: int, *, keys: bool) -> Run:
-    """Make requests up, and judge what has become of the store."""
+def fuzz(folder: Path, size: Size, seed: int, *, keys: bool, postgres: str | None = None) -> Run:
+    """Make requests up, and judge what has become of the store: of a file, or of this database."""
     run, started = Run(seed=seed, keys=keys), time.monotonic()
-    url, log, answers = f"sqlite:///{folder / 'jobs.db'}", folder / "log", folder / "answers"
-    key_id, key = asyncio.run(_prepare(url))
+    log, answers = folder / "log", folder / "answers"
+    url = postgres or f"sqlite:///{folder / 'jobs.db'}"
+    key_id, key, store_id = asyncio.run(_prepare(url, folder / "outputs"))
     with _served(url, log, keys=keys) as address:
-        done = _made_up(folder, address, size, seed, key if keys else None, key_id)
+        who = {"FUZZ_KEY": key if keys else "", "FUZZ_KEY_ID": key_id}
+        done = _made_up(folder, address, size, seed, {**who, "FUZZ_STORE_ID": store_id})
     run.report, run.seconds = done.stdout + done.stderr, time.monotonic() - started
     if done.returncode:
         run.failures.append(f"schemathesis: exit {done.returncode}")
@@ -104,13 +113,14 @@ def fuzz(folder: Path, size: Size, seed: int, *, keys: bool) -> Run:
         every = [f"{one.method} {one.path}" for one in (*routes.ROUTES, *facade.ROUTES)]
         run.failures += [f"{one} never succeeded" for one in every if not run.reached[one]]
     asyncio.run(_judge_store(run, url))
-    run.failures += damage(folder / "jobs.db")
+    if postgres is None:
+        run.failures += damage(folder / "jobs.db")
     return run
 
 
-async def _prepare(url: str) -> tuple[str, str]:
-    """A key that may everything, and a job whose payload no refusal may tell."""
-    registry = await open_registry(url)
+async def _prepare(url: str, place: Path) -> tuple[str, str, str]:
+    """A key that may everything, a job whose payload no refusal may tell, and jobs that lack an output."""
+    outputs, registry = await open_outputs(str(place), create=True), await open_registry(url)
     try:
         await registry.enqueue(
             Request(
@@ -118,12 +128,29 @@ async def _prepare(url: str) -> tuple[str, str]:
             ),
             actor="user:verify",
         )
+        for job_id in PARTIAL:
+            await _partial(registry, job_id, outputs.store_id)
         made, text = await registry.create_key(
             name="fuzz", scopes=tuple(Scope), actor="user:verify"
         )
-        return made.key_id, text
+        return made.key_id, text, outputs.store_id
     finally:
         await registry.close()
+        await outputs.close()
+
+
+async def _partial(registry: Registry, job_id: str, store_id: str) -> None:
+    spec = Spec(
+        kind="plain",
+        queue="plain",
+        outputs=Promise(names=("a", "b"), store=store_id),
+        promised_outputs=2,
+    )
+    await registry.enqueue(Request(spec=spec, job_id=job_id), actor="user:verify")
+    grant = await registry.acquire(job_id, owner="verify")
+    await registry.complete(grant, Success())
+    found = Found(verified=1, missing=1, names=("b",))
+    await registry.judge(job_id, found, actor="validator:verify")
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -134,6 +161,7 @@ def _environment(**more: str) -> dict[str, str]:
 @contextmanager
 def _served(url: str, log: Path, *, keys: bool) -> Iterator[str]:
     words = ["serve", "--listen", "127.0.0.1:0", "--store", url, *(["--keys"] if keys else [])]
+    words += ["--outputs", str(log.parent / "outputs")]
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *words],
@@ -157,7 +185,7 @@ def _served(url: str, log: Path, *, keys: bool) -> Iterator[str]:
 
 
 def _made_up(
-    folder: Path, address: str, size: Size, seed: int, key: str | None, key_id: str
+    folder: Path, address: str, size: Size, seed: int, known: dict[str, str]
 ) -> "subprocess.CompletedProcess[str]":
     config = CONFIG.format(taken=json.dumps(TAKEN))
     if size.uncovered:
@@ -167,14 +195,15 @@ def _made_up(
     words += ["--max-examples", str(size.examples), "--generation-database", "none"]
     words += ["--exclude-path-regex", "/stream$", "--no-color", "--continue-on-failure"]
     words += ["--request-timeout", "60", "--max-response-time", "30"]
-    words += ["--header", f"Authorization: Bearer {key}"] if key else []
+    words += ["--header", f"Authorization: Bearer {key}"] if (key := known["FUZZ_KEY"]) else []
     return subprocess.run(
         [Path(sys.executable).parent / "schemathesis", "run", f"{address}/openapi.json", *words],
         cwd=folder,
         env=_environment(
             SCHEMATHESIS_HOOKS="verify.rest_fuzz_hooks",
             FUZZ_ANSWERS=str(folder / "answers"),
-            FUZZ_KEY_ID=key_id,
+            FUZZ_ADDRESS=address,
+            **known,
         ),
         capture_output=True,
         text=True,
@@ -262,22 +291,35 @@ def section(runs: list[Run]) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--seed", type=int)
-    options = parser.parse_args()
-    size = SHORT if options.short else LONG
-    seeds = [SEED] if options.short else [SEED, SystemRandom().randrange(10**6)]
+def _runs(size: Size, seeds: list[int], server: PostgresServer | None) -> list[Run]:
     runs: list[Run] = []
-    for seed in seeds if options.seed is None else [options.seed]:
+    for seed in seeds:
         for keys in (False, True):
+            schema = f"fuzz_{len(runs)}"
+            postgres = server.url(schema=schema) if server is not None else None
             with scratch("holdfast-rest-", SCRATCH_MEBIBYTES) as folder:
-                run = fuzz(folder, size, seed, keys=keys)
+                run = fuzz(folder, size, seed, keys=keys, postgres=postgres)
             say(f"seed {seed}, keys {keys}: {run.cases} requests, {len(run.failures)} failures")
             if run.failures:
                 say(run.report)
             runs.append(run)
+    return runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL of its own")
+    options = parser.parse_args()
+    size = SHORT if options.short else LONG
+    seeds = [SEED] if options.short else [SEED, SystemRandom().randrange(10**6)]
+    seeds = seeds if options.seed is None else [options.seed]
+    if options.postgres:
+        with PostgresServer(fast=True) as server:
+            runs = _runs(size, seeds, server)
+    else:
+        runs = _runs(size, seeds, None)
     print(section(runs))
     return 1 if any(run.failures for run in runs) else 0
 

@@ -9,7 +9,7 @@ from holdfast.core.errors import Fenced, Invalid
 from holdfast.core.event import Event
 from holdfast.core.lifecycle import Success
 from holdfast.core.limits import EVENTS_PER_PUBLISH_MAX, OUTPUT_EVENT_BYTES_MAX, PUBLISH_BYTES
-from holdfast.ports import Grant
+from holdfast.ports import Grant, Slice
 from holdfast.testing.world import World, output
 
 TOO_MUCH = "x" * (OUTPUT_EVENT_BYTES_MAX + 1)
@@ -62,6 +62,33 @@ def test_what_is_sent_again_is_stored_once_and_the_rest_is_added(run: Run) -> No
         assert await kept(world, grant) == list(range(1, 14))
         assert job.published == again.published == 13
         assert again.flaws is None
+
+    run(body)
+
+
+def test_a_re_sent_publish_reads_no_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for the sequences in question, and for none before them."""
+
+    async def body(world: World) -> None:
+        grant = await granted(world)
+        events = [output(n, world=world) for n in range(1, 9)]
+        await world.registry.publish(grant, events)
+        asked: list[int] = []
+        published = world.store.published
+
+        async def counted(job_id: str, token: int, *, first: int) -> list[int]:
+            asked.append(first)
+            return (await published(job_id, token, first=first))[:2]
+
+        async def unread(*_: object, **__: object) -> Slice:
+            raise AssertionError("the log was read")
+
+        monkeypatch.setattr(world.store, "published", counted)
+        monkeypatch.setattr(world.store, "log", unread)
+        job = await world.registry.publish(grant, [*events[4:], output(9, world=world)])
+
+        assert job.published == 9
+        assert asked == [5, 7]
 
     run(body)
 

@@ -47,6 +47,7 @@ class HistoryContract:
 
             assert [event for page in pages for event in page.events] == whole
             assert len(pages) == 2
+            assert await world.registry.history("large") == whole
             for page in pages:
                 assert len(msgspec.json.encode(page.events)) <= HISTORY_BYTES_MAX
 
