@@ -127,7 +127,7 @@ class Reading:
             chains[event.job_id].append(event)
         return [chains[job_id] for job_id in job_ids]
 
-    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+    async def history(self, job_id: str, after: str | None, limit: int) -> HistoryPage:
         start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
         rows = await self._ask("select_history", job_id, start, limit + 1, HISTORY_BYTES_MAX)
         for row in rows:

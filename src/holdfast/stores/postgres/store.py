@@ -310,9 +310,7 @@ class PostgresStore:
         return await self._read(lambda r: r.histories(job_ids), scanning=many)
 
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        return await self._read(
-            lambda r: r.history(job_id, after=after, limit=limit), scanning=True
-        )
+        return await self._read(lambda r: r.history(job_id, after, limit), scanning=True)
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read(lambda r: r.published(job_id, token, first=first))
