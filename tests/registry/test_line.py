@@ -251,6 +251,25 @@ def test_a_caller_that_gave_up_disturbs_nobody(tmp_path: Path, failure: Unavaila
     play(counted_store, tmp_path, body)
 
 
+def test_what_waits_for_a_caller_that_left_is_not_committed(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        store = counted(world)
+        store.gate.clear()
+        names = ("first", "left", "stays")
+        tasks = []
+        for name in names:
+            tasks.append(asyncio.create_task(world.enqueue(name)))
+            await breathe()
+        tasks[1].cancel()
+        store.gate.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert store.commits == [1, 1]
+        assert await world.registry.get_many(["left"]) == [None]
+
+    play(counted_store, tmp_path, body)
+
+
 def test_closing_lets_everything_that_waits_be_committed(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         store = counted(world)

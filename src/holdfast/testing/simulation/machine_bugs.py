@@ -137,8 +137,10 @@ def nobody_sweeps() -> Swaps:
     """A lapsed lease is noticed by nobody."""
     real = Line.submit
 
-    async def submit(self: Line, *works: Work, sweep: bool = False) -> list[list[Decision]]:
-        return await real(self, *works)
+    async def submit(
+        self: Line, *works: Work, sweep: bool = False, **more: Any
+    ) -> list[list[Decision]]:
+        return await real(self, *works, **more)
 
     async def sweep_nothing(self: Line, limit: int) -> int:
         return 0
