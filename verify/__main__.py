@@ -23,6 +23,7 @@ SECTIONS = (
     "power_cuts",
     "io_errors",
     "postgres_faults",
+    "clocks",
     "mutants",
     "model",
 )
