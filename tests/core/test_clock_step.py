@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from lives import NOW, job_in
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from holdfast.core.clock_step import Step, Steps, carried
 from holdfast.core.explain import explain, step_words
@@ -125,6 +125,7 @@ def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> 
 
 def test_the_last_step_is_told_to_operators() -> None:
     assert step_words(Steps()) is None
+    assert astuple(Steps()) == (timedelta(), timedelta(), None, "", 0)
     steps = Steps(total=HOUR, by=HOUR, at=NOW, noticed_by="process 7 on here", jobs=1)
     assert step_words(steps) == (
         f"Its clock was set 60 min ahead, to {NOW:%Y-%m-%d %H:%M:%S} UTC, as process 7 on here noticed;"
