@@ -1,8 +1,11 @@
 """Secrets are masked however the output is cut."""
 
+from datetime import timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.worker.executor import Ending
 from holdfast.worker.redaction import Redactor
 
 
@@ -42,3 +45,9 @@ def test_no_secret_survives_whatever_the_chunks(secrets: list[str], chunks: list
     out = masked(secrets, [chunk.encode() for chunk in chunks])
 
     assert not any(secret.encode() in out for secret in secrets)
+
+
+def test_why_a_job_snoozes_is_told_without_secrets() -> None:
+    ending = Ending(snooze=timedelta(seconds=1), reason="hf_secret is refused")
+
+    assert ending.without(Redactor(["hf_secret"])).reason == "*** is refused"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from holdfast.worker.hold import Hold
 from holdfast.worker.keeper import Keeper
 from holdfast.worker.pace import Pace
 from holdfast.worker.processes import Processes
+from holdfast.worker.reserve import RESERVE_MAX, Reserve
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.tasks import stop as end
 from holdfast.worker.worker import Worker
@@ -185,6 +187,7 @@ class Sick:
     def __init__(self, tries: int) -> None:
         self.tries = tries
         self.tried: list[str] = []
+        self.freed: list[int] = []
         self.leave: Callable[[], None] | None = None
 
     async def open(self, host: Host) -> None:
@@ -196,8 +199,10 @@ class Sick:
     def _fail(self, holds: list[Hold]) -> None:
         assert self.leave is not None
         self.tried += [hold.job_id for hold in holds]
+        before = len(os.listdir("/proc/self/fd"))
         for hold in holds:
             self._host.ended(hold, machine_fault(OSError(24, "Too many open files"), "sh"))
+        self.freed.append(before - len(os.listdir("/proc/self/fd")))
         if len(self.tried) >= self.tries:
             self.leave()
 
@@ -236,6 +241,7 @@ def test_what_was_claimed_ahead_is_given_back_untried_when_the_machine_is_at_fau
     given = run_sick(shop, sick, jobs)
 
     assert len(sick.tried) == 1
+    assert sick.freed == [RESERVE_MAX]  # descriptors, with which the store can be told
     assert {(job.state, job.attempt, job.failures, job.crashes) for job in given} == {
         (State.QUEUED, 2, 0, 0)
     }
@@ -261,3 +267,22 @@ def test_after_a_fault_of_the_machine_one_job_at_a_time_is_claimed(
 
     assert asked == [5, 1, 1, 1]
     assert {(job.state, job.failures, job.crashes) for job in given} == {(State.QUEUED, 0, 0)}
+
+
+def test_a_reserve_takes_what_there_is_and_frees_all_of_it() -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before, limits = count(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    reserve = Reserve()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        reserve.take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert count() == before
+    reserve.take()
+    reserve.take()
+    assert count() == before + RESERVE_MAX
+    reserve.free()
+    assert count() == before

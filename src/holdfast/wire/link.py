@@ -1,6 +1,7 @@
 """The link to one or more servers of the same store: where calls go, and what their failures mean."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
@@ -27,6 +28,7 @@ IDLE_SECONDS = 30.0
 SILENT_SECONDS = 45.0
 """A server says something on every stream each 15 seconds: one that does not is as good as gone."""
 REST_SECONDS = 0.05
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 FORKED = (
@@ -125,7 +127,12 @@ class Link:
     def _unreached(self, error: ConnectError, current: int) -> Unavailable:
         if isinstance(error.__cause__, ConnectionError):
             words = f"No holdfast server answers at {self.addresses[current]}."
-            if "certificate" in error.message:
+            if any(f"(os error {number})" in error.message for number in NO_DESCRIPTOR):
+                words = (
+                    f"This process has no descriptor left for a connection to {self.addresses[current]}:"
+                    " raise its limit (ulimit -n)."
+                )
+            elif "certificate" in error.message:
                 words = (
                     f"The certificate of {self.addresses[current]} is not trusted here: name one that"
                     " it is signed with in HOLDFAST_CA_FILE."

@@ -24,6 +24,7 @@ from holdfast.worker.output import Output
 from holdfast.worker.pace import Pace
 from holdfast.worker.pause import Pause
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
+from holdfast.worker.reserve import Reserve
 from holdfast.worker.spool import Log, MemoryLog, Spool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validating import Validating
@@ -68,6 +69,7 @@ class Worker:
         )
         self._pace = Pace(clock, settings.slots)
         self.pause = Pause(clock, report, settings.owner)
+        self._reserve = Reserve()
         self._leaving = asyncio.Event()
         self._left_at = 0.0
         self._freed = asyncio.Event()
@@ -122,6 +124,7 @@ class Worker:
 
     async def open(self) -> list[asyncio.Task[None]]:
         """Open the executors, and begin what goes on beside the jobs."""
+        self._reserve.take()
         for executor in self._executors:
             await executor.open(self)
             self._by_kind |= dict.fromkeys(executor.kinds, executor)
@@ -141,6 +144,7 @@ class Worker:
             self.leave()
 
     async def close(self) -> None:
+        self._reserve.free()
         for executor in self._executors:
             await executor.close()
         if self._validating is not None:
@@ -250,6 +254,7 @@ class Worker:
     def begun(self, hold: Hold) -> None:
         hold.begun_at = self.clock.monotonic()
         if self.pause.begun(hold):
+            self._reserve.take()
             self._freed.set()
 
     def ended(self, hold: Hold, ending: Ending) -> None:
@@ -260,7 +265,10 @@ class Worker:
         if self._settings.drain and failure is not None and _is_for_others(hold, failure):
             self._claims.not_understood.add(hold.job_id)
         ending = self.pause.ended(hold, ending)
-        if self.pause.seconds:
+        if not self.pause.on:
+            self._reserve.take()
+        elif self.pause.seconds:
+            self._reserve.free()
             self._let_go("the worker cannot run jobs now")
         spans.end(hold, ending)
         self._keeper.end(hold)
