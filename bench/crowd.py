@@ -110,7 +110,8 @@ def figures(name: str, worker: Worker, *, gate: bool) -> list[Figure]:
 
 ATTACKS = {
     "large pages": "/v1/jobs?queue=abig&limit=1000",
-    "a scan for nothing": "/v1/jobs?labels%5Buser%5D=nope&states=failed&limit=1000",
+    "a scan for nothing": "/v1/jobs?labels%5Buser%5D=nope&limit=1000",
+    "empty pages": "/v1/jobs?labels%5Buser%5D=nope&states=failed&limit=1000",
 }
 
 
