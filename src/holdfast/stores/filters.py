@@ -13,7 +13,7 @@ SLICE_BYTES = 4 * 1024 * 1024
 LIST_BYTES_MAX = 1024 * 1024
 """The records of the jobs on a page: what they were asked with, what is known of them, and their results."""
 HISTORIES_QUICK_MAX = 4
-"""Histories that are read beside what is quick. More of them are a scan: 1,000 may be 100,000 events."""
+"""Histories that are read beside what is quick. More of them are a scan: a job may have many events."""
 LIST_ROWS_MAX = 20_000
 """Jobs that are looked at for a page, whether they match or not: of rare states, of each."""
 LIST_READ_BYTES_MAX = 8 * 1024 * 1024
