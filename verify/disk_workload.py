@@ -295,6 +295,7 @@ class Workload:
             == "7",
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
+            "history_page": (await registry.history_page("second")).events == log,
             "tail": (await registry.feed(after=await registry.tail())).events == (),
             "keys": self._key_id in {key.key_id for key in await registry.keys()},
             "why": "succeeded" in await registry.why("second"),

@@ -404,7 +404,7 @@ def _scrape_until(url: str, *lines: str) -> str:
     """What the worker says once it says all of this: its jobs end in any order."""
     deadline, text = time.monotonic() + 60, ""
     while time.monotonic() < deadline:
-        with suppress(TimeoutError):  # behind a thousand others a connection may wait for long
+        with suppress(OSError):  # among a thousand others a connection may be cut, or wait for long
             text = scrape(url)
         if all(line in text for line in lines):
             return text

@@ -95,6 +95,7 @@ def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, wo
     connection.close()
 
     async def look(registry: Registry) -> None:
+        await registry.get("first")
         await registry.history("first")
 
     with pytest.raises(Corrupt, match=words):

@@ -293,7 +293,8 @@ describe("a client in node", { concurrency: true }, () => {
     const jobId = await enqueued(queue);
     const [granted] = await Array.fromAsync(jobs.dequeueJob({ queue }));
 
-    assert.deepEqual([granted?.job?.jobId, granted?.attempt], [jobId, 1]);
+    // The server may hear of the job before it hears that they are gone: then it takes the job back.
+    assert.equal(granted?.job?.jobId, jobId);
   });
 
   test("a deadline ends a stream", async () => {

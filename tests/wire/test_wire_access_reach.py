@@ -16,7 +16,7 @@ from wire_access_world import QUEUE, STRANGER, Caller, Stage, Subject, fact, sta
 from holdfast.core.access import Principal, Scope
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
-from holdfast.server.cursors import FEED, JOBS, Cursors, log_of
+from holdfast.server.cursors import FEED, JOBS, Cursors, history_of, log_of
 from holdfast.system import SystemIds
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 
@@ -75,6 +75,10 @@ CURSORS: dict[str, tuple[str, Asked]] = {
     "RegistryService.ReadLog": (
         log_of("other:1"),
         lambda after: pb.ReadLogRequest(job_id="other:1", after=after),
+    ),
+    "RegistryService.History": (
+        history_of("other:1"),
+        lambda after: pb.HistoryRequest(job_id="other:1", after=after),
     ),
     "RegistryService.Watch": (FEED, lambda after: pb.WatchRequest(after=after)),
 }
