@@ -66,6 +66,18 @@ def test_a_seed_that_once_found_a_bug_stays_green(seed: int, store: str) -> None
     assert result.violation is None, explained(result)
 
 
+@pytest.mark.parametrize(
+    ("seed", "store"),
+    [
+        (100528, "memory"),  # I17: at rest before it was healed, and then the dead came back
+        (102003, "objects"),  # I16: a clock set back between the start and a renewal
+    ],
+)
+def test_a_seed_that_once_found_a_mistake_of_the_checker_stays_green(seed: int, store: str) -> None:
+    result = simulate(plan_of(seed, store))
+    assert result.violation is None, explained(result)
+
+
 def test_where_outputs_are_promised_they_are_judged_resumed_and_found_before() -> None:
     """Without these, a run says nothing about verdicts."""
     kinds = ("job_validating", "job_partially_succeeded", "job_outputs_verified", "-resume-")

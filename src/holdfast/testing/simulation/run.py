@@ -177,8 +177,8 @@ class Simulation:
         return self.witness.violation is not None
 
     def _at_rest(self) -> bool:
-        """Whether everything that was asked for has been made, and everything made has ended."""
-        return not (self._submitting or self.witness.unended or self.busy())
+        """Whether all is healed, everything that was asked for has been made, and all made has ended."""
+        return not (self.weather.bad or self._submitting or self.witness.unended or self.busy())
 
     def _boot(self, n: int) -> None:
         """Start node `n`, anew when it has died."""

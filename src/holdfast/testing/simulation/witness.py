@@ -347,24 +347,20 @@ class Witness:
         self.expect("I5", (lease is not None) == after.leased, f"{after.job_id}: lease and state")
         if lease is None or (before is not None and before.lease == lease):
             return
+        given = None if before is None else before.lease
+        renewed = given is None or given.heartbeat_at != lease.heartbeat_at
         until = lease.heartbeat_at + lease.ttl
-        if after.deadline_at is not None:
-            until = min(until, after.deadline_at)
-        end = _timeout_at(after)
-        if end is not None and after.started_at and after.started_at <= lease.heartbeat_at:
-            until = min(until, end)
+        if given is not None and not renewed:  # such as a suspicion, which moves no end
+            until = given.expires_at
+        for end in (after.deadline_at, _timeout_at(after)) if renewed else ():
+            until = until if end is None else min(until, end)
         right = lease.expires_at == until
         self.expect("I16", right, f"{after.job_id}: lease until {lease.expires_at}, not {until}")
-        renewed = (
-            before is None
-            or before.lease is None
-            or before.lease.heartbeat_at != lease.heartbeat_at
-        )
         if commit.now is not None and renewed:
             left = (lease.expires_at - commit.now).total_seconds()
             self.track(after.job_id).leased_until = self._time() + left
-            given = lease.heartbeat_at == commit.now
-            self.expect("I16", given, f"{after.job_id}: given {lease.heartbeat_at}, not now")
+            right = lease.heartbeat_at == commit.now
+            self.expect("I16", right, f"{after.job_id}: given {lease.heartbeat_at}, not now")
 
     def _check_lock(self, job: Job) -> None:
         """I24: at every commit, at most one job holds a lock."""
