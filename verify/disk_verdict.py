@@ -26,6 +26,7 @@ STEPS = (
     "claim",
     "heartbeat",
     "publish",
+    "refuse",
     "complete",
     "retry",
     "cancel-last",
@@ -71,6 +72,8 @@ async def holds(registry: Registry) -> set[str]:
         held.add("look")
     if "mortal" in jobs and jobs["mortal"].ended:
         held.add("expire")
+    if any(event.event_type == EventType.PUBLISH_REFUSED for event in events):
+        held.add("refuse")
     keys = await registry.keys()
     held |= {"create-key"} if keys else set()
     held |= {"revoke-key"} if any(key.revoked_at for key in keys) else set()

@@ -106,6 +106,7 @@ class Workload:
         await self._step("claim", lambda: self._claim("claim", 4), after="expire")
         await self._step("heartbeat", self._heartbeat, after="claim")
         await self._step("publish", self._publish, after="claim")
+        await self._step("refuse", self._refuse, after="claim")
         await self._step("complete", self._complete, after="claim")
         await self._step("retry", self._retry, after="claim")
         await self._step("cancel-last", lambda: self._cancel("last"), after="enqueue")
@@ -205,6 +206,8 @@ class Workload:
         now = await self._open_registry.now()
         events = [_output(n, now) for n in (1, 2, 3)]
         await self._open_registry.publish(self._grants["claim"][0], events)
+
+    async def _refuse(self) -> None:
         await self._open_registry.refuse(self._grants["claim"][0], "An event is too large.")
 
     async def _complete(self) -> None:
