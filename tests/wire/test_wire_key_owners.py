@@ -1,15 +1,18 @@
 """Owners are bound to their keys: no worker passes for another key's, in any protocol."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from protobuf import Oneof
 from rest_client import Rest, said
 from wire_access_world import QUEUE, Caller, Stage
 from wire_bad_client import Peer
 from wire_key_world import key, play
 
 from holdfast.core.access import Scope
+from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -108,5 +111,50 @@ def test_the_registry_of_executions_knows_its_callers_by_the_names_they_give() -
         assert await asyncio.to_thread(play_a_life) == ["w-1", 409, 200, 200, 200]
         actors = {event.actor for event in await here.registry.history(job.job_id)}
         assert actors == {"user:root", "worker:w-1@reports"}
+
+    play(body)
+
+
+@pytest.mark.parametrize("end", ["release", "complete"])
+def test_a_repeat_tells_an_earlier_owner_nothing_of_a_later_one(end: str) -> None:
+    """Whoever held a job once holds it no more: what the next owner keeps in it is not for them."""
+
+    async def body(here: Stage) -> None:
+        ana, bob = [await key(here, name, Scope.WORK, queues=(QUEUE,)) for name in ("ana", "bob")]
+        retry = Retry(max_failures=3, backoff=timedelta(0))
+        spec = Spec(queue=QUEUE, kind="report", retry=retry)
+        made = await here.registry.enqueue(Request(spec=spec), actor="user:root")
+
+        async def take(caller: Caller) -> str:
+            asked = pb.AcquireRequest(job_id=made.job_id, owner="w-1")
+            grant = (await caller.registry.acquire(asked, headers=caller.headers)).grant
+            assert grant is not None
+            return grant.task_token
+
+        async def give_up(token: str) -> pb.Job | None:
+            if end == "release":
+                back = pb.ReleaseRequest(task_token=token, op_id="op-1")
+                return (await ana.registry.release(back, headers=ana.headers)).job
+            failure = Oneof("failure", pb.Failure(message="no"))
+            done = pb.Completion(task_token=token, op_id="op-1", outcome=failure)
+            asked = pb.CompleteRequest(completions=[done])
+            [one] = (await ana.registry.complete(asked, headers=ana.headers)).answers
+            return one.answer.value if one.answer and one.answer.field == "job" else None
+
+        token = await take(ana)
+        first = await give_up(token)
+        beat = pb.HeartbeatRequest(
+            task_token=await take(bob),
+            checkpoint='"canary"',
+            progress=pb.Progress(done=1, total=2, message="canary"),
+        )
+        await bob.registry.heartbeat(beat, headers=bob.headers)
+        again = await give_up(token)
+
+        assert (await here.registry.get(made.job_id)).checkpoint == "canary"
+        assert first is not None
+        assert again is not None
+        assert (again.state, again.version) == (first.state, first.version)
+        assert b"canary" not in again.to_binary()
 
     play(body)

@@ -52,7 +52,7 @@ def is_of(event: Event, command: Command, op_id: str | None) -> bool:
 
 def as_of(job: Job, history: list[Event], op_id: str) -> Job:
     """The job as it stood right after this op, as far as its log knows: without a lease that has
-    changed hands since."""
+    changed hands since, and without what an owner after that has kept in it."""
     last = max(n for n, event in enumerate(history) if event.op_id == op_id)
     return _at(job, history[: last + 1])
 
@@ -109,9 +109,10 @@ def _at(job: Job, history: list[Event]) -> Job:
     """The job at the end of this part of its history."""
     past = fold(history, job.job_id).job
     assert past.state is not None  # a job's first event gives it one
-    held = past.state in LEASED and past.fencing_token == job.fencing_token
+    same = past.fencing_token == job.fencing_token
+    held = past.state in LEASED and same
     return replace(
-        job,
+        job if same else replace(job, checkpoint=None, progress=None),
         **{name: getattr(past, name) for name in _TOLD},
         error=convert(past.error, Failure | None),
         dead_letter=convert(past.dead_letter, DeadLetter | None),
