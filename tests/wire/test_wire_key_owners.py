@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from protobuf import Oneof
@@ -135,7 +135,7 @@ def test_a_repeat_tells_an_earlier_owner_nothing_of_a_later_one(end: str) -> Non
             if end == "release":
                 back = pb.ReleaseRequest(task_token=token, op_id="op-1")
                 return (await ana.registry.release(back, headers=ana.headers)).job
-            failure = Oneof("failure", pb.Failure(message="no"))
+            failure = Oneof[Literal["failure"], pb.Failure]("failure", pb.Failure(message="no"))
             done = pb.Completion(task_token=token, op_id="op-1", outcome=failure)
             asked = pb.CompleteRequest(completions=[done])
             [one] = (await ana.registry.complete(asked, headers=ana.headers)).answers

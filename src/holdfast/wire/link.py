@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
+from protobuf import Message
 from pyqwest import Client, HTTPTransport
 
 from holdfast import tracing
@@ -18,6 +19,7 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.system import rest_at_exit
 from holdfast.wire.errors import heard
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceClient
+from holdfast.wire.mapping import misread
 
 A = TypeVar("A")
 
@@ -62,7 +64,7 @@ class Link:
     async def call(
         self,
         method: Callable[[RegistryServiceClient], Callable[..., Coroutine[Any, Any, A]]],
-        request: object,
+        request: Message,
         *,
         timeout_ms: int = CALL_MS,
     ) -> A:
@@ -78,14 +80,14 @@ class Link:
                     request, headers=self._traced_headers(), timeout_ms=timeout_ms
                 )
             except ConnectError as error:
-                told = self._failed(error, current)
+                told = self._failed(error, current, request)
                 if tried >= len(self._clients) or not isinstance(told, Unavailable):
                     raise told from error
 
     async def stream(
         self,
         method: Callable[[RegistryServiceClient], Callable[..., Any]],
-        request: object,
+        request: Message,
     ) -> AsyncGenerator[Any, None]:
         """The messages of a stream, from the server that is called now."""
         current = self._current
@@ -101,23 +103,24 @@ class Link:
                 except (ConnectError, TimeoutError) as error:
                     if limit.expired() or isinstance(error, TimeoutError):
                         silent = ConnectError(Code.DEADLINE_EXCEEDED, "The stream fell silent.")
-                        raise self._failed(silent, current) from error
-                    raise self._failed(error, current) from error
+                        raise self._failed(silent, current, request) from error
+                    raise self._failed(error, current, request) from error
                 yield message
 
     def _traced_headers(self) -> dict[str, str]:
         traceparent = tracing.current()
         return {**self.headers, "traceparent": traceparent} if traceparent else self.headers
 
-    def _failed(self, error: ConnectError, current: int) -> HoldfastError:
+    def _failed(self, error: ConnectError, current: int, request: Message) -> HoldfastError:
         """What a failed call means; the next one goes elsewhere if that may help."""
         cause = error.__cause__
         if isinstance(cause, asyncio.CancelledError):
             raise cause
-        if isinstance(cause, ValueError | TypeError | OverflowError):  # it was never sent
-            return Invalid(f"The request cannot be written: {cause}")
-        if not error.details and error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
-            told: HoldfastError = self._unreached(error, current)
+        if isinstance(cause, ValueError | TypeError | OverflowError):
+            check_written(request)
+            told: HoldfastError = misread(str(cause))
+        elif not error.details and error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            told = self._unreached(error, current)
         else:
             told = heard(error)
         if isinstance(told, Unavailable) and self._current == current:
@@ -145,6 +148,14 @@ class Link:
         for client in self._clients:
             await client.close()
         await self._transport.aclose()
+
+
+def check_written(request: Message) -> int:
+    """How many bytes the request has; `Invalid` for one that cannot be sent at all."""
+    try:
+        return len(request.to_binary())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid(f"The request cannot be written: {error}") from error
 
 
 def _transport(ca: bytes | None) -> HTTPTransport:

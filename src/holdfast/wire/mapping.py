@@ -12,7 +12,7 @@ from msgspec import NODEFAULT, Struct
 from protobuf import Message
 from protobuf.wkt import Duration, Timestamp
 
-from holdfast.core.errors import Invalid
+from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.limits import clip
 from holdfast.core.state import State
 
@@ -85,11 +85,23 @@ class Mapping(Generic[S, M]):
                 raise Invalid(f"{field.name} cannot be understood: {error}") from error
         return self.value(**told)
 
+    def read(self, message: M) -> S:
+        """The value in an answer of a server, or `Unavailable`: it may have done what it was asked to."""
+        try:
+            return self.decode(message)
+        except Invalid as error:
+            raise misread(error.message) from error
+
     def _absent(self, field: "_Field", zero: Any) -> Any:  # noqa: ANN401
         """Of a field that must be there, what its absence says: the zero of a number or a text."""
         if zero is None or (zero == "" and field.decode is not None):
             raise Invalid(f"{self._message.__name__} has no {field.name}.")
         return zero if field.decode is None else field.decode(zero)
+
+
+def misread(words: str) -> Unavailable:
+    """The error for an answer that nobody can read: of a server that is damaged, or newer than we are."""
+    return Unavailable(f"The server's answer cannot be understood: {words}", applied="unknown")
 
 
 class _Field(Struct, frozen=True):

@@ -24,9 +24,9 @@ from holdfast.ports import (
 )
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.link import CHORE_MS, Link
-from holdfast.wire.mapping import duration, moment, optional
+from holdfast.wire.mapping import duration, misread, moment, optional
 from holdfast.wire.remote_judging import RemoteJudging
-from holdfast.wire.remote_owning import chunks, there
+from holdfast.wire.remote_owning import chunks, one_each, there
 from holdfast.wire.values import EVENT, FILTER, FINDING, JOB, KEY, RESOURCE, VERIFICATION
 
 IDS_AT_ONCE = 200
@@ -76,7 +76,7 @@ class RemoteRegistry(RemoteJudging):
                 raise
             half = len(job_ids) // 2
             return await self._get(job_ids[:half]) + await self._get(job_ids[half:])
-        return [_found(one) for one in answer.answers]
+        return [_found(one) for one in one_each(job_ids, answer.answers)]
 
     async def list_jobs(
         self,
@@ -90,15 +90,18 @@ class RemoteRegistry(RemoteJudging):
             which=FILTER.encode(which), after=after, limit=limit, newest=newest
         )
         answer = await self._link.call(attrgetter("list_jobs"), asked)
-        return Page(tuple(map(JOB.decode, answer.jobs)), optional(answer, "next"))
+        return Page(tuple(map(JOB.read, answer.jobs)), optional(answer, "next"))
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         answer = await self._link.call(attrgetter("count_jobs"), pb.CountJobsRequest(queue=queue))
-        return {State(state): count for state, count in answer.counts.items()}
+        try:
+            return {State(state): count for state, count in answer.counts.items()}
+        except ValueError as error:
+            raise misread(str(error)) from error
 
     async def resource(self, key: str) -> Resource:
         answer = await self._link.call(attrgetter("get_resource"), pb.GetResourceRequest(key=key))
-        return RESOURCE.decode(answer)
+        return RESOURCE.read(answer)
 
     async def why(self, job_id: str) -> str:
         answer = await self._link.call(attrgetter("why"), pb.WhyRequest(job_id=job_id))
@@ -118,7 +121,7 @@ class RemoteRegistry(RemoteJudging):
     ) -> HistoryPage:
         asked = pb.HistoryRequest(job_id=job_id, after=after, limit=limit)
         answer = await self._link.call(attrgetter("history"), asked)
-        return HistoryPage(tuple(map(EVENT.decode, answer.events)), optional(answer, "next"))
+        return HistoryPage(tuple(map(EVENT.read, answer.events)), optional(answer, "next"))
 
     async def log(
         self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
@@ -138,7 +141,10 @@ class RemoteRegistry(RemoteJudging):
 
     async def now(self) -> datetime:
         answer = await self._link.call(attrgetter("now"), pb.NowRequest())
-        return moment(there(answer.now))
+        try:
+            return moment(there(answer.now))
+        except (OverflowError, ValueError) as error:
+            raise misread(str(error)) from error
 
     # Following.
 
@@ -153,7 +159,7 @@ class RemoteRegistry(RemoteJudging):
                 async with aclosing(self._link.stream(attrgetter("watch"), asked)) as slices:
                     async for one in slices:
                         for event in one.events:
-                            yield EVENT.decode(event)
+                            yield EVENT.read(event)
                         cursor, broken = one.cursor, 0
                 return
             except Unavailable:
@@ -247,13 +253,13 @@ class RemoteRegistry(RemoteJudging):
         answer = await self._link.call(
             attrgetter("verify"), pb.VerifyRequest(), timeout_ms=CHORE_MS
         )
-        return VERIFICATION.decode(answer)
+        return VERIFICATION.read(answer)
 
     async def examine(self) -> list[Finding]:
         answer = await self._link.call(
             attrgetter("examine"), pb.ExamineRequest(), timeout_ms=CHORE_MS
         )
-        return list(map(FINDING.decode, answer.findings))
+        return list(map(FINDING.read, answer.findings))
 
     # Keys.
 
@@ -280,16 +286,16 @@ class RemoteRegistry(RemoteJudging):
             op_id=op_id or self._ids.new(),
         )
         answer = await self._link.call(attrgetter("create_key"), asked)
-        return KEY.decode(there(answer.key)), str(answer.text)
+        return KEY.read(there(answer.key)), str(answer.text)
 
     async def keys(self) -> list[Key]:
         answer = await self._link.call(attrgetter("list_keys"), pb.ListKeysRequest())
-        return list(map(KEY.decode, answer.keys))
+        return list(map(KEY.read, answer.keys))
 
     async def revoke_key(self, key_id: str, *, actor: str) -> Key:
         asked = pb.RevokeKeyRequest(key_id=key_id, actor=check_actor(actor))
         answer = await self._link.call(attrgetter("revoke_key"), asked)
-        return KEY.decode(there(answer.key))
+        return KEY.read(there(answer.key))
 
     async def close(self) -> None:
         await self._link.close()
@@ -298,9 +304,9 @@ class RemoteRegistry(RemoteJudging):
 def _found(one: pb.Answer) -> Job | None:
     match one.answer.value if one.answer else None:
         case pb.Job() as job:
-            return JOB.decode(job)
+            return JOB.read(job)
     return None
 
 
 def _slice(one: pb.Slice) -> Slice:
-    return Slice(tuple(map(EVENT.decode, one.events)), one.cursor)
+    return Slice(tuple(map(EVENT.read, one.events)), one.cursor)

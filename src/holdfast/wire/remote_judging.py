@@ -76,4 +76,4 @@ class RemoteJudging(RemoteOwning):
             again=again,
         )
         answer = await self._link.call(attrgetter("resume"), asked)
-        return JOB.decode(there(answer.job))
+        return JOB.read(there(answer.job))

@@ -39,13 +39,13 @@ class RemoteInspector:
     ) -> OutputPage:
         asked = pb.ListOutputsRequest(job_id=job_id, missing=missing, after=after, limit=limit)
         answer = await self._link.call(attrgetter("list_outputs"), asked, timeout_ms=LOOK_MS)
-        return _PAGE.decode(answer)
+        return _PAGE.read(answer)
 
     async def validate(self, job_id: str, *, actor: str, force: bool = False) -> Job:
         """As it is when the server has looked, or after 25 s, while the server looks on."""
         asked = pb.ValidateRequest(job_id=job_id, actor=actor, force=force)
         answer = await self._link.call(attrgetter("validate"), asked, timeout_ms=LOOK_MS)
-        return JOB.decode(there(answer.job))
+        return JOB.read(there(answer.job))
 
     async def resume(
         self,
@@ -64,14 +64,14 @@ class RemoteInspector:
             again=again,
         )
         answer = await self._link.call(attrgetter("resume"), asked, timeout_ms=CHORE_MS)
-        return _RESUMPTION.decode(answer)
+        return _RESUMPTION.read(answer)
 
     async def submit(self, request: Request, *, actor: str, reuse: bool = False) -> Job:
         if request.job_id is None and request.request_id is None:
             request = replace(request, request_id=self._ids.new())
         asked = pb.EnqueueRequest(requests=[REQUEST.encode(request)], actor=actor, reuse=True)
         answer = await self._link.call(attrgetter("enqueue"), asked, timeout_ms=LOOK_MS)
-        return JOB.decode(there(answer.jobs[0] if answer.jobs else None))
+        return JOB.read(there(answer.jobs[0] if answer.jobs else None))
 
     async def keep(self, lines: AsyncIterator[bytes]) -> tuple[str, int]:
         """For a manifest that fits one request; a larger one is kept where its store is."""

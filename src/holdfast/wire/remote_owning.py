@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from msgspec.structs import replace
 from protobuf import Message, Oneof
 
-from holdfast.core.errors import Corrupt, HoldfastError, Invalid, Unavailable
+from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job, Progress
 from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped, Success
@@ -19,8 +19,8 @@ from holdfast.ports import Completion, Grant, Ids, Request
 from holdfast.registry.requests import command_of
 from holdfast.wire.errors import error_of
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.link import Link
-from holdfast.wire.mapping import duration, json_text
+from holdfast.wire.link import Link, check_written
+from holdfast.wire.mapping import duration, json_text, misread
 from holdfast.wire.values import EVENT, FAILURE, GRANT, JOB, PROGRESS, REQUEST
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ M = TypeVar("M", bound=Message)
 
 MESSAGE_BYTES = 700 * 1024
 """How much is sent at once: a server takes 1 MiB, and a message has more in it than its data."""
+
+NOTHING = "there is nothing in it."
 
 
 class RemoteOwning:
@@ -49,7 +51,7 @@ class RemoteOwning:
 
     async def _job(self, method: str, asked: Message) -> Job:
         answer: pb.JobResponse = await self._link.call(attrgetter(method), asked)
-        return JOB.decode(there(answer.job))
+        return JOB.read(there(answer.job))
 
     # Making jobs.
 
@@ -81,7 +83,7 @@ class RemoteOwning:
                 if jobs:  # what was sent before has landed
                     error.applied = "unknown"
                 raise
-            jobs += [JOB.decode(job) for job in answer.jobs]
+            jobs += map(JOB.read, one_each(some, answer.jobs))
         return jobs
 
     async def handoff(
@@ -138,7 +140,7 @@ class RemoteOwning:
             keeps_timeout=True,
         )
         answer = await self._link.call(attrgetter("claim"), self._claim)
-        return [GRANT.decode(grant) for grant in answer.grants]
+        return [GRANT.read(grant) for grant in answer.grants]
 
     async def acquire(
         self,
@@ -164,7 +166,7 @@ class RemoteOwning:
             keeps_timeout=True,
         )
         answer = await self._link.call(attrgetter("acquire"), asked)
-        return GRANT.decode(there(answer.grant))
+        return GRANT.read(there(answer.grant))
 
     async def heartbeat(
         self,
@@ -225,9 +227,9 @@ class RemoteOwning:
         try:
             asked = pb.CompleteRequest(completions=some)
             answer = await self._link.call(attrgetter("complete"), asked)
+            return list(map(_answer, one_each(some, answer.answers)))
         except HoldfastError as error:
             return [copy(error) for _ in some]
-        return [_answer(one) for one in answer.answers]
 
     def _completion(self, done: Completion) -> pb.Completion:
         return pb.Completion(
@@ -274,15 +276,15 @@ class RemoteOwning:
 def there(message: T | None) -> T:
     """What an answer must have in it."""
     if message is None:
-        raise Corrupt("The server gave an answer with nothing in it.")
+        raise misread(NOTHING)
     return message
 
 
-def _bytes(message: Message) -> int:
-    try:
-        return len(message.to_binary())
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Invalid(f"The request cannot be written: {error}") from error
+def one_each(asked: Sequence[object], answers: Sequence[M]) -> Sequence[M]:
+    """The answers, when there is one for each that was asked for."""
+    if len(answers) != len(asked):
+        raise misread(f"it has {len(answers)} parts, and {len(asked)} were asked for.")
+    return answers
 
 
 def _token(grant: Grant) -> str:
@@ -296,7 +298,7 @@ def chunks(messages: Sequence[M]) -> list[list[M]]:
     chunks: list[list[M]] = []
     total = MESSAGE_BYTES
     for message in messages:
-        size = _bytes(message)
+        size = check_written(message)
         total += size
         if total > MESSAGE_BYTES or len(chunks[-1]) == BATCH_ITEMS_MAX:
             chunks.append([])
@@ -336,7 +338,10 @@ def _outcome(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
 def _answer(one: pb.Answer) -> Job | HoldfastError:
     match one.answer.value if one.answer else None:
         case pb.Job() as job:
-            return JOB.decode(job)
+            try:
+                return JOB.read(job)
+            except Unavailable as error:
+                return error
         case pb.ErrorDetail() as error:
             return error_of(error)
-    return Corrupt("The server gave an answer with nothing in it.")
+    return misread(NOTHING)
