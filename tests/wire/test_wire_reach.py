@@ -10,6 +10,7 @@ from wire_access_world import Caller, Stage
 from wire_key_world import create, key, play, refusal
 
 from holdfast.core.access import Scope
+from holdfast.core.job import Resource
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
@@ -43,6 +44,43 @@ def test_who_holds_a_lock_is_told_to_nobody_who_may_not_know_of_the_job() -> Non
         assert not [text for text in said["limited"] if "far" in text or "distant" in text]
         assert all("account-7" in text for text in said["limited"][:2])
         assert all("far-1" in text for text in said["free"])
+
+    play(body)
+
+
+@pytest.mark.parametrize("then", [None, "near-2"])
+@pytest.mark.parametrize("way", ["why", "acquire"])
+def test_a_holder_that_lets_go_meanwhile_is_told_no_more_than_before(
+    way: str, then: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the sentence and the look at who is named in it, the lock may change hands."""
+
+    async def body(here: Stage) -> None:
+        for job_id in ("near-1", "near-2", "far-1"):
+            spec = Spec(queue=job_id[:-2], lock="account-7")
+            await here.registry.enqueue(Request(spec=spec, job_id=job_id), actor="user:root")
+        grant = await here.registry.acquire("far-1", owner="distant-worker")
+        limited = await key(here, "limited", *EVERYTHING, queues=("near",))
+        look = here.registry.resource
+
+        async def later(lock: str) -> Resource:
+            monkeypatch.setattr(here.registry, "resource", look)
+            await here.registry.release(grant)
+            if then is not None:
+                await here.registry.acquire(then, owner="w-2")
+            return await look(lock)
+
+        monkeypatch.setattr(here.registry, "resource", later)
+        if way == "why":
+            asked = pb.WhyRequest(job_id="near-1")
+            text = (await limited.registry.why(asked, headers=limited.headers)).text
+        else:
+            take = pb.AcquireRequest(job_id="near-1", owner="w-1")
+            with pytest.raises(ConnectError) as refused:
+                await limited.registry.acquire(take, headers=limited.headers)
+            text = refused.value.message
+
+        assert text.startswith("Lock account-7 is held by a job out of your reach")
 
     play(body)
 

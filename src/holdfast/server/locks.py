@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from holdfast.core.job import Resource
+from holdfast.core.visibility import sees_all
 from holdfast.ports import Registry
 from holdfast.server import admission
 from holdfast.server.calls import who
@@ -21,11 +22,17 @@ async def shown_resource(registry: Registry, key: str) -> Resource:
     return Resource(key)
 
 
+_NAMING = (("resource lock {}, held by job ", " ("), ("Resource {} is locked by job ", "."))
+"""What stands before and behind the holder of a lock, in `why` and in a refusal to acquire."""
+
+
 async def discreet(registry: Registry, lock: str | None, text: str) -> str:
-    """A sentence about a job with this lock, without the holder if the caller may not know of it."""
-    if lock is None or lock not in text:
+    """A sentence about a job with this lock, without the holder if the caller may not know of it. Who holds
+    it now may not be who did when the sentence was made."""
+    named = [(before.format(lock), behind) for before, behind in _NAMING]
+    if lock is None or sees_all(who.get()) or not any(before in text for before, _ in named):
         return text
-    holder = (await registry.resource(lock)).holder
-    if holder is None or (await shown_resource(registry, lock)).holder is not None:
+    holder = (await shown_resource(registry, lock)).holder
+    if holder is not None and any(before + holder + behind in text for before, behind in named):
         return text
     return f"Lock {lock} is held by a job out of your reach; it gets its turn when that has ended."
