@@ -264,6 +264,69 @@ def test_a_repeat_over_job_v1_tells_nothing_of_a_job_that_another_key_has_asked_
     play(body)
 
 
+@pytest.mark.parametrize("protocol", ["holdfast.v1", "job.v1"])
+def test_whether_a_job_was_asked_for_in_the_same_words_is_told_to_its_readers(
+    protocol: str,
+) -> None:
+    """Who may see a job, and not into it, could else try payloads until one is the same."""
+
+    async def body(here: Stage) -> None:
+        ana = await key(here, "ana", Scope.SUBMIT, queues=("emails",))
+        sees = await key(here, "sees", Scope.SUBMIT, Scope.OBSERVE, queues=("emails",))
+        works = await key(here, "works", Scope.SUBMIT, Scope.WORK, queues=("emails",))
+        reads = await key(
+            here, "reads", Scope.SUBMIT, Scope.DATA, Scope.OBSERVE, queues=("emails",)
+        )
+        request_id = SystemIds().new()
+
+        def ask(caller: Caller, payload: str) -> Coroutine[Any, Any, Any]:
+            if protocol == "job.v1":
+                params = old.JobParams(command=payload)
+                asked = old.EnqueueJobRequest(
+                    request_id=request_id, queue="emails", job_params=params
+                )
+                return caller.jobs.enqueue_job(asked, headers=caller.headers)
+            spec = pb.Spec(queue="emails", kind="report", payload=f'"{payload}"')
+            one = pb.Request(spec=spec, request_id=request_id)
+            many = pb.EnqueueRequest(requests=[one])
+            return caller.registry.enqueue(many, headers=caller.headers)
+
+        await ask(ana, "secret")
+        words = {
+            await told(ask(caller, payload))
+            for caller in (sees, works)
+            for payload in ("secret", "guess")
+        }
+
+        assert words == {"A request_id or job_id is taken already, by somebody else."}
+        await ask(ana, "secret")
+        await ask(reads, "secret")
+        assert "for a different request" in await told(ask(reads, "guess"))
+
+    play(body)
+
+
+@pytest.mark.parametrize("kind", ["report", "invoice"])
+def test_a_refusal_of_one_does_not_say_that_nothing_of_its_batch_was_made(kind: str) -> None:
+    async def body(here: Stage) -> None:
+        ana = await key(here, "ana", Scope.SUBMIT, queues=("emails",))
+        bob = await key(here, "bob", Scope.SUBMIT, queues=("emails",))
+        await enqueue(ana, "emails:1", queue="emails", kind="report")
+        spec = pb.Spec(queue="emails", kind=kind)
+        batch = [pb.Request(spec=spec, job_id=f"emails:{n}") for n in (0, 1, 2)]
+        call = bob.registry.enqueue(pb.EnqueueRequest(requests=batch), headers=bob.headers)
+
+        words = await told(call)
+
+        assert words == (
+            "A request_id or job_id is taken already, by somebody else."
+            " Others that were asked for with it may have been made."
+        )
+        assert None not in await here.registry.get_many(["emails:0", "emails:2"])
+
+    play(body)
+
+
 def test_a_full_queue_does_not_count_its_jobs_for_those_who_may_not() -> None:
     async def body(here: Stage) -> None:
         ana = await key(here, "ana", Scope.SUBMIT, queues=("emails",))

@@ -30,6 +30,7 @@ from holdfast.wire.answers import Acquired, Granted, OfEach, OfJob, OfJobs
 from holdfast.wire.verbs import Load
 
 TAKEN = "A request_id or job_id is taken already, by somebody else."
+BESIDE = " Others that were asked for with it may have been made."
 
 
 def _id_of(asked: Request) -> str | None:
@@ -46,18 +47,23 @@ async def known(registry: Registry, asked: Sequence[Request]) -> bool:
     return len(named) == len(ids) and None not in await registry.get_many(named)
 
 
-async def in_reach(registry: Registry, error: Conflict) -> Conflict:
-    """The refusal as the caller may hear it: of a job out of reach, only that its id is taken."""
+async def in_reach(registry: Registry, error: Conflict, *, many: bool = False) -> Conflict:
+    """The refusal as the caller may hear it: of a job that it may not read, only that its id is taken."""
     [job] = await registry.get_many([error.job_id]) if error.job_id else [None]
-    known = error.job_id is None or (job is not None and admission.sees(who.get(), job))
-    return error if known else Conflict(TAKEN)
+    known = error.job_id is None or (job is not None and admission.reads(who.get(), job))
+    return error if known else _taken(many=many)
 
 
-def made(job: Job) -> Job:
-    """The job that an enqueue returns: a repeat may be of one that the caller may not know of."""
-    if not admission.sees(who.get(), job):
-        raise Conflict(TAKEN)
+def made(job: Job, *, many: bool = False) -> Job:
+    """The job that an enqueue returns. A repeat may be of one that another key has asked for: to be given
+    it would say that it was asked for in the same words, which only those may know who may read it."""
+    if not admission.reads(who.get(), job):
+        raise _taken(many=many)
     return job
+
+
+def _taken(*, many: bool) -> Conflict:
+    return Conflict(TAKEN + BESIDE if many else TAKEN)
 
 
 async def find(registry: Registry, job_id: str) -> Job:
@@ -92,11 +98,12 @@ class Owning:
             admission.check_names(principal, one.job_id, one.spec)
         asked = [await self._asked(one) for one in ask.requests]
         await self._admit(asked)
+        many = len(asked) > 1
         try:
             jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
         except Conflict as error:
-            raise await in_reach(self._registry, error) from error
-        return OfJobs(tuple(admission.shown(principal, made(job)) for job in jobs))
+            raise await in_reach(self._registry, error, many=many) from error
+        return OfJobs(tuple(made(job, many=many) for job in jobs))
 
     async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:
         if not reuse:
