@@ -139,7 +139,7 @@ def test_an_event_says_only_what_it_was_given() -> None:
 
 
 def test_published_events_may_leave_gaps_and_come_in_batches() -> None:
-    check_published([said(1), said(4, end_sequence=6), said(7), said(100)], NOW)
+    check_published([said(1), said(4, end_sequence=6), said(7), said(100)])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_published_events_may_leave_gaps_and_come_in_batches() -> None:
     ],
 )
 def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
-    check_published(events, NOW)
+    check_published(events)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,6 @@ def test_worker_events_may_go_to_their_limits(events: list[Event]) -> None:
         ([said(1, attributes={"x": object()})], "^attributes cannot"),
         ([said(1, stream="\udcff")], "^stream contains"),
         ([said(1, stream="s" * 129)], "^stream has 129"),
-        ([replace(said(1), occurred_at=NOW + timedelta(hours=24, seconds=1))], "a day ahead"),
         ([replace(said(1), occurred_at=NOW.replace(tzinfo=None))], "time zone"),
     ],
 )  # fmt: skip
@@ -185,9 +184,9 @@ def test_worker_events_that_cannot_stand_are_refused_with_their_numbers(
     events: list[Event], words: str
 ) -> None:
     with pytest.raises(Invalid, match=words):
-        check_published(events, NOW)
+        check_published(events)
 
 
-def test_a_worker_clock_may_be_behind_or_a_day_ahead() -> None:
-    check_published([replace(said(1), occurred_at=NOW + timedelta(hours=24))], NOW)
-    check_published([replace(said(1), occurred_at=NOW - timedelta(days=999))], NOW)
+@pytest.mark.parametrize("off", [timedelta(days=7300), timedelta(days=-999)])
+def test_no_event_is_refused_for_the_clock_of_its_worker(off: timedelta) -> None:
+    check_published([replace(said(1), occurred_at=NOW + off)])

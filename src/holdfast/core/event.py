@@ -17,7 +17,6 @@ from holdfast.core.catalogue import (
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
     ATTRIBUTES_BYTES_MAX,
-    CLOCK_AHEAD_MAX,
     ID_CHARACTERS_MAX,
     MESSAGE_CHARACTERS_MAX,
     NUMBER_MAX,
@@ -161,7 +160,7 @@ def check_external(event: Event) -> Event:
     return event
 
 
-def check_published(events: Sequence[Event], now: datetime) -> None:
+def check_published(events: Sequence[Event]) -> None:
     """Raise `Invalid` unless these worker events can follow one another in one attempt."""
     last = 0
     for event in events:
@@ -178,10 +177,6 @@ def check_published(events: Sequence[Event], now: datetime) -> None:
             check_bytes(event.data, "Output in one event", OUTPUT_EVENT_BYTES_MAX)
         check_text(event.stream or "", "stream", ID_CHARACTERS_MAX)
         _check_body(event)
-        if event.occurred_at - now > CLOCK_AHEAD_MAX:
-            raise Invalid(
-                f"Event {event.sequence} claims to be from {event.occurred_at}: a day ahead."
-            )
         last = event.last_sequence
 
 

@@ -23,7 +23,7 @@ async def publish(line: Line, grant: Grant, events: Sequence[Event]) -> Job:
         raise Invalid("There is no event to publish.")
     job, rest, whole = grant.job, list(events), True
     try:
-        check_published(events, await line.store.now())
+        check_published(events)
         while rest:
             job, rest, fits = await _publish(line, grant, rest)
             whole = whole and fits

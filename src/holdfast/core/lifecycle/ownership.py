@@ -15,6 +15,7 @@ from holdfast.core.lifecycle.creation import create
 from holdfast.core.lifecycle.draft import Change, Draft, fact, same
 from holdfast.core.lifecycle.ending import close_expired, overran
 from holdfast.core.limits import (
+    CLOCK_AHEAD_MAX,
     EVENTS_PER_PUBLISH_MAX,
     NUMBER_MAX,
     OUTPUT_LATE_MAX,
@@ -171,7 +172,7 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
         held(job, command.token)
     if not 1 <= len(command.events) <= EVENTS_PER_PUBLISH_MAX:
         raise Invalid(f"From 1 to {EVENTS_PER_PUBLISH_MAX:,} events are taken in one commit.")
-    check_published(command.events, now)
+    check_published(command.events)
     first = command.events[0].sequence or 0
     if first <= job.published:
         raise Invalid(
@@ -193,6 +194,7 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             attempt=job.attempt,
             fencing_token=command.token,
             received_at=now,
+            occurred_at=_occurred_at(event, now),
             actor=command.actor,
             correlation_id=event.correlation_id or job.correlation_id,
             trace_id=event.trace_id or job.trace_id,
@@ -200,6 +202,12 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
         for event in kept.events
     )
     return replace(change, published=events, facts=_full(job, told, now, command.actor))
+
+
+def _occurred_at(event: Event, now: datetime) -> datetime:
+    """When it happened, by the clock of who says so; now, if that is far ahead. Nothing is refused for it:
+    a job must not be lost for a wrong clock of its worker, nor of the store."""
+    return now if event.occurred_at - now > CLOCK_AHEAD_MAX else event.occurred_at
 
 
 def _dropped(job: Job) -> int:
