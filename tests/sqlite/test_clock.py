@@ -1,6 +1,7 @@
 """The store's clock in a file: it follows the wall clock, and no step of that touches a lease."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from holdfast.core.state import State
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.sqlite import clock as store_clock
+from holdfast.stores.sqlite import store as store_module
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.system import SystemClock, SystemIds
 
@@ -189,5 +191,60 @@ def test_doctor_tells_of_the_last_step(tmp_path: Path, machine: Machine) -> None
 
         assert [finding.level for finding in found] == ["good", "note"]
         assert found[1].words.startswith("Its clock was set 10 min back, to 2026-03-01 ")
+
+    using(tmp_path / "jobs.db", body)
+
+
+@pytest.mark.parametrize("seconds", [7200, -7200])
+def test_a_step_is_followed_once_though_somebody_asks_for_the_time_meanwhile(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    written, asked = threading.Event(), threading.Event()
+
+    def pause(name: str) -> None:
+        if name == "sqlite.written" and not written.is_set():
+            written.set()
+            asked.wait(10)
+
+    async def body(registry: LocalRegistry) -> None:
+        for job_id in ("held", "other"):
+            await registry.enqueue(Request(spec=Spec(), job_id=job_id), actor=ACTOR)
+        await registry.acquire("held", owner="w-1", lease=timedelta(hours=1))
+        machine.seconds += 60
+        machine.set(seconds)
+        await registry.expire()
+        machine.seconds += 2 * store_clock.STEADY_SECONDS
+        monkeypatch.setattr(store_module, "failpoint", pause)
+        following = asyncio.create_task(registry.acquire("other", owner="w-1"))
+        await asyncio.to_thread(written.wait, 10)
+        await registry.now()  # of the time before: nothing is committed yet
+        asked.set()
+        await following
+
+        assert await registry.expire() == 0
+
+        lease = (await registry.get("held")).lease
+        assert lease is not None
+        assert lease.moved == timedelta(seconds=seconds)
+        assert await registry.now() == machine.wall()
+
+    using(tmp_path / "jobs.db", body)
+
+
+def test_what_was_last_heard_of_at_the_time_that_a_clock_is_set_back_to_is_carried_over(
+    tmp_path: Path, machine: Machine
+) -> None:
+    async def body(registry: LocalRegistry) -> None:
+        later = Request(spec=Spec(delay=timedelta(hours=1)), job_id="later")
+        await registry.enqueue(later, actor=ACTOR)
+        machine.seconds += 600 - 2 * store_clock.STEADY_SECONDS
+        machine.set(-600)
+        await registry.expire()
+        machine.seconds += 2 * store_clock.STEADY_SECONDS
+
+        await registry.expire()
+
+        waits = (await registry.get("later")).ready_at - await registry.now()
+        assert waits == timedelta(minutes=50)
 
     using(tmp_path / "jobs.db", body)

@@ -16,12 +16,12 @@ class Step(Struct, frozen=True, kw_only=True):
     """A clock that was set: it tells `after` where it would have told `before`.
 
     It was set some time after the old clock told `since`, so the new one has told times from `since + by`
-    to `after`, and none that are earlier.
+    to `after`, and none that are earlier. Without `since`, nobody has gone by the new clock yet.
     """
 
     before: datetime
     after: datetime
-    since: datetime
+    since: datetime | None = None
 
     @property
     def by(self) -> timedelta:
@@ -29,6 +29,8 @@ class Step(Struct, frozen=True, kw_only=True):
 
     def told(self, instant: datetime) -> bool:
         """Whether the clock may have told this instant after it was set."""
+        if self.since is None:
+            return False
         return self.since + self.by - TOLERANCE <= instant <= self.after + TOLERANCE
 
 

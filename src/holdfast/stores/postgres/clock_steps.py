@@ -82,7 +82,7 @@ _LOCK = 519612071
 async def _was_told(session: Session, schema: str, step: Step) -> bool:
     """Whether the server's clock has told times that a step would have left out: then it was not set, and it
     is our own clock that stood still, with the virtual machine that we run in."""
-    first, last = step.before + TOLERANCE, step.since + step.by - TOLERANCE
+    first, last = step.before + TOLERANCE, (step.since or step.before) + step.by - TOLERANCE
     if first >= last:
         return False
     [(told,)] = await session.fetch(statement("select_told", schema), first, last)

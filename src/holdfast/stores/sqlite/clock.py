@@ -49,7 +49,7 @@ class AnchoredClock(SystemClock):
         self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
         [(latest,)] = connection.execute(statement("select_latest")).fetchall()
         if isinstance(latest, int) and (seen := moment_of(latest)) > wall + TOLERANCE:
-            carry(connection, Step(before=seen, after=wall, since=seen))
+            carry(connection, Step(before=seen, after=wall))
         self._write_anchor(connection)
         write_meta(connection, "asleep_seconds", asleep_seconds())
         self._asleep = asleep_seconds()
@@ -113,7 +113,7 @@ class AnchoredClock(SystemClock):
             return False
         if boot_seconds() - since < STEADY_SECONDS:
             return False
-        carry(connection, Step(before=ours, after=wall, since=ours))
+        carry(connection, Step(before=ours, after=wall))
         self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
         self._write_anchor(connection)
         return True

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -85,6 +86,8 @@ class SqliteStore:
         migrate(self._write_connection, self._path)
         self._files.remember()
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
+        # One of its own for who asks for the time: it knows what is committed, the writer's what is not yet.
+        self._shown_clock = copy(self._clock) if self._given_clock is None else self._clock
         self._read_connection = self._connect()
         self._scan_connection = self._connect()
         self._pulse = self._connect()
@@ -235,10 +238,10 @@ class SqliteStore:
 
     async def now(self) -> datetime:
         version = self._data_version()
-        if version != self._clock_at and isinstance(self._clock, AnchoredClock):
-            await self._read(self._clock.refresh)
+        if version != self._clock_at and isinstance(self._shown_clock, AnchoredClock):
+            await self._read(self._shown_clock.refresh)
         self._clock_at = version
-        return self._clock.now()
+        return self._shown_clock.now()
 
     async def secret(self) -> bytes:
         assert self._secret is not None  # open() has read it
