@@ -136,6 +136,7 @@ def test_the_last_step_is_told_to_operators() -> None:
 
 def test_what_the_set_clock_may_have_told_reaches_a_second_beyond_both_ends() -> None:
     found, tick = step(-HOUR, silent=MINUTE), timedelta(microseconds=1)
+    assert found.since is not None
     first, last = found.since - HOUR - SECOND, found.after + SECOND
 
     assert [found.told(first), found.told(last)] == [True, True]
