@@ -197,6 +197,14 @@ def test_a_key_allows_nothing_its_maker_may_not_do(
     assert within(somebody(scopes=mine), replace(KEY, scopes=asked)) is inside
 
 
+def test_a_reach_that_is_in_the_log_is_the_same_in_every_version_of_holdfast() -> None:
+    queues, regions = ("mail", "a*", "reports", "b-*", "c"), ("us", "eu", "asia", "africa")
+
+    there = "8da58d8cd1c1913ee48c1657a6d60374"
+    assert somebody(*queues, regions=regions).reach == there
+    assert somebody(*reversed(queues), regions=regions[::-1]).reach == there
+
+
 def test_keys_that_reach_the_same_have_the_same_reach() -> None:
     assert somebody().reach == ""
     assert somebody("a", "b").reach == somebody("b", "a", "b").reach

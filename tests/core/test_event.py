@@ -16,7 +16,14 @@ from holdfast.core.catalogue import (
     WorkerEventType,
 )
 from holdfast.core.errors import Invalid
-from holdfast.core.event import Event, check_external, check_published, fact_id
+from holdfast.core.event import (
+    Event,
+    as_given,
+    check_external,
+    check_published,
+    fact_id,
+    kept_in,
+)
 from holdfast.core.state import State
 
 NOTE = Event(
@@ -54,6 +61,41 @@ def test_the_catalogue_is_split_without_overlap() -> None:
 
 def test_a_callers_own_event_is_given_back() -> None:
     assert check_external(NOTE) is NOTE
+
+
+@pytest.mark.parametrize(
+    ("job_id", "reach", "kept"),
+    [
+        ("job-1", "", "evt-1@job-1"),
+        ("job-1", "5f5f", "evt-1@job-1"),
+        (None, "5f5f", "evt-1@/5f5f"),
+        (None, "", "evt-1"),
+    ],
+)
+def test_a_callers_id_is_kept_with_the_place_where_it_is_unique_and_given_back_without(
+    job_id: str | None, reach: str, kept: str
+) -> None:
+    note = replace(NOTE, job_id=job_id, reason="paid")
+
+    record = kept_in(note, reach)
+
+    assert record == replace(note, given_id=kept)
+    assert as_given(record) == note
+
+
+def test_an_event_whose_id_no_caller_gave_is_told_as_it_is() -> None:
+    ours = replace(NOTE, given_id=None, job_id="job-1", offset=3)
+
+    assert as_given(ours) is ours
+    assert as_given(NOTE) is NOTE
+
+
+@pytest.mark.parametrize("job_id", ["job-1", None])
+def test_no_callers_id_passes_for_one_that_is_kept(job_id: str | None) -> None:
+    record = kept_in(replace(NOTE, job_id=job_id), "5f5f")
+
+    with pytest.raises(Invalid, match="^event_id"):
+        check_external(record)
 
 
 TEXTS = (

@@ -7,7 +7,9 @@ import pytest
 from lives import NOW, changed, claim, heartbeat, job_in
 from msgspec.structs import asdict, replace
 
-from holdfast.core.job import Failure, Flaws, Job, Lease, Resource
+from holdfast.core.job import JOB_BYTES, Failure, Flaws, Job, Lease, Resource, job_bytes
+from holdfast.core.outputs import Found, Promise
+from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, State
 
 SECOND = timedelta(seconds=1)
@@ -24,8 +26,9 @@ def test_a_job_starts_at_attempt_one_with_everything_else_unsaid() -> None:
     )  # fmt: skip
 
     counters = "version transition_no failures crashes fencing_token heartbeats published"
+    more = "published_bytes not_understood not_started"
     assert job.attempt == 1
-    assert [getattr(job, name) for name in counters.split()] == [0] * 7
+    assert [getattr(job, name) for name in f"{counters} {more}".split()] == [0] * 10
 
 
 def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
@@ -117,3 +120,29 @@ def test_a_record_of_a_lease_or_of_flaws_keeps_only_what_is_said() -> None:
     kept = msgspec.json.decode(msgspec.json.encode(LEASE))
     assert set(kept) == {"owner", "expires_at", "ttl", "granted_at", "heartbeat_at"}
     assert not msgspec.convert(kept, Lease).timed
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({}, 0),
+        ({"result": 0}, len("0")),
+        ({"result": {"a": 1}}, len('{"a":1}')),
+        ({"checkpoint": [1, 2]}, len("[1,2]")),
+        ({"found": Found(verified=3)}, len('{"verified":3}')),
+        ({"result": "ä", "checkpoint": "", "found": Found()}, len(b'"\xc3\xa4"""{}')),
+    ],
+)
+def test_a_record_is_as_large_as_what_is_in_it_and_a_little(
+    change: dict[str, object], more: int
+) -> None:
+    job = replace(job_in(State.QUEUED), spec=Spec(payload=msgspec.Raw(b'{"to":"ana"}')))
+
+    assert job_bytes(replace(job, **change)) == JOB_BYTES + len('{"to":"ana"}') + more
+
+
+def test_a_record_is_as_large_as_its_promise_too() -> None:
+    promising = Spec(payload=msgspec.Raw(b"7"), outputs=Promise(names=("a.txt",)))
+    job = replace(job_in(State.QUEUED), spec=promising, result=True)
+
+    assert job_bytes(job) == 500 + len("7") + len('{"names":["a.txt"]}') + len("true")

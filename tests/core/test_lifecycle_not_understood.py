@@ -170,3 +170,13 @@ def test_why_says_who_does_not_know_what_and_what_to_do() -> None:
     thrice = given_back(3)
     again = explain(thrice, thrice.updated_at)
     assert again.endswith(past.replace("Attempt 1", "Attempt 3") + known.format("3 times"))
+
+
+def test_at_its_limit_it_is_the_last_failure_even_if_the_owner_calls_it_worth_another_try() -> None:
+    hopeful = replace(STRANGE, retryable=True)
+    job = after(enqueue(), claim())
+
+    assert not is_last(replace(job, not_understood=NOT_UNDERSTOOD_MAX - 1), hopeful)
+    spent = replace(job, not_understood=NOT_UNDERSTOOD_MAX)
+    assert is_last(spent, hopeful)
+    assert changed(spent, complete(hopeful)).after.ended

@@ -216,7 +216,16 @@ def test_an_owner_is_an_id_and_perhaps_the_name_of_a_key(owner: str) -> None:
     assert limits.check_owner(owner) == owner
 
 
-@pytest.mark.parametrize("owner", ["", "@reports", "w-1@", "w-1@a@b", "w 1"])
-def test_what_is_no_owner_is_refused(owner: str) -> None:
-    with pytest.raises(Invalid):
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        ("", "owner is empty"),
+        ("@reports", "owner is empty"),
+        ("w 1", "owner 'w 1' may only"),
+        ("w-1@", "The key of an owner is empty"),
+        ("w-1@a@b", "The key of an owner 'a@b' may only"),
+    ],
+)
+def test_what_is_no_owner_is_refused_by_the_part_that_is_wrong(owner: str, words: str) -> None:
+    with pytest.raises(Invalid, match=f"^{words}"):
         limits.check_owner(owner)

@@ -1,6 +1,6 @@
 """The quota of an attempt: what it counts, what it keeps, and what it says of the rest."""
 
-from lives import WORKER, changed, job_in, release, said
+from lives import WORKER, changed, claim, job_in, release, said
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType, WorkerEventType
@@ -107,3 +107,14 @@ def test_an_exit_code_that_no_record_can_keep_is_none() -> None:
     end = plain(1, WorkerEventType.PROCESS_END, exit_code=NUMBER_MAX + 1)
 
     assert changed(job_in(State.RUNNING), publish(end)).after.flaws is None
+
+
+def test_the_next_attempt_has_a_quota_of_its_own() -> None:
+    spent = changed(job_in(State.RUNNING), publish(wrote(1, 5))).after
+    waiting = changed(spent, release()).after
+
+    granted = changed(waiting, claim("op-2")).after
+
+    assert granted.published_bytes == 0
+    told = changed(granted, replace(publish(wrote(1, 7)), token=2)).after
+    assert told.published_bytes == EVENT_BYTES + 7
