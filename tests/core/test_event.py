@@ -94,7 +94,7 @@ def test_an_event_whose_id_no_caller_gave_is_told_as_it_is() -> None:
 def test_no_callers_id_passes_for_one_that_is_kept(job_id: str | None) -> None:
     record = kept_in(replace(NOTE, job_id=job_id), "5f5f")
 
-    with pytest.raises(Invalid, match="^event_id"):
+    with pytest.raises(Invalid, match=r"^event_id"):
         check_external(record)
 
 
