@@ -154,3 +154,21 @@ def test_what_has_just_become_ready_stays_ready() -> None:
     job = queued(ready_at=NOW + 5 * SECOND, deadline_at=NOW + HOUR)
 
     assert carried(job, step(HOUR)).ready_at == job.ready_at
+
+
+def test_before_anybody_goes_by_the_set_clock_it_has_told_nothing() -> None:
+    found = replace(step(HOUR), since=None)
+    instants = (found.before, found.after, found.after + SECOND, found.after - HOUR)
+
+    assert [found.told(instant) for instant in instants] == [False] * 4
+    assert Step(before=NOW, after=NOW + HOUR) == Step(before=NOW, after=NOW + HOUR, since=None)
+
+
+def test_a_job_that_was_changed_after_what_the_set_clock_tells_is_moved_back() -> None:
+    found = replace(step(-HOUR), since=None)
+    tick = timedelta(microseconds=1)
+    known = queued(ready_at=found.after - MINUTE, updated_at=found.after)
+    ahead = replace(known, updated_at=found.after + tick)
+
+    assert carried(known, found) is known
+    assert carried(ahead, found).updated_at == found.after + tick - HOUR
