@@ -32,7 +32,8 @@ class Output:
 
     While the store is away the work goes on, and what it says waits in the spool. Readers wait when
     that is too much: a job that writes faster than the store takes is slowed, never cut. Output beyond the
-    attempt's quota is not sent: how much that is, the registry is told at once and again at the end.
+    attempt's quota is not sent: how much that is, the registry is told at once and again at the end. So it
+    is told what the spool has lost: by the gap in the sequences, and by an event behind it.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Output:
         self._log = log
         self._redactor = redactor
         self._streams: dict[str, Redactor] = {}
-        self._sequence = 0
+        self._sequence = self._stored = 0
         self._left = bytes_max
         self._dropped = 0
         self._dropping = False
@@ -185,11 +186,27 @@ class Output:
             self._some.clear()
             if not self._closed and self._unsent < OUTPUT_BATCH_BYTES_MAX:
                 await self._gather()
-            while batch := self._log.read(OUTPUT_BATCH_ITEMS_MAX, OUTPUT_BATCH_BYTES_MAX):
+            while batch := self._next():
                 if not await self._send(batch):
                     return
             if self._closed:
                 return
+
+    def _next(self) -> Batch | None:
+        """What is to be sent next: what waits in the spool or, if it has less than it was given, a word that
+        says so. That one is not kept in the spool, which might lose it as well."""
+        if batch := self._log.read(OUTPUT_BATCH_ITEMS_MAX, OUTPUT_BATCH_BYTES_MAX):
+            return batch
+        self._unsent = 0
+        self._room.set()
+        lost = self._sequence - self._stored
+        if not lost:
+            return None
+        self._sequence += 1
+        words = spool_words(lost, self._hold.grant.attempt)
+        now, kind = self._clock.now().timestamp(), WorkerEventType.PROCESS_ERROR
+        piece = Piece(self._sequence, kind, now, None, None, {"error_message": words})
+        return Batch([piece], end=0, size=0)
 
     async def _gather(self) -> None:
         """Give more a moment to come, so that many words share a write."""
@@ -219,11 +236,18 @@ class Output:
             else:
                 failpoint("worker.output_sent")
                 self._log.sent(batch.end)
+                self._stored = batch.pieces[-1].sequence
                 self._unsent -= batch.size
                 if self._unsent <= UNSENT_BYTES_MAX:
                     self._room.set()
                 return True
         return False
+
+
+def spool_words(lost: int, attempt: int) -> str:
+    """What a reader is told of output that the spool has lost."""
+    count = "1 event" if lost == 1 else f"{lost:,} events"
+    return f"{count} of attempt {attempt} could not be read from the worker's spool, and did not arrive."
 
 
 def as_event(piece: Piece) -> Event:

@@ -70,7 +70,8 @@ class Log(Protocol):
         ...
 
     def read(self, items: int, size: int) -> Batch | None:
-        """The next pieces that are not sent; at least one, if there is one."""
+        """The next pieces that are not sent; at least one, if there is one. What was kept and cannot be read
+        any more is missing, without an error: the sequences tell."""
         ...
 
     def sent(self, end: int) -> None: ...
@@ -165,41 +166,55 @@ def remove_folder(folder: Path) -> None:
 
 
 class FileLog:
-    """The spool of one attempt, in a file. What a full disk does not take waits in memory."""
+    """The spool of one attempt, in a file. What a full disk does not take waits in memory.
+
+    Each record is written where the last one ended, whatever became of the file meanwhile: what cannot be
+    read any more is passed over, and what comes after it is read.
+    """
 
     def __init__(self, path: Path, title: Title) -> None:
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._end = 0
         self._rest: list[Piece] = []
         self._write(title)
-        self._sent = self._end
+        self._sent = self._taken = self._end
 
     def append(self, piece: Piece) -> int:
         if self._rest or not self._write(piece):
             self._rest.append(piece)
+        else:
+            self._taken = self._end
         return _size(piece)
 
     def _write(self, record: Record) -> bool:
         """Whether the file has taken it, whole."""
         body = msgspec.msgpack.encode(record)
         data = _HEAD.pack(len(body), crc32(body)) + body
+        written = 0
         try:
-            written = os.write(self._file, data)
             while written < len(data):
-                written += os.write(self._file, data[written:])
+                written += os.pwrite(self._file, data[written:], self._end + written)
         except OSError:
-            os.ftruncate(self._file, self._end)
+            with suppress(OSError):  # what is left of it is overwritten by the next
+                os.ftruncate(self._file, self._end)
             return False
         self._end += written
         return True
 
     def read(self, items: int, size: int) -> Batch | None:
-        records = _records(self._file, self._sent)
-        pieces = ((record, end) for record, end in records if isinstance(record, Piece))
-        if batch := _batch(pieces, items, size):
-            return batch
+        if self._sent < self._taken:
+            if batch := _batch(self._pieces(), items, size):
+                return batch
+            self._sent = self._taken = self._end
         return _batch(((piece, -1 - n) for n, piece in enumerate(self._rest)), items, size)
+
+    def _pieces(self) -> Iterator[tuple[Piece, int]]:
+        """Those in the file that are not sent, as far as they can be read."""
+        with suppress(OSError):
+            for record, end in _records(self._file, self._sent):
+                if isinstance(record, Piece):
+                    yield record, end
 
     def sent(self, end: int) -> None:
         if end > 0:
