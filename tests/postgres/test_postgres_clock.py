@@ -243,6 +243,34 @@ def test_a_clock_that_is_set_right_again_finds_back(server: SettableServer, url:
     run(body())
 
 
+def test_a_clock_that_goes_ahead_back_and_ahead_again_ends_no_lease(
+    server: SettableServer, url: str
+) -> None:
+    """What was told while it was ahead for the first time does not show that it was not set the second."""
+
+    async def body() -> None:
+        async with registries(url) as (owner, other):
+            grant = await leased(owner, "held")
+            server.clock.set(1800)
+            await owner.heartbeat(grant)
+            for n in range(4):
+                await owner.complete(await leased(owner, f"done-{n}"), Success())
+                await clock.sleep(0.5)
+            await owner.heartbeat(grant)
+            server.clock.set(-5)
+            await owner.heartbeat(grant)
+            await clock.sleep(1.5)
+            await owner.heartbeat(grant)
+            server.clock.set(1805)
+
+            assert await other.expire() == 0
+            assert timedelta() < await rest(other, "held") <= LEASE
+            await owner.heartbeat(grant)
+            assert round((await seen(url)).total.total_seconds()) == 1805
+
+    run(body())
+
+
 def test_a_server_that_comes_back_with_another_clock_is_like_a_step(
     server: SettableServer, url: str
 ) -> None:

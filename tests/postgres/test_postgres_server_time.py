@@ -8,6 +8,7 @@ import pytest
 from postgres_place import connected, schema_of
 from postgres_wire import wired
 
+from holdfast.core.clock_step import Steps
 from holdfast.stores.postgres.clock_steps import steps_of
 from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.postgres.store import PostgresStore
@@ -71,8 +72,10 @@ def test_a_step_whose_answer_was_lost_is_dealt_with_once(tmp_path: Path) -> None
     asyncio.run(body())
 
 
-def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: Path) -> None:
-    """Its clocks stood still with it; that others were heard of meanwhile shows that the server's went on."""
+@pytest.mark.parametrize("since", ["never", "before", "after"])
+def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: Path, since: str) -> None:
+    """Its clocks stood still with it; that others were heard of meanwhile shows that the server's went on.
+    Only if that was `before` the clock was last set, it shows nothing."""
 
     async def body() -> None:
         async with wired(tmp_path, PostgresStore) as wire:
@@ -80,17 +83,20 @@ def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: Path) 
             store = wire.registry._store
             assert isinstance(store, PostgresStore)
             time = store._place.time
-            time.accept(await store.now() - 10 * HOUR, time.ask(), time.steps)
+            schema = schema_of(await fresh_url(tmp_path))
+            heard = f"UPDATE {schema}.job SET updated_at = updated_at - make_interval(secs => 20)"
+            was_set = f"INSERT INTO {schema}.meta (name, value) VALUES ('clock', '{{}}')"
+            acts = {"never": [heard], "before": [heard, was_set], "after": [was_set, heard]}
             async with connected() as person:
-                schema = schema_of(await fresh_url(tmp_path))
-                await person.execute(
-                    f"UPDATE {schema}.job SET updated_at = updated_at - make_interval(secs => 20)"
-                )
+                for act in acts[since]:
+                    await person.execute(act)
+            time.accept(await store.now() - 10 * HOUR, time.ask(), "" if since == "never" else "{}")
 
             assert await wire.registry.expire() == 0
 
             lease = (await wire.witness.get("held")).lease
             assert lease is not None
             assert lease.moved is None
+            assert (steps_of(time.steps) == Steps()) is (since != "before")
 
     asyncio.run(body())

@@ -81,7 +81,8 @@ _LOCK = 519612071
 
 async def _was_told(session: Session, schema: str, step: Step) -> bool:
     """Whether the server's clock has told times that a step would have left out: then it was not set, and it
-    is our own clock that stood still, with the virtual machine that we run in."""
+    is our own clock that stood still, with the virtual machine that we run in. What was written before the
+    last step does not count, going by the transactions: a clock that was set back had told those times."""
     first, last = step.before + TOLERANCE, (step.since or step.before) + step.by - TOLERANCE
     if first >= last:
         return False
