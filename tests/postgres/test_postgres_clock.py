@@ -288,6 +288,109 @@ def test_a_server_that_comes_back_with_another_clock_is_like_a_step(
     run(body())
 
 
+@pytest.mark.parametrize("years", [0.001, 20])
+def test_a_clock_that_was_set_back_while_nobody_was_there_holds_up_nothing(
+    server: SettableServer, url: str, years: float
+) -> None:
+    """The store was told later times than the clock tells now: so it was set back, by that much at least."""
+    minute = timedelta(minutes=1)
+    specs = {"ready": Spec(), "delayed": Spec(delay=minute)}
+
+    async def body() -> None:
+        server.clock.set(years * 365 * 86_400)
+        async with registries(url, 1) as (client,):
+            await leased(client, "left", timedelta(seconds=1))
+            for job_id, spec in specs.items():
+                await client.enqueue(Request(spec=spec, job_id=job_id), actor=ACTOR)
+            tomorrow = await client.now() + timedelta(days=1)
+            dated = Request(spec=Spec(run_at=tomorrow), job_id="dated")
+            await client.enqueue(dated, actor=ACTOR)
+        server.clock.set(0)
+
+        async with registries(url) as (worker, other):
+            ready = await worker.claim(["default"], owner="w-2", limit=1, lease=LEASE)
+            assert [grant.job.job_id for grant in ready] == ["ready"]
+            while not await worker.expire():
+                await clock.sleep(0.1)  # for years, if the lease was stretched: the test gives up
+            assert (await other.get("left")).state is State.QUEUED
+            wait = (await other.get("delayed")).ready_at - await other.now()
+            assert timedelta() < wait <= minute
+            assert (await other.get("dated")).ready_at == tomorrow
+            [finding] = [found for found in await other.examine() if "was set" in found.words]
+            assert finding.topic == "clock"
+            told = await seen(url)
+            async with registries(url, 1) as (late,):
+                assert await late.expire() == 0
+                assert await seen(url) == told
+            assert timedelta() < await rest(other, "ready") <= LEASE
+            assert (await other.verify()).equal
+
+    run(body())
+
+
+def test_a_lease_alone_shows_that_the_clock_was_set_back(server: SettableServer, url: str) -> None:
+    """It was renewed since the last event; or carried over to a time that the clock had before."""
+
+    async def body() -> None:
+        async with registries(url, 1) as (owner,):
+            grant = await leased(owner, "held", timedelta(seconds=1))
+            server.clock.set(3600)
+            await owner.heartbeat(grant)
+        server.clock.set(0)
+
+        async with registries(url, 1) as (other,):
+            while not await other.expire():
+                await clock.sleep(0.1)
+
+    run(body())
+
+
+def test_who_was_there_before_the_step_agrees_with_who_came_first_after_it(
+    server: SettableServer, url: str
+) -> None:
+    """The newcomer knows of the step since the last time that was told, the other one knows the rest."""
+
+    async def body() -> None:
+        async with registries(url, 1) as (silent,):
+            held = await leased(silent, "held")
+            await clock.sleep(3)
+            await silent.now()
+            server.clock.set(-3600)
+            async with registries(url, 1) as (newcomer,):
+                new = await leased(newcomer, "new")
+                assert -3599 < (await seen(url)).total.total_seconds() < -3590
+
+                assert await silent.expire() == 0
+
+                assert round((await seen(url)).total.total_seconds()) == -3600
+                for job_id, grant in (("held", held), ("new", new)):
+                    assert timedelta() < await rest(silent, job_id) <= LEASE
+                    await newcomer.heartbeat(grant)
+                lease = (await newcomer.get("new")).lease
+                assert lease is not None
+                assert lease.moved is None
+
+    run(body())
+
+
+def test_the_doctor_finds_times_ahead_of_the_clock(server: SettableServer, url: str) -> None:
+    async def body() -> None:
+        async with registries(url, 1) as (silent,):
+            await leased(silent, "held")
+            found = [f for f in await silent.examine() if f.topic == "clock"]
+            assert [f.level for f in found] == ["good"]
+        server.clock.set(-3600)
+
+        async with registries(url, 1) as (doctor,):
+            found = [f for f in await doctor.examine() if f.topic == "clock"]
+
+            [warning] = [f for f in found if f.level == "warning"]
+            assert "ahead of the server's clock" in warning.words
+            assert warning.advice is not None
+
+    run(body())
+
+
 def test_slow_drift_is_no_step(server: SettableServer, url: str) -> None:
     async def body() -> None:
         async with registries(url, 1) as (owner,):

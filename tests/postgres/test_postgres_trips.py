@@ -89,6 +89,7 @@ def test_who_has_not_heard_the_servers_time_asks_for_it_first(said: list[str]) -
     async def body() -> None:
         async with opened(fresh_store_url()) as store:
             registry = LocalRegistry(store, SystemIds())
+            await registry.enqueue_many(requests(1), actor=ACTOR)
             store._place.time.forget()
             said.clear()
             await registry.enqueue_many(requests(1), actor=ACTOR)

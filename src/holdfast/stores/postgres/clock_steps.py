@@ -1,7 +1,7 @@
 """Steps of the server's clock: noticed by a process that knows better, dealt with once for all of them."""
 
 import os
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -25,6 +25,32 @@ async def look(connection: Speaks, place: Place, *, ours: bool = True) -> None:
     if ours and place.clock is None and not place.time.hear(now, asked):
         raise Stepped
     place.time.steps = steps
+    if place.clock is not None:
+        place.time.compared = True  # the times are not the server's
+
+
+async def compare(session: Session, place: Place) -> None:
+    """Look, and the first time compare the clock with the times in the store. Raise `Stepped` if it was set
+    back while no process of ours was there to notice."""
+    await look(session, place)
+    if not place.time.compared:
+        if await _unseen(session, place.schema) is not None:
+            raise Stepped
+        place.time.compared = True
+
+
+async def set_back(session: Session, schema: str) -> tuple[Step | None, bool]:
+    """By how much the clock was set back since the last time that the store was told, and whether this
+    process may write. None if that time is past, as it should be."""
+    [(told, now, may_write)] = await session.fetch(statement("select_newest", schema))
+    if told is None or told <= now + TOLERANCE:
+        return None, may_write
+    return Step(before=told, after=now), may_write
+
+
+async def _unseen(session: Session, schema: str) -> Step | None:
+    step, may_write = await set_back(session, schema)
+    return step if may_write else None
 
 
 async def settle(session: Session, place: Place) -> None:
@@ -43,6 +69,7 @@ async def settle(session: Session, place: Place) -> None:
         async with session.transaction(seconds=SECONDS_MAX):
             agreed = await _settle(session, place)
     place.time.accept(*agreed)
+    place.time.compared = True
     for marks in (place.ready, place.due):
         marks.forget()
     place.held.forget()
@@ -54,25 +81,29 @@ async def _settle(session: Session, place: Place) -> tuple[datetime, float, str]
     await session.fetch("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema)
     asked = time.ask()
     [(now, text)] = await session.fetch(statement("select_clock", schema))
-    step = time.step(now, asked)
-    if step is not None:
-        known, steps = steps_of(time.steps), steps_of(text)
-        # What others have dealt with since is no step any more: for us it is what they made of it.
-        rest = Step(
-            before=step.before + (steps.total - known.total), after=step.after, since=step.since
+    steps = steps_of(text)
+    step = _rest(time.step(now, asked), steps.total - steps_of(time.steps).total)
+    if step is None and not time.compared:
+        step = await _unseen(session, schema)
+    if step is not None and not await _was_told(session, schema, step):
+        jobs = await _carry(session, schema, step)
+        steps = Steps(
+            total=steps.total + step.by,
+            by=step.by,
+            at=now,
+            noticed_by=f"process {os.getpid()} on {machine()}",
+            jobs=jobs,
         )
-        if abs(rest.by) > TOLERANCE and not await _was_told(session, schema, rest):
-            jobs = await _carry(session, schema, rest)
-            steps = Steps(
-                total=steps.total + rest.by,
-                by=rest.by,
-                at=now,
-                noticed_by=f"process {os.getpid()} on {machine()}",
-                jobs=jobs,
-            )
-            text = msgspec.json.encode(steps).decode()
-            await session.fetch(statement("put_clock", schema), text)
+        text = msgspec.json.encode(steps).decode()
+        await session.fetch(statement("put_clock", schema), text)
     return now, asked, text
+
+
+def _rest(step: Step | None, dealt: timedelta) -> Step | None:
+    """What is left of a step of which others have dealt with so much: it begins with what they made of it."""
+    if step is None or step.since is None or abs(step.by - dealt) <= TOLERANCE:
+        return None
+    return Step(before=step.before + dealt, after=step.after, since=step.since + dealt)
 
 
 _LOCK = 519612071

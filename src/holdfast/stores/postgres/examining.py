@@ -6,12 +6,12 @@ from typing import cast
 
 import asyncpg
 
-from holdfast.core.clock_step import Steps
+from holdfast.core.clock_step import Step, Steps
 from holdfast.core.explain import span, step_words
 from holdfast.core.state import ENDED, State
 from holdfast.ports import Clock, Finding
 from holdfast.stores.postgres.address import Address
-from holdfast.stores.postgres.clock_steps import steps_of
+from holdfast.stores.postgres.clock_steps import set_back, steps_of
 from holdfast.stores.postgres.migrating import schema_version
 from holdfast.stores.postgres.reading import Reading
 from holdfast.stores.postgres.sessions import Session
@@ -34,6 +34,7 @@ async def examine(
     found = await _asked(session, "examine", address)
     tables = await _asked(session, "examine_tables", address)
     [(_, steps)] = await session.fetch(statement("select_clock", address.schema))
+    ahead, _ = await set_back(session, address.schema)
     looks = (
         _store(found, address),
         _version(found),
@@ -41,6 +42,7 @@ async def examine(
         _durability(found),
         _sharing(found),
         _clock(found, clock, steps_of(steps)),
+        _ahead(ahead),
         _privileges(tables, address, found["me"]),
         _pooler(pooled),
         _disk(found),
@@ -167,6 +169,17 @@ def _clock(found: asyncpg.Record, clock: Clock, steps: Steps) -> Iterator[Findin
     if said := step_words(steps):
         yield Finding(
             "clock", "note", said, "See that NTP slews the server's clock, and never steps it."
+        )
+
+
+def _ahead(step: Step | None) -> Iterator[Finding]:
+    if step is not None:
+        yield Finding(
+            "clock",
+            "warning",
+            f"The store was told times that are {span(-step.by)} ahead of the server's clock: it was set"
+            " back, and leases and waits of before last that much longer.",
+            "The next process that writes to the store moves them: holdfast worker",
         )
 
 

@@ -35,7 +35,8 @@ class ServerTime:
     """What a process knows of the server's time.
 
     `clock` counts seconds that include a sleep of the machine. `steps` is the text that says which steps of
-    the server's clock had been dealt with when it was last looked at.
+    the server's clock had been dealt with when it was last looked at, `compared` whether the time fits those
+    that the store was told before this process came.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,6 +44,7 @@ class ServerTime:
         self._guessed_from: Reading | None = None
         self._anchor: Reading | None = None
         self.steps = ""
+        self.compared = False
 
     def ask(self) -> float:
         """The moment at which a question is sent: what its answer is heard with."""

@@ -145,8 +145,8 @@ class PostgresStore:
             nonlocal first
             hopeful, first = first, False  # a second try locks what it reads, and guesses nothing
             locked = choosing or self._sessions.pooled or not hopeful
-            if not hopeful:  # perhaps the clock was set, and others have dealt with it
-                await clock_steps.look(session, self._place)
+            if not (hopeful and self._place.time.compared):  # perhaps the clock was set
+                await clock_steps.compare(session, self._place)
             try:
                 return await self._attempt(session, works, locked=locked, hopeful=hopeful)
             except Misguessed:
