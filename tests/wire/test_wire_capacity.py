@@ -4,7 +4,7 @@ heavy reads of another."""
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from wire_load_world import until
 from holdfast.core.access import Scope
 from holdfast.core.errors import Exhausted
 from holdfast.core.spec import Spec
-from holdfast.ports import Filter, Page, Request
+from holdfast.ports import Decision, Filter, Page, Request, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.server import limits
 from holdfast.server.capacity import Capacity
@@ -52,6 +52,11 @@ class SlowLists(MemoryStore):
         super().__init__(SystemClock(), SystemIds())
         self.go = asyncio.Event()
         self.under_way = 0
+        self.works = 0
+
+    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+        self.works += len(works)
+        return await super().transact(works)
 
     async def list_jobs(
         self, which: Filter, *, after: str | None, limit: int, newest: bool = False
@@ -189,6 +194,80 @@ async def test_an_answer_that_nobody_reads_is_counted_until_its_client_is_gone()
             plug.close()
         await until(lambda: not (here.heavy.taken() or here.heavy.places()))
         await lister.aclose()
+
+
+LARGE = "x" * 250_000
+
+
+async def taken(client: httpx.AsyncClient) -> str:
+    """The task token of a new job that is large."""
+    await client.post("/v1/jobs", json={"spec": {"payload": LARGE}, "request_id": "one"})
+    asked = {"queues": ["default"], "owner": "w"}
+    [grant] = (await client.post("/v1/grants", json=asked)).json()["grants"]
+    token: str = grant["task_token"]
+    await client.post("/v1/grants/heartbeat", json={"task_token": token, "checkpoint": LARGE})
+    return token
+
+
+@played
+async def test_completions_that_say_the_same_are_decided_once_and_answered_within_a_limit() -> None:
+    async with stage() as here:
+        worker = await here.client("worker", Scope.WORK, Scope.SUBMIT)
+        done = {"task_token": await taken(worker), "op_id": "done", "success": {"result": 1}}
+        before = here.store.works
+
+        asked = {"completions": [done] * 1_000}
+        answer = await worker.post("/v1/grants/complete/batch", json=asked)
+
+        assert answer.status_code == 200, answer.text[:300]
+        assert len(answer.content) < 3 * limits.CHANGED_BYTES_MAX
+        jobs = [one["job"] for one in answer.json()["answers"]]
+        assert [job["state"] for job in jobs] == ["succeeded"] * 1_000
+        assert (jobs[0]["spec"]["payload"], jobs[0]["checkpoint"]) == (LARGE, LARGE)
+        assert (jobs[-1]["spec"]["payload"], jobs[-1]["checkpoint"]) == (None, None)
+        assert here.store.works == before + 1
+        await worker.aclose()
+
+
+@played
+async def test_of_one_attempt_few_different_endings_are_taken_in_one_call() -> None:
+    async with stage() as here:
+        worker = await here.client("worker", Scope.WORK, Scope.SUBMIT)
+        token, before = await taken(worker), here.store.works
+        ends = [{"task_token": token, "success": {"result": n}} for n in range(100)]
+
+        asked = {"completions": ends}
+        answer = await worker.post("/v1/grants/complete/batch", json=asked)
+
+        answers = answer.json()["answers"]
+        assert answers[0]["job"]["result"] == 0
+        titles = [one["error"]["title"] for one in answers[1:]]
+        fenced = limits.ENDINGS_PER_TOKEN_MAX - 1
+        assert len(set(titles[:fenced])) == len(set(titles[fenced:])) == 1
+        assert "at most" in answers[-1]["error"]["detail"]
+        assert here.store.works <= before + limits.ENDINGS_PER_TOKEN_MAX
+        await worker.aclose()
+
+
+@played
+async def test_jobs_asked_for_again_are_answered_within_a_limit() -> None:
+    async with stage() as here:
+        worker = await here.client("worker", Scope.WORK, Scope.SUBMIT)
+        small = {"spec": {"payload": 1}, "request_id": "two"}
+        await worker.post("/v1/jobs", json=small)
+        asked = {"queues": ["default"], "owner": "w"}
+        [grant] = (await worker.post("/v1/grants", json=asked)).json()["grants"]
+        done = {"task_token": grant["task_token"], "success": {"result": LARGE}}
+        await worker.post("/v1/grants/complete", json=done)
+
+        again = await worker.post("/v1/jobs/batch", json={"requests": [small] * 200})
+
+        assert again.status_code == 201, again.text[:300]
+        assert len(again.content) < 3 * limits.CHANGED_BYTES_MAX
+        jobs = again.json()["jobs"]
+        assert [job["state"] for job in jobs] == ["succeeded"] * 200
+        assert (jobs[0]["result"], jobs[-1]["result"]) == (LARGE, None)
+        await worker.aclose()
 
 
 @played

@@ -131,8 +131,11 @@ def command(who: Principal, job: Job | None, job_id: str) -> Job:
 
 def shown(who: Principal, job: Job) -> Job:
     """The job as they may see it."""
-    if reads(who, job):
-        return job
+    return job if reads(who, job) else without_data(job)
+
+
+def without_data(job: Job) -> Job:
+    """The job without what is in it: its payload, its result and its checkpoint."""
     return replace(job, spec=_outside(job.spec), result=None, checkpoint=None)
 
 

@@ -16,6 +16,11 @@ PUBLISH_STREAMS_PER_KEY_MAX = 1_000
 GZIP_RATIO_MAX = 1_032
 """How much larger gzip can make anything."""
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
+CHANGED_BYTES_MAX = REQUEST_BYTES_MAX
+"""Payloads, results and checkpoints in the answer to a call that changes many jobs: as much as a request has,
+so that new jobs come back whole, and so does any job that is changed alone."""
+ENDINGS_PER_TOKEN_MAX = 10
+"""Different endings of one attempt in one call: to answer each, the history of its job is read through."""
 COMPRESS_BYTES_MIN = 1024
 HEADER_BYTES_MAX = 16 * 1024
 PIPELINED_MAX = 32

@@ -5,6 +5,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.access import Scope
@@ -22,14 +23,16 @@ from holdfast.server.claims import enter, lane, owner_of, region
 from holdfast.server.context import Context
 from holdfast.server.follow_ups import follow_ups_of
 from holdfast.server.grants import bound
-from holdfast.server.limits import CLAIM_ITEMS_MAX, WAIT_SECONDS_MAX
+from holdfast.server.limits import CLAIM_ITEMS_MAX, ENDINGS_PER_TOKEN_MAX, WAIT_SECONDS_MAX
 from holdfast.server.locks import discreet
+from holdfast.server.sizes import fitting
 from holdfast.server.tracing import tied
 from holdfast.wire import asks
 from holdfast.wire.answers import Acquired, Granted, OfEach, OfJob, OfJobs
 from holdfast.wire.verbs import Load
 
 TAKEN = "A request_id or job_id is taken already, by somebody else."
+OFTEN = f"Of one attempt at most {ENDINGS_PER_TOKEN_MAX} different endings are taken in one call."
 BESIDE = " Others that were asked for with it may have been made."
 
 
@@ -103,7 +106,7 @@ class Owning:
             jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
         except Conflict as error:
             raise await in_reach(self._registry, error, many=many) from error
-        return OfJobs(tuple(made(job, many=many) for job in jobs))
+        return OfJobs(tuple(fitting(made(job, many=many) for job in jobs)))
 
     async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:
         if not reuse:
@@ -256,14 +259,17 @@ class Owning:
             raise Invalid(f"At most {BATCH_ITEMS_MAX} completions are taken at once.")
         answers: dict[int, Job | HoldfastError] = {}
         good: dict[int, Completion] = {}
+        firsts = _firsts(ask.completions)
         for n, one in enumerate(ask.completions):
             try:
-                good[n] = await self._completion(one)
+                if firsts[n] == n:
+                    good[n] = await self._completion(one)
             except HoldfastError as error:
                 answers[n] = error
         ended = await self._registry.complete_many(list(good.values()))
         answers |= dict(zip(good, ended, strict=True))
-        return OfEach(tuple(answers[n] for n in sorted(answers)))
+        each = (Invalid(OFTEN) if first is None else answers[first] for first in firsts)
+        return OfEach(tuple(fitting(each)))
 
     async def _completion(self, one: asks.Ended | HoldfastError) -> Completion:
         if isinstance(one, HoldfastError):
@@ -301,6 +307,24 @@ class Owning:
     async def _command(self, job_id: str) -> None:
         job = await find(self._registry, job_id)
         admission.command(who.get(), job, job_id)
+
+
+def _firsts(completions: Sequence[asks.Ended | HoldfastError]) -> list[int | None]:
+    """For each completion, where the same is said first: it is decided once. None for one too many that
+    says something else of an attempt than those before it."""
+    known: dict[bytes, int] = {}
+    endings: Counter[str] = Counter()
+    firsts: list[int | None] = []
+    for n, one in enumerate(completions):
+        if isinstance(one, HoldfastError):
+            firsts.append(n)
+            continue
+        words = msgspec.json.encode(one)
+        if words not in known and endings[one.task_token] < ENDINGS_PER_TOKEN_MAX:
+            endings[one.task_token] += 1
+            known[words] = n
+        firsts.append(known.get(words))
+    return firsts
 
 
 def _said_by_a_worker(event: Event) -> Event:
