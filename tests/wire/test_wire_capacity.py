@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,18 +15,19 @@ import pytest
 from msgspec import Raw
 from wire_load_world import until
 
-from holdfast.core.access import Scope
+from holdfast.core.access import Principal, Scope
 from holdfast.core.errors import Exhausted
 from holdfast.core.spec import Spec
 from holdfast.ports import Decision, Filter, Page, Request, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.server import limits
-from holdfast.server.capacity import Capacity
+from holdfast.server.calls import who
+from holdfast.server.capacity import Capacity, under_way
 from holdfast.server.context import Settings
 from holdfast.server.room import Bounds, Room
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemClock, SystemIds
-from holdfast.wire.verbs import VERBS, Load
+from holdfast.wire.verbs import JOBS_LIGHT_MAX, VERBS, Load
 from wire_world import Served, serving
 
 RUNNING = limits.HEAVY_READS_PER_KEY_MAX
@@ -169,24 +171,34 @@ async def test_a_heavy_read_whose_client_has_left_waits_no_more() -> None:
         await until(lambda: not (here.heavy.waiting() or here.heavy.places()))
 
 
+async def unread(
+    here: Stage, client: httpx.AsyncClient, jobs: int, count: int, *, calls: int = 1
+) -> list[socket.socket]:
+    """So many connections that ask for large jobs, in some calls each, and do not read the answers."""
+    spec = Spec(payload=Raw(b'"%b"' % (b"x" * 250_000)))
+    made = await here.registry.enqueue_many([Request(spec=spec)] * jobs, actor="user:root")
+    body = json.dumps({"job_ids": [job.job_id for job in made]}).encode()
+    head = f"authorization: {client.headers['authorization']}\r\ncontent-type: application/json"
+    asked = (
+        f"POST /v1/jobs/find HTTP/1.1\r\nhost: x\r\n{head}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    place = urlsplit(here.served.url)
+    silent = []
+    for _ in range(count):
+        plug = socket.socket()
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plug.connect((place.hostname, place.port))
+        plug.sendall((asked.encode() + body) * calls)
+        silent.append(plug)
+    return silent
+
+
 @played
 async def test_an_answer_that_nobody_reads_is_counted_until_its_client_is_gone() -> None:
     async with stage() as here:
         here.store.go.set()
         lister = await here.client("lister", Scope.OBSERVE, Scope.DATA)
-        spec = Spec(payload=Raw(b'"%b"' % (b"x" * 250_000)))
-        jobs = await here.registry.enqueue_many([Request(spec=spec)] * 30, actor="user:root")
-        body = json.dumps({"job_ids": [job.job_id for job in jobs]}).encode()
-        head = f"authorization: {lister.headers['authorization']}\r\ncontent-type: application/json"
-        asked = f"POST /v1/jobs/find HTTP/1.1\r\nhost: x\r\n{head}\r\ncontent-length: {len(body)}\r\n\r\n"
-        place = urlsplit(here.served.url)
-        silent = []
-        for _ in range(4):
-            plug = socket.socket()
-            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            plug.connect((place.hostname, place.port))
-            plug.sendall(asked.encode() + body)
-            silent.append(plug)
+        silent = await unread(here, lister, 30, 4)
 
         await until(lambda: here.heavy.waiting() == 2 and not here.heavy.places())
         assert here.heavy.taken() <= limits.ANSWERS_BYTES_PER_KEY_MAX
@@ -194,6 +206,57 @@ async def test_an_answer_that_nobody_reads_is_counted_until_its_client_is_gone()
             plug.close()
         await until(lambda: not (here.heavy.taken() or here.heavy.places()))
         await lister.aclose()
+
+
+@played
+async def test_light_answers_that_nobody_reads_are_counted_for_their_own_key_alone() -> None:
+    async with stage() as here:
+        here.store.go.set()
+        light = dict(here.served.app.context.capacity.told())[Load.LIGHT]
+        reader = await here.client("reader", Scope.OBSERVE, Scope.DATA)
+        other = await here.client("other", Scope.OBSERVE, Scope.DATA, Scope.SUBMIT)
+        silent = await unread(here, reader, JOBS_LIGHT_MAX, 40, calls=10)
+
+        await until(lambda: light.waiting() > 20 and not light.places())
+        assert 0 < light.taken() <= limits.ANSWERS_BYTES_PER_KEY_MAX
+        assert here.heavy.taken() == 0, "heavy reads of others have all of their room"
+        made = await other.post("/v1/jobs", json={"spec": {}})
+        found = await other.get(f"/v1/jobs/{made.json()['job_id']}")
+        listed = await other.get("/v1/jobs")
+        assert [made.status_code, found.status_code, listed.status_code] == [201, 200, 200]
+        for plug in silent:
+            plug.close()
+        await until(lambda: not (light.taken() or light.places() or light.waiting()))
+        await reader.aclose()
+        await other.aclose()
+
+
+@pytest.mark.parametrize("load", [Load.OWNER, Load.LIGHT, Load.HEAVY, Load.CHORE, Load.WAIT])
+def test_an_answer_is_counted_among_those_of_its_kind_while_it_is_sent(load: Load) -> None:
+    @played
+    async def body() -> None:
+        capacity = Capacity(SystemClock())
+        rooms = dict(capacity.told())
+        large, held = b"x" * (3 * limits.SEND_BYTES), list[dict[str, int]]()
+
+        async def send(_: dict[str, object]) -> None:
+            held.append({of: room.taken() for of, room in rooms.items() if room.taken()})
+
+        who.set(Principal("root", frozenset(), key_id="k"))
+        exchange = capacity.exchange({"headers": []}, asyncio.Queue[dict[str, Any]]().get, send)
+        under_way.set(exchange)
+        async with capacity.place(load):
+            pass
+        for _ in range(2):
+            await exchange.send({"type": "http.response.body", "body": large, "more_body": True})
+        assert not any(room.taken() for room in rooms.values()), "of a stream, what is sent is gone"
+        exchange.close()
+
+        kind = Load.LIGHT if load is Load.WAIT else load
+        assert held == [{kind: len(large)}] * 6
+        assert not any(room.taken() or room.places() for room in rooms.values())
+
+    body()
 
 
 LARGE = "x" * 250_000

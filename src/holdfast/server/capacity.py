@@ -21,6 +21,7 @@ _BOUNDS = {
     Load.OWNER: Bounds(
         places=limits.OWNER_CALLS_MAX,
         places_per_key=limits.OWNER_CALLS_PER_KEY_MAX,
+        bytes_per_key=limits.OWNER_ANSWERS_BYTES_PER_KEY_MAX,
         waiting=limits.OWNER_CALLS_WAITING_MAX,
         waiting_per_key=limits.OWNER_CALLS_WAITING_PER_KEY_MAX,
         seconds=limits.TURN_SECONDS_MAX,
@@ -28,6 +29,7 @@ _BOUNDS = {
     Load.LIGHT: Bounds(
         places=limits.LIGHT_CALLS_MAX,
         places_per_key=limits.LIGHT_CALLS_PER_KEY_MAX,
+        bytes_per_key=limits.ANSWERS_BYTES_PER_KEY_MAX,
         waiting=limits.LIGHT_CALLS_WAITING_MAX,
         waiting_per_key=limits.LIGHT_CALLS_WAITING_PER_KEY_MAX,
         seconds=limits.TURN_SECONDS_MAX,
@@ -44,6 +46,7 @@ _BOUNDS = {
     Load.CHORE: Bounds(
         places=limits.CHORES_MAX,
         places_per_key=limits.CHORES_PER_KEY_MAX,
+        bytes_per_key=limits.ANSWERS_BYTES_PER_KEY_MAX,
         waiting=limits.CHORES_WAITING_MAX,
         waiting_per_key=limits.CHORES_WAITING_PER_KEY_MAX,
         seconds=limits.TURN_SECONDS_MAX,
@@ -73,14 +76,15 @@ class Capacity:
         self._bodies = Room("large requests", _BODIES)
 
     @asynccontextmanager
-    async def place(self, load: Load) -> AsyncIterator[None]:
+    async def place(self, load: Load, *, jobs: int = 0) -> AsyncIterator[None]:
         """A place for the call under way, in its turn; `Exhausted` when its key has too many that wait.
-        The bytes of a heavy read are kept until its answer is sent."""
+        The bytes of a heavy read, or of so many `jobs`, are taken before it, and kept until its answer is
+        sent."""
         if load is Load.WAIT:
             yield
             return
         room, key = self._rooms[load], who.get().key_id
-        size = limits.ANSWER_BYTES_MAX if load is Load.HEAVY else 0
+        size = limits.ANSWER_BYTES_MAX if load is Load.HEAVY else jobs * limits.JOB_DATA_BYTES_MAX
         try:
             await room.take(key, size)
         except Exhausted:
@@ -90,15 +94,15 @@ class Capacity:
             yield
         finally:
             answer = under_way.get()
-            if answer is None or not size:
+            if answer is None:
                 room.give_back(key, size)
             else:
-                answer.keep(key, size)
+                answer.keep(room, key, size)
                 room.give_back(key)
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> "Exchange":
         """A request and its answer, whose bytes are counted here."""
-        return Exchange(self._rooms[Load.HEAVY], self._bodies, scope, receive, send)
+        return Exchange(self._rooms[Load.LIGHT], self._bodies, scope, receive, send)
 
     def told(self) -> Iterator[tuple[str, Room]]:
         """Every room by the word that metrics have for it."""
@@ -107,7 +111,9 @@ class Capacity:
 
 
 class Exchange:
-    """The bytes of one request and of its answer, for as long as they are held here."""
+    """The bytes of one request and of its answer, for as long as they are held here. Those of the answer
+    are counted in the room where its call had a place, so that a key that does not read waits for itself
+    alone; `answers` is the room of a call that took no place."""
 
     def __init__(
         self, answers: Room, bodies: Room, scope: Scope, receive: Receive, send: Send
@@ -124,13 +130,15 @@ class Exchange:
         self._begun = False
         self._closed = False
 
-    def keep(self, key: str | None, size: int) -> None:
-        """So many bytes were taken for the answer, and are given back when it is sent."""
+    def keep(self, room: Room, key: str | None, size: int) -> None:
+        """So many bytes were taken in this room for the answer, and are given back when it is sent."""
         if self._closed:  # the client left while it was made
-            self._answers.give_back(key, size, place=False)
+            room.give_back(key, size, place=False)
             return
+        self._release()  # it had a place before, in another room maybe
+        self._answers = room
         self._key = key
-        self._kept += size
+        self._kept = size
 
     async def receive(self) -> dict[str, Any]:
         """The next part of the request. Before the first of a large one there is room for all of it."""
@@ -150,9 +158,13 @@ class Exchange:
             await self._send(message)
             return
         self._count(len(body))
-        if not self._pieces:
+        if self._pieces:
+            await self._send_pieces(message, body)
+        else:
             await self._send(message)
-            return
+        self._release()
+
+    async def _send_pieces(self, message: dict[str, Any], body: bytes) -> None:
         more = message.get("more_body", False)
         for start in range(0, len(body), limits.SEND_BYTES):
             piece = body[start : start + limits.SEND_BYTES]
@@ -172,12 +184,16 @@ class Exchange:
     def close(self) -> None:
         """All of it is sent, or never will be."""
         self._closed = True
-        if self._kept:
-            self._answers.give_back(self._key, self._kept, place=False)
-            self._kept = 0
+        self._release()
         if self._body:
             self._bodies.give_back(self._key, self._body)
             self._body = 0
+
+    def _release(self) -> None:
+        """Nothing of the answer is held any more."""
+        if self._kept:
+            self._answers.give_back(self._key, self._kept, place=False)
+            self._kept = 0
 
 
 under_way: ContextVar[Exchange | None] = ContextVar("holdfast_exchange", default=None)

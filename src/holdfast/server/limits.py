@@ -1,5 +1,7 @@
 """Every limit of the server, named with its unit."""
 
+from holdfast.core.limits import CHECKPOINT_BYTES_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+
 REQUEST_BYTES_MAX = 1024 * 1024
 PUBLISH_BYTES_MAX = 32 * 1024 * 1024
 """One message of PublishJobEvents: a client that could not reach a server for a while sends all it has."""
@@ -88,8 +90,12 @@ REFUSAL_SECONDS = 0.25
 """How long a refusal for load is held back."""
 
 ANSWERS_BYTES_MAX = 8 * ANSWER_BYTES_MAX
-"""Answers of heavy reads, from when they are begun until they are sent: of all keys, and of one."""
+"""Answers of heavy reads, from when they are begun until they are sent: of all keys, and of one. Other kinds
+have a bound for each key alone, so that a key that does not read makes nobody else wait."""
 ANSWERS_BYTES_PER_KEY_MAX = 2 * ANSWER_BYTES_MAX
+OWNER_ANSWERS_BYTES_PER_KEY_MAX = 8 * ANSWER_BYTES_MAX
+"""More than of other kinds: many workers may share a key, and must not wait for one that hangs."""
+JOB_DATA_BYTES_MAX = PAYLOAD_BYTES_MAX + RESULT_BYTES_MAX + CHECKPOINT_BYTES_MAX
 BODY_BYTES_SMALL = 16 * 1024
 """Requests up to this size are bounded by their number; larger ones share memory of their own."""
 BODIES_BYTES_MAX = 32 * REQUEST_BYTES_MAX

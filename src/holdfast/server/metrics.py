@@ -12,7 +12,6 @@ from holdfast.server.capacity import Capacity
 from holdfast.server.context import Context
 from holdfast.server.health import Readiness
 from holdfast.server.requests import Requests
-from holdfast.wire.verbs import Load
 
 
 class Metrics:
@@ -63,7 +62,7 @@ def _of_capacity(capacity: Capacity) -> Iterator[str]:
     )
     yield counter("calls_refused", words, ["load"], [((of,), room.refused) for of, room in rooms])
     words = "Bytes held of large requests, and of answers until they are sent."
-    held = [((of,), room.taken()) for of, room in rooms if of in (Load.HEAVY, "body")]
+    held = [((of,), room.taken()) for of, room in rooms]
     yield gauge("held_bytes", words, ["load"], held)
 
 

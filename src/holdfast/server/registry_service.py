@@ -28,7 +28,7 @@ def _unary(verb: Verb) -> Callable[..., Any]:
     async def handler(self: RegistryService, request: Message, _: Call) -> Message:
         ask = verb.ask.decode(request)
         load = verb.load_of(ask)
-        async with self.capacity.place(load):
+        async with self.capacity.place(load, jobs=verb.jobs_of(ask)):
             answer = await getattr(self.verbs, verb.name)(ask)
             message: Message = await apart(load, partial(verb.answer.encode, answer))
         return message

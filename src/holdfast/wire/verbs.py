@@ -115,19 +115,23 @@ class Load(StrEnum):
 
 
 class Verb(Struct, frozen=True):
-    """One verb. Its name is that of its method, here and in the service. `many` tells, of an ask, whether
-    the call is a heavy one though others of this verb are not."""
+    """One verb. Its name is that of its method, here and in the service. `jobs` tells how many
+    jobs an ask reads by their ids: above a few, it is a heavy one."""
 
     name: str
     ask: Decoder
     answer: Encoder
     stream: bool = False
     load: Load = Load.LIGHT
-    many: Callable[[Any], bool] | None = None
+    jobs: Callable[[Any], int] | None = None
 
     def load_of(self, ask: Any) -> Load:  # noqa: ANN401
         """What a call with this ask costs."""
-        return Load.HEAVY if self.many is not None and self.many(ask) else self.load
+        return Load.HEAVY if self.jobs_of(ask) > JOBS_LIGHT_MAX else self.load
+
+    def jobs_of(self, ask: Any) -> int:  # noqa: ANN401
+        """How many jobs a call with this ask reads by their ids."""
+        return 0 if self.jobs is None else self.jobs(ask)
 
 
 JOBS_LIGHT_MAX = 4
@@ -184,7 +188,7 @@ VERBS = (
         "get_jobs",
         Mapping(asks.GetJobs, pb.GetJobsRequest),
         _Each(pb.GetJobsResponse),
-        many=lambda ask: len(ask.job_ids) > JOBS_LIGHT_MAX,
+        jobs=lambda ask: len(ask.job_ids),
     ),
     Verb(
         "list_jobs",

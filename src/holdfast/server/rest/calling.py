@@ -55,7 +55,7 @@ class Calls:
             load = route.load_of(ask)
 
             async def answered() -> bytes:
-                async with self._capacity.place(load):
+                async with self._capacity.place(load, jobs=route.jobs_of(ask)):
                     answer = await verb(ask)
                     return await apart(load, lambda: _encode(document(route.unwrap(form, answer))))
 

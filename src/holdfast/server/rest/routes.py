@@ -48,6 +48,10 @@ class Route(Struct, frozen=True, kw_only=True):
         """What a call with this ask costs: what its verb does, unless the route has another name for it."""
         return _VERBS[self.verb].load_of(ask) if self.load is None else self.load
 
+    def jobs_of(self, ask: Any) -> int:  # noqa: ANN401
+        """How many jobs a call with this ask reads by their ids."""
+        return _VERBS[self.verb].jobs_of(ask) if self.load is None else 0
+
     @property
     def name(self) -> str:
         """What a generated client calls it: its verb, where that says enough."""
