@@ -7,7 +7,7 @@ from connectrpc.compression.gzip import GzipCompression
 
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Gate, Translation, caller, gone
+from holdfast.server.calls import Gate, Translation, caller, gone, release_frames
 from holdfast.server.capacity import under_way
 from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.codecs import codecs, publish_codecs
@@ -89,6 +89,10 @@ class App:
         under_way.set(exchange)
         try:
             await service(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            if not gone.get()():
+                raise
+            release_frames(error)  # nobody is there to be told, and the answer must not stay
         finally:
             exchange.close()
 

@@ -1,0 +1,71 @@
+"""A client that has left cannot be told anything: that is no fault, and nothing of its answer is kept."""
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from holdfast.registry.local import LocalRegistry
+from holdfast.server.context import Settings
+from holdfast.stores.memory import MemoryStore
+from holdfast.system import SystemClock, SystemIds
+from wire_world import serving
+
+
+class Answer:
+    """What an answer keeps in hand: one can know whether it is still there."""
+
+
+def call(*, left: bool) -> bool:
+    """Answer a call whose connection cannot be written to. Whether the answer is kept after that."""
+    there: list[weakref.ref[Answer]] = []
+
+    async def send(_: dict[str, Any]) -> None:
+        part = Answer()
+        there.append(weakref.ref(part))
+        await asyncio.sleep(0)
+        error = RuntimeError("the handler is closed")
+        raise error
+
+    async def main() -> None:
+        registry = LocalRegistry(MemoryStore(SystemClock(), SystemIds()), SystemIds())
+        async with serving(registry, Settings()) as served:
+            await served.app(scope(left=left), heard, send)
+        await registry.close()
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        return there[0]() is not None
+    finally:
+        gc.enable()
+
+
+def scope(*, left: bool) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "root_path": "",
+        "path": "/holdfast.v1.RegistryService/Now",
+        "raw_path": b"/holdfast.v1.RegistryService/Now",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "state": {"gone": lambda: left},
+    }
+
+
+async def heard() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"{}", "more_body": False}
+
+
+def test_what_cannot_be_sent_to_a_client_that_has_left_is_let_go() -> None:
+    assert call(left=True) is False
+
+
+def test_what_cannot_be_sent_to_a_client_that_is_there_is_a_fault() -> None:
+    with pytest.raises(RuntimeError, match="closed"):
+        call(left=False)
