@@ -242,6 +242,16 @@ def test_fields_are_counted_without_decoding() -> None:
     assert fields_in(message, desc, 10) == 11
     assert fields_in(b"\x13", desc, 10) == 11, "a group is not looked into"
     assert fields_in(b"\x12\xff", desc, 10) == 1, "what is torn is for the decoder"
+    behind = message + b"\x12\x7f\x08"
+    assert fields_in(behind, desc, 100) > 1 + 5 * 3, "and what is before it is counted"
+
+
+def test_a_number_that_is_too_long_is_not_read() -> None:
+    desc = pb.PublishJobEventsRequest.desc()
+
+    assert fields_in(b"\x08" + b"\xff" * 9 + b"\x01" + b"\x08\x01", desc, 10) == 2
+    assert fields_in(b"\x08" + b"\xff" * 10 + b"\x01" + b"\x08\x01", desc, 10) == 1
+    assert fields_in(b"\xff" * 1_000, desc, 10) == 0
 
 
 def _sized(data: bytes) -> bytes:

@@ -21,6 +21,7 @@ M = TypeVar("M", bound=Message)
 WORDS_CHARACTERS_MAX = 300
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _FLAT = re.compile(rb"[^][{}]++")
+VARINT_BITS_MAX = 70
 _CLASS = re.compile(r"<class '(\w+)'>")
 
 
@@ -102,34 +103,38 @@ def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:
     """How many fields a message has, with those of the messages in it; counted until there are more than
     `most`. What is no message is not looked at further: to decode it says what is wrong."""
     count, todo = 0, [(0, len(data), _nested(desc))]
-    try:
-        while todo:
-            at, end, nested = todo.pop()
-            while at < end:
+    while todo and count <= most:
+        at, end, nested = todo.pop()
+        try:
+            while at < end and count <= most:
                 tag, at = _varint(data, at)
                 count += 1
-                if count > most or tag & 7 in (3, 4):  # groups, which nobody uses, are not counted
-                    return most + 1
                 if tag & 7 == 2:
                     size, at = _varint(data, at)
-                    if (inner := nested.get(tag >> 3)) is not None:
+                    if size and (inner := nested.get(tag >> 3)) is not None:
                         todo.append((at, at + size, _nested(inner)))
                     at += size
-                elif tag & 7:
-                    at += 8 if tag & 7 == 1 else 4
-                else:
+                elif tag & 7 == 0:
                     _, at = _varint(data, at)
-    except IndexError:
-        pass
-    return count
+                elif tag & 7 in (3, 4):  # groups, which nobody uses, are not counted
+                    return most + 1
+                else:
+                    at += 8 if tag & 7 == 1 else 4
+        except IndexError:
+            continue
+    return min(count, most + 1)
 
 
 def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The number at a place, and where the next begins."""
+    """The number at a place, and where the next begins; `IndexError` if there is none."""
+    if (byte := data[at]) < 128:  # as most of them are
+        return byte, at + 1
     value = shift = 0
     while (byte := data[at]) >= 128:
         value |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
+        if shift >= VARINT_BITS_MAX:  # of a longer one the time would grow with its square
+            raise IndexError(at)
     return value | byte << shift, at + 1
 
 
