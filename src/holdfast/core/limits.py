@@ -150,6 +150,12 @@ def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
     return text.replace("\0", "?")
 
 
+def check_follow_ups(count: int) -> None:
+    """Raise `Invalid` if these are too many for one completion."""
+    if count > FOLLOW_UPS_MAX:
+        raise Invalid(f"{count} follow-ups at once; at most {FOLLOW_UPS_MAX} are taken.")
+
+
 def check_delay(value: timedelta, what: str = "A delay") -> timedelta:
     """Return a wait, or raise `Invalid`: from none to a year."""
     if not timedelta() <= value <= DELAY_MAX:

@@ -9,8 +9,8 @@ from holdfast.core.lifecycle import Enqueue
 from holdfast.core.limits import (
     ATTRIBUTES_BYTES_MAX,
     BATCH_BYTES_MAX,
-    FOLLOW_UPS_MAX,
     ID_CHARACTERS_MAX,
+    check_follow_ups,
     check_id,
     check_text,
 )
@@ -65,8 +65,7 @@ def created_of(request: Request | None, job_id: str, ids: Ids, *, owner: str) ->
 def follow_ups_of(requests: Sequence[Request], grant: Grant, *, actor: str) -> tuple[Enqueue, ...]:
     """The commands behind the follow-ups of a job, all checked; `Invalid` names the first that is
     wrong. Their ids follow from the grant, so that a repeat asks for the same jobs."""
-    if len(requests) > FOLLOW_UPS_MAX:
-        raise Invalid(f"{len(requests)} follow-ups at once; at most {FOLLOW_UPS_MAX} are taken.")
+    check_follow_ups(len(requests))
     commands = []
     for n, request in enumerate(requests):
         try:

@@ -11,7 +11,12 @@ from connectrpc.errors import ConnectError
 from protobuf import DescFieldValueList, DescFieldValueMessage, DescMessage, Message
 
 from holdfast.core.limits import JSON_DEPTH_MAX, clip
-from holdfast.server.limits import PUBLISH_FIELDS_MAX, REQUEST_BYTES_MAX
+from holdfast.server.limits import (
+    BODY_BYTES_SMALL,
+    PUBLISH_FIELDS_MAX,
+    REQUEST_BYTES_MAX,
+    REQUEST_FIELDS_MAX,
+)
 from holdfast.wire.errors import FAULT
 
 log = logging.getLogger("holdfast.server")
@@ -27,12 +32,16 @@ _CLASS = re.compile(r"<class '(\w+)'>")
 
 def codecs() -> list[Codec]:
     """The codecs of every service."""
-    return [_Careful(proto_binary_codec()), _Json(proto_json_codec(ignore_unknown_fields=False))]
+    return [_Counted(codec, BODY_BYTES_SMALL, REQUEST_FIELDS_MAX) for codec in _codecs()]
 
 
 def publish_codecs() -> list[Codec]:
     """The codecs of PublishJobEvents, whose messages may be large: but not of very many parts."""
-    return [_Large(codec) for codec in codecs()]
+    return [_Counted(codec, REQUEST_BYTES_MAX, PUBLISH_FIELDS_MAX) for codec in _codecs()]
+
+
+def _codecs() -> list[Codec]:
+    return [_Careful(proto_binary_codec()), _Json(proto_json_codec(ignore_unknown_fields=False))]
 
 
 class _Careful:
@@ -72,12 +81,14 @@ class _Json(_Careful):
         return super().decode(data, message_class)
 
 
-class _Large:
-    """A codec for large messages. Of many small parts one would take a hundred times its size in memory:
-    those are counted before they are decoded."""
+class _Counted:
+    """A codec that counts the parts of a message above some size before it decodes it. One of many small
+    parts would take a hundred times its size in memory, and seconds in which nobody else is answered."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, size: int, most: int) -> None:
         self._codec = codec
+        self._size = size
+        self._most = most
         self._json = codec.name() == "json"
 
     def name(self) -> str:
@@ -87,16 +98,31 @@ class _Large:
         return self._codec.encode(message)
 
     def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
-        if len(data) > REQUEST_BYTES_MAX and self._count(data, message_class) > PUBLISH_FIELDS_MAX:
-            words = f"The message has more than {PUBLISH_FIELDS_MAX:,} fields: send it in several."
+        if len(data) > self._size and self._has_more(data, message_class):
+            words = f"The message has more than {self._most:,} fields: send it in several."
             raise ConnectError(Code.RESOURCE_EXHAUSTED, words)
         found: M = self._codec.decode(data, message_class)
         return found
 
-    def _count(self, data: bytes | bytearray, message_class: type[M]) -> int:
+    def _has_more(self, data: bytes | bytearray, message_class: type[M]) -> bool:
         if self._json:
-            return data.count(b":") + data.count(b",")
-        return fields_in(data, message_class.desc(), PUBLISH_FIELDS_MAX)
+            return json_has_more(data, self._most)
+        return fields_in(data, message_class.desc(), self._most) > self._most
+
+
+def json_has_more(data: bytes | bytearray, most: int) -> bool:
+    """Whether this JSON has more parts than that. In what is larger than a request, texts are not told
+    apart, which would take too long, and the items of lists count as well."""
+    if len(data) > REQUEST_BYTES_MAX:
+        return data.count(b",") + _marks(data) > most
+    if _marks(data) <= most or too_deep(data):  # which is told in words of its own
+        return False
+    return _marks(_TEXT.sub(b"", data)) > most
+
+
+def _marks(data: bytes | bytearray) -> int:
+    """How many fields, lists and objects there are, if no text has one of their marks in it."""
+    return data.count(b":") + data.count(b"[") + data.count(b"{")
 
 
 def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:

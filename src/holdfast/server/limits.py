@@ -3,6 +3,8 @@
 from holdfast.core.limits import CHECKPOINT_BYTES_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 
 REQUEST_BYTES_MAX = 1024 * 1024
+REQUEST_FIELDS_MAX = 200_000
+"""Fields in a request: each takes a microsecond or two to decode, in which nobody else is answered."""
 PUBLISH_BYTES_MAX = 32 * 1024 * 1024
 """One message of PublishJobEvents: a client that could not reach a server for a while sends all it has."""
 PUBLISH_FIELDS_MAX = 500_000

@@ -26,7 +26,7 @@ class RegistryService(registry_connect.RegistryService):
 
 def _unary(verb: Verb) -> Callable[..., Any]:
     async def handler(self: RegistryService, request: Message, _: Call) -> Message:
-        ask = verb.ask.decode(request)
+        ask = verb.understood(request)
         load = verb.load_of(ask)
         async with self.capacity.place(load, jobs=verb.jobs_of(ask)):
             answer = await getattr(self.verbs, verb.name)(ask)

@@ -10,6 +10,7 @@ from protobuf import Message
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Outcome, Stopped, Success
+from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_follow_ups
 from holdfast.ports import HistoryPage, OutputPage, Page, Pruned, Resumption, Slice
 from holdfast.wire import answers, asks
 from holdfast.wire.errors import detail
@@ -58,6 +59,7 @@ class _Completions:
 
 def _ended(one: pb.Completion) -> asks.Ended | HoldfastError:
     try:
+        check_follow_ups(len(one.follow_ups))
         return asks.Ended(
             task_token=one.task_token,
             outcome=_outcome(one),
@@ -116,7 +118,8 @@ class Load(StrEnum):
 
 class Verb(Struct, frozen=True):
     """One verb. Its name is that of its method, here and in the service. `jobs` tells how many
-    jobs an ask reads by their ids: above a few, it is a heavy one."""
+    jobs an ask reads by their ids: above a few, it is a heavy one. `most` is how many items it takes in
+    each list of messages."""
 
     name: str
     ask: Decoder
@@ -124,6 +127,14 @@ class Verb(Struct, frozen=True):
     stream: bool = False
     load: Load = Load.LIGHT
     jobs: Callable[[Any], int] | None = None
+    most: dict[str, int] = {}
+
+    def understood(self, message: Any) -> Any:  # noqa: ANN401
+        """The ask in a message. Of a list that is too long, one item too many is understood, for which the
+        verb refuses it, and none of the others."""
+        for name, most in self.most.items():
+            del getattr(message, name)[most + 1 :]
+        return self.ask.decode(message)
 
     def load_of(self, ask: Any) -> Load:  # noqa: ANN401
         """What a call with this ask costs."""
@@ -147,6 +158,7 @@ VERBS = (
         "enqueue",
         Mapping(asks.Enqueue, pb.EnqueueRequest, REQUEST),
         Mapping(answers.OfJobs, pb.EnqueueResponse, JOB),
+        most={"requests": BATCH_ITEMS_MAX},
     ),
     Verb("handoff", Mapping(asks.Handoff, pb.HandoffRequest), _JOB),
     Verb("replay", Mapping(asks.Replay, pb.ReplayRequest), _JOB),
@@ -159,9 +171,21 @@ VERBS = (
     Verb(
         "heartbeat", Mapping(asks.Heartbeat, pb.HeartbeatRequest, PROGRESS), _JOB, load=Load.OWNER
     ),
-    Verb("publish", Mapping(asks.Publish, pb.PublishRequest, EVENT), _JOB, load=Load.OWNER),
+    Verb(
+        "publish",
+        Mapping(asks.Publish, pb.PublishRequest, EVENT),
+        _JOB,
+        load=Load.OWNER,
+        most={"events": EVENTS_PER_PUBLISH_MAX},
+    ),
     Verb("aggregate", Mapping(asks.Aggregate, pb.AggregateRequest), _JOB, load=Load.OWNER),
-    Verb("complete", _Completions(), _Each(pb.CompleteResponse), load=Load.OWNER),
+    Verb(
+        "complete",
+        _Completions(),
+        _Each(pb.CompleteResponse),
+        load=Load.OWNER,
+        most={"completions": BATCH_ITEMS_MAX},
+    ),
     Verb("release", Mapping(asks.Release, pb.ReleaseRequest), _JOB, load=Load.OWNER),
     Verb("cancel", Mapping(asks.Cancel, pb.CancelRequest), _JOB),
     Verb("look", Mapping(asks.Look, pb.LookRequest), _JOB),
@@ -223,6 +247,7 @@ VERBS = (
         "record",
         Mapping(asks.Record, pb.RecordRequest, EVENT),
         Mapping(answers.Recorded, pb.RecordResponse),
+        most={"events": BATCH_ITEMS_MAX},
     ),
     Verb(
         "expire",

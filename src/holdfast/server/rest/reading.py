@@ -16,8 +16,8 @@ from holdfast.core.limits import (
     check_id,
     clip,
 )
-from holdfast.server.codecs import too_deep
-from holdfast.server.limits import REQUEST_BYTES_MAX
+from holdfast.server.codecs import json_has_more, too_deep
+from holdfast.server.limits import BODY_BYTES_SMALL, REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
 from holdfast.server.rest.problems import Wrong
 
 F = TypeVar("F", bound=Struct)
@@ -25,6 +25,7 @@ Places: TypeAlias = dict[str, tuple[str | None, Any]]
 
 JSON = "application/json"
 ADVICE = "Correct the request. /docs describes what is taken; /openapi.json does so for programs."
+LARGE = "The body is too large"
 KEY_HEADER = "idempotency-key"
 PARAMETERS_MAX = 1_000
 BATCHES = {"requests": "request_id", "completions": "op_id"}
@@ -78,6 +79,9 @@ async def _fields(request: Request) -> dict[str, Raw]:
             f"The body is said to be {said or 'nothing'!r}.",
             f"Send the header `Content-Type: {JSON}`, and JSON.",
         )
+    if len(body) > BODY_BYTES_SMALL and json_has_more(body, REQUEST_FIELDS_MAX):
+        words = f"The body has more than {REQUEST_FIELDS_MAX:,} fields."
+        raise Wrong(413, LARGE, words, "Send less at once.")
     if body.count(b"[") + body.count(b"{") > JSON_DEPTH_MAX and too_deep(body):
         raise _no_form(f"The body is nested deeper than {JSON_DEPTH_MAX}.")
     try:
@@ -94,7 +98,7 @@ async def _body(request: Request) -> bytes:
         if len(body) > REQUEST_BYTES_MAX:
             raise Wrong(
                 413,
-                "The body is too large",
+                LARGE,
                 f"The body has more than {REQUEST_BYTES_MAX // 1024} KiB.",
                 "Send less at once.",
             )
