@@ -32,6 +32,14 @@ def floods(ctx: holdfast.Context, lines: int):
         ctx.check()
 
 @app.job
+def tells(ctx: holdfast.Context, lines: int):
+    for n in range(lines):
+        ctx.emit("line", n=n, text="x" * 60_000)
+        Path(os.environ["AT"]).write_text(str(n + 1))
+        time.sleep(0.001)
+        ctx.check()
+
+@app.job
 async def naps():
     while not Path(os.environ["AT"] + ".morning").exists():
         await asyncio.sleep(0.01)
@@ -108,12 +116,18 @@ class Plant(Desk):
         return int(path.read_text() or 0) if path.exists() else 0
 
     async def lines(self, hold: Hold) -> list[bytes]:
+        events = await self.events(hold)
+        return b"".join(event.data or b"" for event in events if event.stream).splitlines()
+
+    async def events(self, hold: Hold) -> list[Event]:
+        """All that is stored of what it has said."""
         await self.outputs[hold].flush()
-        data, cursor = b"", None
+        found: list[Event] = []
+        cursor = None
         while (page := await self.registry.log(hold.job_id, after=cursor)).events:
-            data += b"".join(event.data or b"" for event in page.events if event.stream)
+            found += page.events
             cursor = page.cursor
-        return data.splitlines()
+        return found
 
 
 @asynccontextmanager
@@ -155,6 +169,23 @@ def test_a_flood_is_slowed_while_the_store_is_away_and_nothing_of_it_is_lost(
             assert await plant.ending(hold) == Ending()
             lines = await plant.lines(hold)
             assert [int(line[:6]) for line in lines] == list(range(LINES))
+            assert plant.troubles == []
+
+    run(body())
+
+
+def test_a_flood_of_events_is_slowed_as_output_is_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with planted(tmp_path) as (plant, functions):
+            hold = await plant.start(functions, "tells", lines=LINES)
+            assert await plant.still() < LINES
+            assert plant.spooled(hold) < UNSENT_BYTES + HEARD_BYTES
+
+            plant.store.open.set()
+
+            assert await plant.ending(hold) == Ending()
+            told = [event.attributes for event in await plant.events(hold) if event.sequence]
+            assert [one["data"]["n"] for one in told] == list(range(LINES))  # type: ignore[index]
             assert plant.troubles == []
 
     run(body())

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Flaws, Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.limits import EVENT_BYTES
+from holdfast.core.quota import event_bytes
 from holdfast.core.spec import Spec
 from holdfast.ports import Request
 from holdfast.registry.local import LocalRegistry
@@ -14,9 +17,9 @@ from holdfast.sdk.open import open_local
 from holdfast.system import SystemClock
 from holdfast.testing.world import fill
 from holdfast.worker.hold import Hold
-from holdfast.worker.output import Output
+from holdfast.worker.output import DROPPED_WORDS_BYTES, Output
 from holdfast.worker.redaction import Redactor
-from holdfast.worker.spool import MemorySpool
+from holdfast.worker.spool import MemoryLog, MemorySpool, Piece
 
 
 async def said(registry: LocalRegistry, bytes_max: int, left: int | None = None) -> Job:
@@ -58,6 +61,50 @@ def test_what_a_worker_does_not_send_is_on_record_to_the_byte() -> None:
         await registry.close()
 
     asyncio.run(main())
+
+
+def test_events_beyond_the_reserve_are_not_spooled_and_are_on_record_to_the_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        for module in ("holdfast.worker.output", "holdfast.core.quota"):
+            monkeypatch.setattr(f"{module}.OUTPUT_RESERVE_BYTES", reserve)
+        registry = await open_local("memory://")
+        job = await registry.enqueue(Request(spec=Spec()), actor="user:ana")
+        grant = await registry.acquire(job.job_id, owner="w-1")
+        await fill(registry._store, job.job_id, 0)
+        clock, log_ = SystemClock(), MemoryLog()
+        output = Output(registry, clock, Hold(grant, clock.monotonic() + 60), log_, bytes_max=0)
+        for _ in range(100):
+            output.tell(WorkerEventType.CUSTOM, name="line", data=text)
+        spooled = log_.read(1_000, 10**9)
+        output.seal(b"")
+        await output.flush()
+        await output.close()
+        job = await registry.complete(grant, Success())
+
+        assert spooled is not None
+        assert [piece.event_type for piece in spooled.pieces] == ["custom"] * 5 + ["process_error"]
+        told = [event.event_type for event in await log(registry, job)]
+        assert told == ["custom"] * 5 + ["process_error"] * 2
+        assert job.flaws == Flaws(dropped_bytes=95 * size)
+        await registry.close()
+
+    text = "x" * 10_000
+    size = event_bytes(None, {"name": "line", "data": text})
+    reserve = 5 * size + DROPPED_WORDS_BYTES
+    asyncio.run(main())
+
+
+def test_what_waits_in_the_spool_counts_with_its_attributes() -> None:
+    piece = Piece(1, WorkerEventType.CUSTOM, 0.0, None, None, {"data": "x" * 10_000})
+    log_ = MemoryLog()
+
+    size = log_.append(piece)
+
+    batch = log_.read(10, 10**9)
+    assert batch is not None
+    assert size == batch.size > 10_000
 
 
 def test_a_worker_that_knows_of_no_quota_is_refused_and_ends_its_job_all_the_same() -> None:

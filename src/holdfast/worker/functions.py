@@ -231,9 +231,9 @@ class Functions:
         at = datetime.fromtimestamp(said.at, UTC)
         if said.data is not None:
             output.write(said.data, said.stream or "stdout", at)
-            self._slow_down(link, output)
         else:
             output.tell(WorkerEventType(said.event_type), at=at, **(said.attributes or {}))
+        self._slow_down(link, output)
 
     def wrote(self, link: Link, stream: str, data: bytes) -> None:
         """What an exclusive runner has written past Python is its job's. One that writes without a job

@@ -13,6 +13,7 @@ from holdfast.core.limits import (
     OUTPUT_BATCH_BYTES_MAX,
     OUTPUT_BATCH_ITEMS_MAX,
     OUTPUT_CHUNK_BYTES_MAX,
+    OUTPUT_RESERVE_BYTES,
 )
 from holdfast.core.quota import event_bytes, quota_words
 from holdfast.failpoint import failpoint
@@ -25,15 +26,17 @@ from holdfast.worker.tasks import stop
 FLUSH_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
+DROPPED_WORDS_BYTES = 1024
+"""What is left of the quota's reserve for the words about events that were dropped."""
 
 
 class Output:
     """Numbers the attempt's events from 1, keeps each in the spool, and publishes them in order.
 
     While the store is away the work goes on, and what it says waits in the spool. Readers wait when
-    that is too much: a job that writes faster than the store takes is slowed, never cut. Output beyond the
-    attempt's quota is not sent: how much that is, the registry is told at once and again at the end. So it
-    is told what the spool has lost: by the gap in the sequences, and by an event behind it.
+    that is too much: a job that says more than the store takes is slowed, never cut. What is beyond the
+    attempt's quota is not spooled: how much that is, the registry is told at once and again at the end. So
+    it is told what the spool has lost: by the gap in the sequences, and by an event behind it.
     """
 
     def __init__(
@@ -67,8 +70,14 @@ class Output:
     def tell(
         self, event_type: WorkerEventType, *, at: datetime | None = None, **attributes: object
     ) -> None:
-        """Add an event that is no output."""
-        self._add(event_type, at, attributes=self._redactor.value(attributes))
+        """Add an event that is no output, as far as the quota and its reserve go: by the rule of the
+        registry, which would drop it (`core/quota.py`)."""
+        hidden = self._redactor.value(attributes)
+        size = event_bytes(None, hidden)
+        if size > self._left + OUTPUT_RESERVE_BYTES - DROPPED_WORDS_BYTES:
+            self._drop(size)
+        else:
+            self._add(event_type, at, attributes=hidden)
 
     def hide(self, secrets: Sequence[str], *, terminal: bool = False) -> None:
         """Keep these out of what is added from now on."""
@@ -104,11 +113,9 @@ class Output:
 
     def _tell_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
-        self.tell(
-            WorkerEventType.PROCESS_ERROR,
-            error_message=quota_words(dropped, self._hold.grant.attempt),
-            dropped_bytes=dropped,
-        )
+        words = quota_words(dropped, self._hold.grant.attempt)
+        attributes: Attributes = {"error_message": words, "dropped_bytes": dropped}
+        self._add(WorkerEventType.PROCESS_ERROR, None, attributes=attributes)
 
     @property
     def full(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.event import Attributes
+from holdfast.core.quota import event_bytes
 from holdfast.worker.hold import Hold
 
 _HEAD = struct.Struct(">II")
@@ -272,11 +273,11 @@ def _batch(pieces: Iterator[tuple[Piece, int]], items: int, size: int) -> Batch 
     taken: list[Piece] = []
     total = end = 0
     for piece, after in pieces:
-        total += _size(piece)
-        if taken and (total > size or len(taken) == items):
-            total -= _size(piece)
+        more = _size(piece)
+        if taken and (total + more > size or len(taken) == items):
             break
         taken.append(piece)
+        total += more
         end = after
     return Batch(taken, end, total) if taken else None
 
@@ -289,4 +290,4 @@ def batches(pieces: list[Piece], items: int, size: int) -> Iterator[list[Piece]]
 
 
 def _size(piece: Piece) -> int:
-    return 64 + len(piece.data or b"")
+    return event_bytes(piece.data, piece.attributes)
