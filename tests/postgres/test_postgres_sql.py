@@ -155,10 +155,10 @@ QUESTIONS = [
     "SELECT event.* FROM job JOIN event ON event.job = job.seq WHERE correlation_id = 'corr-7'",
 ]
 OURS = {
-    "select_log": "'job-7', 0, 0, true, 100",
+    "select_log": "'job-7', 0, 0, true, 100, 4000000",
     "select_histories": "ARRAY['job-7']",
     "get_jobs": "ARRAY['job-7']",
-    "select_feed": "100, 100, 100",
+    "select_feed": "100, 100, 100, 4000000",
     "glance": (
         "now(), ARRAY['default'], ARRAY[5::smallint], ARRAY['-infinity'::timestamptz], NULL, NULL,"
         " NULL, '-infinity', ARRAY['op-7'], 17"

@@ -5,12 +5,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from threading import Event
 
+import apsw
 import pytest
 
 from conftest import sqlite_store
 from holdfast.stores import filters
 from holdfast.stores.sqlite import reading
-from holdfast.testing.world import World, play
+from holdfast.testing.world import World, output, play
 
 
 @pytest.mark.parametrize("scan", ["list_jobs", "histories"])
@@ -47,5 +48,40 @@ def test_what_is_quick_does_not_wait_behind_scans(
             go.set()
         await asyncio.gather(*lists)
         assert job is not None
+
+    play(sqlite_store, tmp_path, body)
+
+
+@pytest.mark.parametrize("reader", ["log", "feed"])
+def test_a_slice_of_a_log_ends_by_its_bytes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    rows: list[tuple[object, ...]] = []
+    read = getattr(reading, reader)
+
+    def counted(_: apsw.Cursor, row: tuple[object, ...]) -> tuple[object, ...]:
+        rows.append(row)
+        return row
+
+    def traced(connection: apsw.Connection, *asked: object, **more: object) -> object:
+        connection.row_trace = counted
+        return read(connection, *asked, **more)
+
+    async def body(world: World) -> None:
+        await world.enqueue("job")
+        grant = await world.claim("w")
+        for n in range(1, 21):
+            await world.registry.publish(grant, [output(n, "x" * 10_000, world=world)])
+        monkeypatch.setattr(filters, "SLICE_BYTES", 50_000)
+        monkeypatch.setattr(reading, reader, traced)
+
+        page = await (
+            world.registry.feed(limit=1000)
+            if reader == "feed"
+            else world.registry.log("job", limit=1000)
+        )
+
+        assert 4 <= len([event for event in page.events if event.sequence]) <= 6
+        assert len(rows) == len(page.events)
 
     play(sqlite_store, tmp_path, body)

@@ -9,7 +9,7 @@ from holdfast.core.visibility import sees, sees_all
 from holdfast.ports import Filter, HistoryPage, Page
 
 SLICE_BYTES = 4 * 1024 * 1024
-"""How much of a log a store reads into memory at once."""
+"""How much of a log a store reads into memory at once, and the row in which that is full."""
 LIST_BYTES_MAX = 1024 * 1024
 """The records of the jobs on a page: what they were asked with, what is known of them, and their results."""
 HISTORIES_QUICK_MAX = 4

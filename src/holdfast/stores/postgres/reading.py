@@ -19,7 +19,6 @@ from holdfast.stores.filters import (
     EVENT_BYTES,
     HISTORY_BYTES_MAX,
     PUBLISHED_ROWS,
-    SLICE_BYTES,
     HistoryBuilder,
     PageBuilder,
     beginning,
@@ -146,21 +145,18 @@ class Reading:
         """Facts have a place of their own in the cursor: one may be told, and read, while the job it is
         about is still being made by a transaction that drew its numbers before."""
         mark, *start = self._start(after, 3)  # the mark is no feed's
-        rows = await self._ask("select_log", job_id, *start, output, limit)
-        events, last = _fitting(rows)
-        for row in rows[: rows.index(last) + 1] if last else ():
+        rows = await self._ask("select_log", job_id, *start, output, limit, filters.SLICE_BYTES)
+        for row in rows:
             start[row[_GIVEN_ID] is not None] = row[0]
-        return Slice(events, self._cursor(mark, *start))
+        return Slice(_events(rows), self._cursor(mark, *start))
 
     async def feed(self, *, after: str | None, limit: int) -> Slice:
         """Everything committed below the oldest transaction still under way: none of it can change."""
         place, log_id = self._start(after, 2)
-        rows = await self._ask("select_feed", place, log_id, limit)
-        events, last = _fitting(row[:-1] for row in rows)
-        if last:
-            log_id = last[0]
-            place = next(row[-1] for row in rows if row[0] == log_id)
-        return Slice(events, self._cursor(place, log_id))
+        rows = await self._ask("select_feed", place, log_id, limit, filters.SLICE_BYTES)
+        if rows:
+            log_id, place = rows[-1][0], rows[-1][-1]
+        return Slice(_events(row[:-1] for row in rows), self._cursor(place, log_id))
 
     async def tail(self) -> str:
         [(below,)] = await self._ask("select_tail")
@@ -199,16 +195,6 @@ def _like(pattern: str) -> str:
     return re.sub(r"([%_\\])", r"\\\1", pattern).replace("*", "%")
 
 
-def _fitting(rows: Iterable[Row]) -> tuple[tuple[Event, ...], Row | None]:
-    """The events of the rows, as far as they fit into memory at once, and the last row among them. A
-    batch is never cut."""
-    events: list[Event] = []
-    last: Row | None = None
-    size = 0
-    for row in rows:
-        events += events_of(row)
-        last = row
-        size += len(row[-1] or "")
-        if size > SLICE_BYTES:
-            break
-    return tuple(events), last
+def _events(rows: Iterable[Row]) -> tuple[Event, ...]:
+    """The events of the rows. A batch is never cut."""
+    return tuple(event for row in rows for event in events_of(row))

@@ -20,7 +20,6 @@ from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
     EVENT_BYTES,
     PUBLISHED_ROWS,
-    SLICE_BYTES,
     HistoryBuilder,
     PageBuilder,
     beginning,
@@ -201,7 +200,8 @@ def _position(cursor: str | None, epoch: int) -> int:
 
 
 def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:
-    """The events of the rows, as far as they fit into memory at once. A batch is never cut."""
+    """The events of the rows, which are read one by one, as far as they fit into memory at once. A batch
+    is never cut."""
     events: list[Event] = []
     size = 0
     for row in rows:
@@ -209,7 +209,7 @@ def _slice(rows: Iterable[EventRow], epoch: int, start: int) -> Slice:
         events += found
         start = found[0].log_id or start
         size += len(row[-1]) if isinstance(row[-1], str) else 0
-        if size > SLICE_BYTES:
+        if size > filters.SLICE_BYTES:
             break
     return Slice(tuple(events), f"{epoch}.{start}")
 
