@@ -20,6 +20,7 @@ POST = (
 )
 BODY = json.dumps({"spec": {"kind": "x"}}).encode()
 CHUNK = b"%x\r\n%s\r\n" % (len(BODY), BODY)
+STREAM = b"/v1/events/stream"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -36,9 +37,14 @@ def guarded() -> Iterator[Peer]:
         yield one
 
 
-def _key(server: Peer) -> bytes:
-    made = server.registry.create_key(name="ana", scopes=tuple(Scope), actor="user:root")
+def _key(server: Peer, name: str = "ana") -> bytes:
+    made = server.registry.create_key(name=name, scopes=tuple(Scope), actor="user:root")
     return str(server.do(made)[1]).encode()
+
+
+def _get(path: bytes, key: bytes) -> bytes:
+    words = b"GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n"
+    return words % (path, key)
 
 
 def _taken(server: Peer, begin: bytes, again: bytes) -> int:
@@ -195,20 +201,63 @@ def test_a_client_at_work_is_not_closed_for_a_new_one(guarded: Peer) -> None:
     """Where all are clients that were let in, an idle one is closed; without any, the new one."""
     bounds = guarded.served.server.open_connections
     bounds.most = bounds.most_of_address = 2
-    key = b"Authorization: Bearer " + _key(guarded) + b"\r\n"
-    stream = b"GET /v1/events/stream HTTP/1.1\r\nHost: x\r\n" + key + b"\r\n"
-    ask = b"GET /v1/now HTTP/1.1\r\nHost: x\r\n" + key + b"\r\n"
+    ana, bob = _key(guarded), _key(guarded, "bob")
     with guarded.connect() as first, guarded.connect() as second:
-        for plug, words in ((first, stream), (second, ask)):
+        for plug, words in ((first, _get(STREAM, ana)), (second, _get(b"/v1/now", bob))):
             plug.sendall(words)
             assert plug.recv(1 << 16).startswith(b"HTTP/1.1 200")
 
         third = guarded.connect()
-        third.sendall(stream)
+        third.sendall(_get(STREAM, bob))
         assert third.recv(1 << 16).startswith(b"HTTP/1.1 200")
         assert _closed(second)
         assert _closed(guarded.connect())
         third.close()
+
+
+def test_one_key_has_half_of_the_connections_at_work_and_another_key_comes_in(
+    guarded: Peer,
+) -> None:
+    bounds = guarded.served.server.open_connections
+    bounds.most = bounds.most_of_address = 8
+    ana, bob = _key(guarded), _key(guarded, "bob")
+    plugs = [guarded.connect() for _ in range(8)]
+    answers = []
+    for plug in plugs:
+        plug.sendall(_get(STREAM, ana))
+        answers.append(plug.recv(1 << 16))
+
+    assert [one.startswith(b"HTTP/1.1 200") for one in answers] == [True] * 4 + [False] * 4
+    for one in answers[4:]:
+        assert one.startswith(b"HTTP/1.1 429")
+        assert b"retry-after: 1\r\n" in one.lower()
+    assert [parsed(guarded.raw(_get(b"/v1/now", bob))).status for _ in range(4)] == [200] * 4
+    assert parsed(guarded.raw(_get(b"/v1/now", ana))).status == 429
+
+    plugs[0].close()  # its place is free once the server has seen that
+    while parsed(guarded.raw(_get(b"/v1/now", ana))).status == 429:
+        pass
+    for plug in plugs[1:]:
+        plug.close()
+
+
+def test_a_connection_counts_for_the_key_whose_call_is_under_way(guarded: Peer) -> None:
+    """A proxy sends the calls of all keys over the same connections."""
+    bounds = guarded.served.server.open_connections
+    bounds.most = bounds.most_of_address = 2
+    ana, bob = _key(guarded), _key(guarded, "bob")
+    with guarded.connect() as proxied, guarded.connect() as streaming:
+
+        def status(key: bytes) -> int:
+            proxied.sendall(_get(b"/v1/now", key))
+            return parsed(read_answer(proxied)).status
+
+        before = [status(key) for key in (ana, bob, ana, bob, ana)]
+        streaming.sendall(_get(STREAM, ana))
+        assert streaming.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+        assert before == [200] * 5
+        assert [status(key) for key in (ana, bob, ana, bob)] == [429, 200, 429, 200]
 
 
 def test_an_upgrade_is_not_offered(server: Peer, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ from holdfast.server.limits import (
     CHORE_SECONDS_MAX,
     RATE_BURST_MAX,
     RATE_PER_SECOND_MAX,
+    REFUSAL_SECONDS,
     REQUEST_SECONDS_MAX,
 )
 from holdfast.server.tracing import failed
@@ -81,12 +82,13 @@ class Gate:
             raise told(error, ctx.method.name) from None
 
     async def admit(self, authorization: str | None) -> None:
-        """Say who the call under way is from, or raise `Unknown`, or `Exhausted`: they ask too often."""
+        """Say who the call under way is from, or raise `Unknown`, or `Exhausted`: they ask too often, or
+        too much at once."""
         principal = await self._keyring.principal(authorization)
         if principal is None:
             raise Unknown(NO_KEY)
         if (let_in := caller.get().get("state", {}).get("let_in")) is not None:
-            let_in()
+            await self._enter(let_in, principal.key_id)
         if principal.key_id is not None:
             self._count(principal.key_id)
         who.set(principal)
@@ -95,6 +97,13 @@ class Gate:
         self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /
     ) -> None:
         """Nothing is left to do."""
+
+    async def _enter(self, let_in: Callable[[str | None], bool], key_id: str | None) -> None:
+        if not let_in(key_id):
+            await self._clock.sleep(REFUSAL_SECONDS)  # else it is asked again at once
+            raise Exhausted(
+                "This key has calls under way on half of the connections of this server."
+            )
 
     def _count(self, key_id: str) -> None:
         rate = self._rates.setdefault(key_id, _Rate(self._clock))

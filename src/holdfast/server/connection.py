@@ -135,6 +135,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Of a request that is answered before all of it came, the rest has to come soon."""
+        self._open_connections.answered(self._opened)
         super().on_response_complete()
         if not self._whole and self.cycle.response_complete and not self.transport.is_closing():
             self._hear_within()

@@ -19,6 +19,7 @@ from holdfast.server.limits import QUEUE_ITEMS_MAX
 from holdfast.server.readers import Readers
 from holdfast.server.requests import Requests
 from holdfast.server.upload import PublishStreams, publish_room
+from holdfast.server.waits import Waits
 
 T = TypeVar("T")
 
@@ -57,7 +58,8 @@ class Context:
         self.requests = Requests()
         self.keyring = Keyring(registry, clock, required=settings.keys)
         self.grants = Grants(registry, clock, self.keyring)
-        self.lanes = Lanes(registry, clock, self.stopping)
+        self.waits = Waits(clock)
+        self.lanes = Lanes(registry, clock, self.stopping, self.waits)
         self.readers = Readers(registry, self.keyring, clock, self.stopping)
         self.capacity = Capacity(clock)
         self.room = publish_room()

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 
-from holdfast.core.errors import Exhausted, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.ports import Clock, Grant, Registry
 from holdfast.server.limits import WAITING_MAX
+from holdfast.server.waits import Waits
 
 LOOK_SECONDS = 1.0
 """How often somebody looks though nothing was heard: jobs also become ready because time passes."""
@@ -22,10 +23,13 @@ Ask = Callable[[], Awaitable[list[Grant]]]
 class Lanes:
     """Who waits for what. A lane is what two clients must share to get the same jobs."""
 
-    def __init__(self, registry: Registry, clock: Clock, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, stopping: asyncio.Event, waits: Waits
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._stopping = stopping
+        self._waits = waits
         self._rows: dict[Hashable, deque[asyncio.Future[None]]] = {}
         self._looked: dict[Hashable, tuple[int, int]] = {}
         self._rung = 1
@@ -37,13 +41,19 @@ class Lanes:
         until = self._clock.monotonic() + seconds
         self._looks(lane)
         grants = await self._ask(lane, ask)
-        while not grants and (left := until - self._clock.monotonic()) > 0:
-            if not await self.turn(lane, left):
-                break
-            grants = await self._ask(lane, ask)
+        if not grants and seconds > 0:
+            async with self._waits.place():
+                grants = await self._ask_until(until, lane, ask)
         if grants:
             self._wake(lane, 2)  # where one was, there may be more
         return grants
+
+    async def _ask_until(self, until: float, lane: Hashable, ask: Ask) -> list[Grant]:
+        """What `ask` gets, whenever it is worth asking."""
+        while (left := until - self._clock.monotonic()) > 0 and await self._turn(lane, left):
+            if grants := await self._ask(lane, ask):
+                return grants
+        return []
 
     async def _ask(self, lane: Hashable, ask: Ask) -> list[Grant]:
         """What `ask` gets. A client whose ask fails leaves its turn to the next."""
@@ -55,6 +65,10 @@ class Lanes:
 
     async def turn(self, lane: Hashable, seconds: float) -> bool:
         """Whether it is worth asking now; no more after so long, and when the server stops."""
+        async with self._waits.place():
+            return await self._turn(lane, seconds)
+
+    async def _turn(self, lane: Hashable, seconds: float) -> bool:
         if self._stopping.is_set():
             return False
         if (
@@ -86,8 +100,6 @@ class Lanes:
 
     @asynccontextmanager
     async def _place(self, lane: Hashable) -> AsyncIterator[asyncio.Future[None]]:
-        if self._waiting >= WAITING_MAX:
-            raise Exhausted(f"{WAITING_MAX:,} clients wait for jobs here already.")
         place = asyncio.get_running_loop().create_future()
         row = self._rows.setdefault(lane, deque())
         row.append(place)

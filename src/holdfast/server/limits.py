@@ -33,6 +33,11 @@ CONNECTIONS_MAX = 20_000
 """By HTTP, or half of the descriptors that the process may have. By gRPC a quarter of that."""
 ADDRESS_SHARE = 2
 """One address may have the half of them open without a key that counts."""
+KEY_SHARE = 2
+"""One key may have calls under way on half of the connections by HTTP."""
+WAITING_SHARE = 4
+"""One key may have as many calls that wait as a quarter of the connections by HTTP, which is half of
+`WAITING_MAX` at most: so its heartbeats come in though all its claims wait."""
 DESCRIPTORS_MAX = 65_536
 """What the server asks the system for when it starts."""
 REQUEST_SECONDS_MAX = 30.0

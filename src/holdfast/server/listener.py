@@ -1,7 +1,9 @@
 """The listener of the HTTP server: how many connections are open, and which is closed for another.
 
 A connection on which no call was let in yet is closed first, the oldest one. So connections that say nothing
-can neither use up the descriptors of the process nor keep out clients that have a key.
+can neither use up the descriptors of the process nor keep out clients that have a key. What is at work is not
+closed; so one key has calls under way on half of the connections at most, and more of them are refused. It is
+the call that counts, and not who opened the connection: one from a proxy carries the calls of all keys.
 """
 
 import asyncio
@@ -16,7 +18,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from holdfast.server.limits import CONNECTIONS_MAX, DESCRIPTORS_MAX, REQUEST_SECONDS_MAX
+from holdfast.server.limits import (
+    CONNECTIONS_MAX,
+    DESCRIPTORS_MAX,
+    KEY_SHARE,
+    REQUEST_SECONDS_MAX,
+)
 
 Peer: TypeAlias = tuple[str, int]
 ACCEPTED_AT_ONCE = 64
@@ -32,6 +39,8 @@ class Opened(Struct, eq=False):
     socket: socket.socket
     abort: Callable[[], None] | None = None
     idle: Callable[[], bool] = lambda: True
+    key_id: str | None = None
+    """The key of the call under way, once that was let in."""
 
     def close(self) -> None:
         """Close it, whatever it is doing."""
@@ -44,7 +53,7 @@ class Opened(Struct, eq=False):
 
 class Connections:
     """The open connections of a server, oldest first. `most` may be open; of those on which no call was
-    let in yet, `most_of_address` from one address."""
+    let in yet, `most_of_address` from one address; of those with a call under way, a share for each key."""
 
     def __init__(self, most: int, most_of_address: int) -> None:
         self.most = most
@@ -52,6 +61,7 @@ class Connections:
         self._strangers: dict[Peer, Opened] = {}
         self._clients: dict[Peer, Opened] = {}
         self._of_address: Counter[str] = Counter()
+        self._of_key: Counter[str] = Counter()
         self._leaving: list[Opened] = []
 
     def __len__(self) -> int:
@@ -76,14 +86,39 @@ class Connections:
             self._part(opened)
         return opened
 
-    def let_in(self, opened: Opened) -> None:
-        """A call on this connection was let in: it is closed after all those where none was."""
-        if self._strangers.get(opened.peer) is opened:
-            self.end(opened)
+    def most_of_key(self) -> int:
+        """On how many connections one key may have calls under way."""
+        return max(1, self.most // KEY_SHARE)
+
+    def let_in(self, opened: Opened, key_id: str | None) -> bool:
+        """Let in a call on this connection: it is closed after all those where none was. False: its key has
+        as many under way as one may have."""
+        if opened not in (self._strangers.get(opened.peer), self._clients.get(opened.peer)):
+            return True  # it is closed already
+        if key_id is not None and opened.key_id is None:
+            if self._of_key[key_id] >= self.most_of_key():
+                return False
+            opened.key_id = key_id
+            self._of_key[key_id] += 1
+        if opened.peer in self._strangers:
+            self._forget(opened)
             self._clients[opened.peer] = opened
+        return True
+
+    def answered(self, opened: Opened) -> None:
+        """The call under way on this connection has its answer."""
+        if (key_id := opened.key_id) is not None:
+            opened.key_id = None
+            self._of_key[key_id] -= 1
+            if not self._of_key[key_id]:
+                del self._of_key[key_id]
 
     def end(self, opened: Opened) -> None:
         """Forget a connection that is closed."""
+        self.answered(opened)
+        self._forget(opened)
+
+    def _forget(self, opened: Opened) -> None:
         if self._clients.get(opened.peer) is opened:
             del self._clients[opened.peer]
         elif self._strangers.get(opened.peer) is opened:

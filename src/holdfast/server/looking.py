@@ -217,8 +217,9 @@ class Looking:
             return Marked(await self._await_job(ask.job_id, ask.mark, seconds))
         if ask.mark == self._mark():
             since = self._registry.mark()
-            waiting = self._registry.changed(since=since, timeout=seconds)
-            await self._unless_stopping(waiting, seconds)
+            async with self._context.waits.place():
+                waiting = self._registry.changed(since=since, timeout=seconds)
+                await self._unless_stopping(waiting, seconds)
         return Marked(self._mark())
 
     def _mark(self) -> str:
@@ -235,9 +236,10 @@ class Looking:
                 left = until - self._context.clock.monotonic()
                 if now != mark or left <= 0 or self._context.stopping.is_set():
                     return now
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await stirred.wait()
+                async with self._context.waits.place():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await stirred.wait()
 
     async def _unless_stopping(self, waiting: Awaitable[None], seconds: float) -> None:
         changed = asyncio.ensure_future(waiting)

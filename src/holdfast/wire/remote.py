@@ -1,7 +1,7 @@
 """The remote registry: the same verbs, done by a server."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -195,8 +195,12 @@ class RemoteRegistry(RemoteJudging):
                 seconds=min(left, WAIT_SECONDS),
                 job_id=job_id,
             )
-            with suppress(Unavailable):  # then it is asked for again
+            try:
                 await self._link.call(attrgetter("await_change"), asked, timeout_ms=AWAIT_MS)
+            except Unavailable:  # it is asked for again
+                pass
+            except Exhausted:  # too many wait there: look from time to time
+                await self._clock.sleep(min(left, AWAY_SECONDS))
 
     def mark(self, *, ready: bool = False) -> int:
         return self._changes
