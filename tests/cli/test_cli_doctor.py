@@ -70,7 +70,7 @@ def test_every_finding_is_one_line_and_the_verdict_is_the_last(world: CliWorld) 
         " setting that clock moves no lease.",
         "good     privileges  You may write it, not everybody (mode 0600).",
         "good     disk        N GB of N GB are free (25%); the file has N kB, its log 0 bytes.",
-        "good     integrity   Every page is whole (N kB read).",
+        "good     integrity   Every page is in order (N kB read); changed values are not seen.",
         "good     jobs        1 queued.",
         "note     backup      It does not survive the loss of its disk."
         " Keep copies on another one: holdfast backup FILE",

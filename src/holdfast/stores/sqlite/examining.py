@@ -165,7 +165,8 @@ def _integrity(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         return
     said = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
     if said == ["ok"]:
-        yield Finding("integrity", "good", f"Every page is whole ({size(bytes_there)} read).")
+        words = f"Every page is in order ({size(bytes_there)} read); changed values are not seen."
+        yield Finding("integrity", "good", words)
     else:
         lines = [line for text in said for line in text.splitlines() if not line.startswith("***")]
         yield Finding(
