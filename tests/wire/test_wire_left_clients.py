@@ -4,11 +4,15 @@ import asyncio
 import gc
 import weakref
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from wire_load_world import until
 
+from holdfast.ports import Filter, Page
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.context import Settings
+from holdfast.server.limits import PIPELINED_MAX
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemClock, SystemIds
 from wire_world import serving
@@ -69,3 +73,40 @@ def test_what_cannot_be_sent_to_a_client_that_has_left_is_let_go() -> None:
 def test_what_cannot_be_sent_to_a_client_that_is_there_is_a_fault() -> None:
     with pytest.raises(RuntimeError, match="closed"):
         call(left=False)
+
+
+class Waiting(MemoryStore):
+    """A store whose listings never end."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock(), SystemIds())
+        self.under_way = 0
+
+    async def list_jobs(
+        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
+    ) -> Page:
+        self.under_way += 1
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+        finally:
+            self.under_way -= 1
+
+
+def test_a_call_hears_that_its_client_has_left_though_others_were_sent_behind_it() -> None:
+    async def main() -> None:
+        store = Waiting()
+        registry = LocalRegistry(store, SystemIds())
+        async with serving(registry, Settings()) as served, asyncio.timeout(20):
+            place = urlsplit(served.url)
+            _, writer = await asyncio.open_connection(place.hostname, place.port)
+            asked = b"GET /v1/jobs HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            writer.write(asked)
+            await until(lambda: store.under_way == 1)
+
+            writer.write(asked * (2 * PIPELINED_MAX))  # too many: the server ends the connection
+            await until(lambda: store.under_way == 0)
+            writer.close()
+        await registry.close()
+
+    asyncio.run(main())

@@ -7,7 +7,8 @@ import termios
 from functools import partial
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from holdfast.server.limits import (
@@ -47,6 +48,7 @@ class Connection(HttpToolsProtocol):
     """Bytes of a body in what is parsed now."""
     _after = 0
     """Bytes of a request that came when it was answered already."""
+    _answering: RequestResponseCycle | None = None
     _hearing: asyncio.TimerHandle | None = None
     _patience: asyncio.TimerHandle | None = None
 
@@ -165,8 +167,15 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         self._calm()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._answering is not None:  # uvicorn tells only the last request that came
+            self._answering.disconnected = not self._answering.response_complete
+            self._answering.message_event.set()
         self._calm()
         self._heard()
         self._open_connections.end(self._opened)
