@@ -51,10 +51,18 @@ class WireProxy:
     def close(self) -> None:
         if not self._loop.is_closed():
             self.refuse()
-            self.cut()
+            self._do(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_PATIENCE_SECONDS)
             self._loop.close()
+
+    async def _end(self) -> None:
+        """Close every connection, also those that were accepted and have not begun."""
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            for link in list(self._links):
+                link.cut()
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)  # so that what was closed is told
 
     def through(self, url: str) -> str:
         """Return the same address by way of this proxy."""
@@ -67,6 +75,7 @@ class WireProxy:
 
         async def refuse() -> None:
             if self._listener is not None:
+                await _accepted(self._listener)
                 self._listener.close()
                 self._listener = None
 
@@ -337,6 +346,18 @@ async def _first(*steps: Coroutine[None, None, object]) -> None:
     for end in ends:
         if isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
             raise end
+
+
+async def _accepted(listener: asyncio.Server) -> None:
+    """Accept no more, and wait for what was accepted to begin: CPython 3.11 leaves connections open that
+    begin when their server is closed already."""
+    loop = asyncio.get_running_loop()
+    for one in listener.sockets:
+        loop.remove_reader(one.fileno())
+    while beginning := [
+        task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task)
+    ]:
+        await asyncio.wait(beginning)
 
 
 async def _shut(writer: asyncio.StreamWriter) -> None:

@@ -109,7 +109,7 @@ def test_leases_last_what_was_promised_though_the_stores_clock_is_set() -> None:
 
 
 def test_a_step_that_is_not_noticed_is_found_by_the_length_of_leases() -> None:
-    _, result = hunt(BUGS["step_not_noticed"], first=0, seeds=10)
+    _, result = hunt(BUGS["step_not_noticed"], first=1, seeds=10)
 
     assert result is not None
     assert result.violation is not None

@@ -11,12 +11,7 @@ from connectrpc.errors import ConnectError
 from protobuf import DescFieldValueList, DescFieldValueMessage, DescMessage, Message
 
 from holdfast.core.limits import JSON_DEPTH_MAX, clip
-from holdfast.server.limits import (
-    BODY_BYTES_SMALL,
-    PUBLISH_FIELDS_MAX,
-    REQUEST_BYTES_MAX,
-    REQUEST_FIELDS_MAX,
-)
+from holdfast.server.limits import PUBLISH_FIELDS_MAX, REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
 from holdfast.wire.errors import FAULT
 
 log = logging.getLogger("holdfast.server")
@@ -31,8 +26,8 @@ _CLASS = re.compile(r"<class '(\w+)'>")
 
 
 def codecs() -> list[Codec]:
-    """The codecs of every service."""
-    return [_Counted(codec, BODY_BYTES_SMALL, REQUEST_FIELDS_MAX) for codec in _codecs()]
+    """The codecs of every service. A message of fewer bytes than that has fewer fields."""
+    return [_Counted(codec, REQUEST_FIELDS_MAX, REQUEST_FIELDS_MAX) for codec in _codecs()]
 
 
 def publish_codecs() -> list[Codec]:
@@ -115,7 +110,9 @@ def json_has_more(data: bytes | bytearray, most: int) -> bool:
     apart, which would take too long, and the items of lists count as well."""
     if len(data) > REQUEST_BYTES_MAX:
         return data.count(b",") + _marks(data) > most
-    if _marks(data) <= most or too_deep(data):  # which is told in words of its own
+    if (
+        len(data) <= most or _marks(data) <= most or too_deep(data)
+    ):  # which is told in words of its own
         return False
     return _marks(_TEXT.sub(b"", data)) > most
 

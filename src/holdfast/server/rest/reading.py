@@ -17,7 +17,7 @@ from holdfast.core.limits import (
     clip,
 )
 from holdfast.server.codecs import json_has_more, too_deep
-from holdfast.server.limits import BODY_BYTES_SMALL, REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
+from holdfast.server.limits import REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
 from holdfast.server.rest.problems import Wrong
 
 F = TypeVar("F", bound=Struct)
@@ -79,7 +79,7 @@ async def _fields(request: Request) -> dict[str, Raw]:
             f"The body is said to be {said or 'nothing'!r}.",
             f"Send the header `Content-Type: {JSON}`, and JSON.",
         )
-    if len(body) > BODY_BYTES_SMALL and json_has_more(body, REQUEST_FIELDS_MAX):
+    if json_has_more(body, REQUEST_FIELDS_MAX):
         words = f"The body has more than {REQUEST_FIELDS_MAX:,} fields."
         raise Wrong(413, LARGE, words, "Send less at once.")
     if body.count(b"[") + body.count(b"{") > JSON_DEPTH_MAX and too_deep(body):
