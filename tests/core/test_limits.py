@@ -229,3 +229,10 @@ def test_an_owner_is_an_id_and_perhaps_the_name_of_a_key(owner: str) -> None:
 def test_what_is_no_owner_is_refused_by_the_part_that_is_wrong(owner: str, words: str) -> None:
     with pytest.raises(Invalid, match=f"^{words}"):
         limits.check_owner(owner)
+
+
+def test_a_completion_asks_for_so_many_follow_ups_and_no_more() -> None:
+    limits.check_follow_ups(limits.FOLLOW_UPS_MAX)
+
+    with pytest.raises(Invalid, match=f"^{limits.FOLLOW_UPS_MAX + 1} follow-ups at once; at most"):
+        limits.check_follow_ups(limits.FOLLOW_UPS_MAX + 1)
