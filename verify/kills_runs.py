@@ -50,11 +50,17 @@ class Case(Struct, frozen=True):
     failpoint: str
     passing: int
     early: bool = False
-    again: bool = False
+    again: int = 0
+    """The passing that did not come, for which it is killed at the first."""
 
     @property
     def name(self) -> str:
-        words = (self.scene, self.failpoint, self.passing, *("again",) * self.again)
+        words = (
+            self.scene,
+            self.failpoint,
+            self.passing,
+            *(f"for-{self.again}",) * bool(self.again),
+        )
         return "-".join(map(str, words))
 
     @property
@@ -163,7 +169,7 @@ def kill_at_failpoints(nursery: Nursery, root: Path, cases: Sequence[Case]) -> T
         for case, status in _played(nursery, root, batch):
             if status == 0 and not case.again:
                 # How often a worker asks for jobs is up to its clock: this one asked less often.
-                todo.append(replace(case, passing=1, again=True))
+                todo.append(replace(case, passing=1, again=case.passing))
                 continue
             tally.kills += status == signal.SIGKILL
             tally.inside += case.inside
