@@ -21,9 +21,10 @@ import yaml
 from click.testing import CliRunner
 
 from holdfast.cli.main import cli
-from holdfast.sdk.open import open_local, sqlite_path
+from holdfast.sdk.open import open_local
 from holdfast.sdk.settings import NAMES, read_settings, variable
 from holdfast.sdk.settings_file import WHICH
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.server.limits import PUBLISH_QUIET_SECONDS_MAX
 from holdfast.server.serving import IDLE_SECONDS, LEAVE_SECONDS
 from wire_world import serving
@@ -159,7 +160,7 @@ def test_the_units_find_their_settings_their_key_and_each_other(tmp_path: Path) 
 
     assert {file.parent for file in files} == {Path("/etc/holdfast")}
     assert worker["HOLDFAST_KEY_FILE"] == f"%d/{credential.partition(':')[0]}"
-    assert sqlite_path(settings[0]["store"]).parent == Path("/var/lib/holdfast")
+    assert StoreUrl(settings[0]["store"]).file.parent == Path("/var/lib/holdfast")
     assert settings[1]["store"] == f"http://{settings[0]['serve']['listen']}"
     for file in files:
         copy = tmp_path / file.name
@@ -221,7 +222,7 @@ def test_the_image_runs_the_program_itself_and_not_as_root() -> None:
     assert accepted(json.loads(steps["CMD"]))
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", steps["USER"])
     assert steps["STOPSIGNAL"] == "SIGTERM"
-    assert sqlite_path(variables["HOLDFAST_STORE"]).parent == Path(steps["VOLUME"])
+    assert StoreUrl(variables["HOLDFAST_STORE"]).file.parent == Path(steps["VOLUME"])
     assert steps["WORKDIR"] == steps["VOLUME"]
 
 

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.outputs.directory import DirectoryOutputs
+from holdfast.outputs.lazily import Opening, no_outputs
 from holdfast.ports import Outputs
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.app import App
-from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.context import Settings
 from holdfast.server.serving import Place, Server
 from holdfast.stores.memory import MemoryStore

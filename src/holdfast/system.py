@@ -6,7 +6,13 @@ import gc
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import NoReturn, TypeVar
+
+from holdfast.ports import Clock, Ids
+
+T = TypeVar("T")
 
 
 def machine() -> str:
@@ -103,6 +109,47 @@ def boot_seconds() -> float:
 def asleep_seconds() -> float:
     """Seconds since boot in which the machine slept, and no process of it could renew a lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+async def first_of(*awaitables: Awaitable[T]) -> T:
+    """Return the result of the first awaitable that is done, or raise its exception.
+
+    The earlier argument wins when several are done. The others are cancelled, and have ended when this
+    returns. `asyncio.wait` returns a set without an order; here the caller's order decides.
+    """
+    futures = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    any_done = asyncio.Event()
+    try:
+        for future in futures:
+            future.add_done_callback(lambda _: any_done.set())
+        await any_done.wait()
+        return next(future for future in futures if future.done()).result()
+    finally:
+        for future in futures:
+            future.cancel()
+        # Not `gather`: for futures that are done it takes a turn of the loop on Python 3.11 and none on
+        # 3.12, and a seed of the simulation is the same run on both.
+        for future in futures:
+            if not future.done():
+                ended = asyncio.Event()
+                future.add_done_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
+                await ended.wait()
+            if not future.cancelled():
+                future.exception()
+
+
+def jittered(seconds: float, ids: Ids) -> float:
+    """Return between 75 % and 125 % of `seconds`, so that many processes do not act in step."""
+    return seconds * (0.75 + ids.chance() / 2)
+
+
+async def every(
+    seconds: float, action: Callable[[], Awaitable[object]], *, clock: Clock, ids: Ids
+) -> NoReturn:
+    """Sleep for about `seconds`, then act, until cancelled or until `action` raises."""
+    while True:
+        await clock.sleep(jittered(seconds, ids))
+        await action()
 
 
 def settle_memory(*, ours: bool) -> None:

@@ -91,7 +91,7 @@ def test_no_folder_is_advised_where_the_store_is_a_database(
 
 
 def test_a_file_that_is_not_there_may_be_in_another_folder(world: CliWorld) -> None:
-    assert advised(world, "list", code=3).startswith("Go to the folder where it is, name it")
+    assert advised(world, "list", code=3).startswith("Go to its folder, name it")
 
 
 def test_a_password_with_a_slip_is_to_be_checked_not_asked_for(world: CliWorld, fresh: str) -> None:
@@ -149,7 +149,7 @@ def test_an_app_that_raises_on_import_is_to_be_tried_by_itself(
 def test_a_backup_of_a_served_store_is_made_where_it_is_served(world: CliWorld) -> None:
     told = advised(world, "backup", "copy.db", "--store", "http://127.0.0.1:8080", code=2)
 
-    assert told.startswith("Do it where the server is, with --store")
+    assert told.startswith("Run it on the server's machine, with --store")
 
 
 def test_a_partial_success_cannot_be_overridden_and_the_way_there_is_said(tmp_path: Path) -> None:

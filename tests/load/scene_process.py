@@ -150,7 +150,7 @@ async def run(task: Task, registry: Registry, acknowledged: Acknowledged) -> Non
         spool=spool,
         validating=Validating(
             registry,
-            LazyOutputs(None),
+            LazyOutputs(),
             reports,
             clock=clock,
             ids=ids,

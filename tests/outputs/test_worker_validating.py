@@ -12,13 +12,14 @@ from holdfast.core.job import Failure, Job
 from holdfast.core.outputs import GRACE
 from holdfast.core.state import State
 from holdfast.outputs.lazily import LazyOutputs
+from holdfast.outputs.validation import SWEEP_SECONDS
 from holdfast.ports import Filter, Page
 from holdfast.system import SystemClock
 from holdfast.testing.fakes import CountingIds
 from holdfast.worker import validating
 from holdfast.worker.claims import Settings
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.validating import SWEEP_SECONDS, Validating
+from holdfast.worker.validating import Validating
 from holdfast.worker.worker import Worker
 
 Play = Callable[[Body], None]
@@ -46,7 +47,7 @@ class Counted(LazyOutputs):
     """The output store of the world, and how often it was asked for."""
 
     def __init__(self, world: OutputsWorld) -> None:
-        super().__init__("given")
+        super().__init__()
         self._outputs = world.outputs
         self.asked = 0
         self.broken: str | None = None
@@ -248,8 +249,8 @@ def test_a_sweep_that_fails_is_told_and_the_next_one_comes(
         await until(lambda: judged(world))
 
         assert side.report.troubles == [
-            "outputs could not be looked for: no",
-            "outputs could not be looked for: a fault",
+            "outputs could not be validated: no",
+            "outputs could not be validated: a fault",
         ]
         sweeping.cancel()
         await side.validating.close()

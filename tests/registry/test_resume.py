@@ -13,7 +13,7 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Conflict, Exhausted, Invalid, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Enqueue, Refusal, Success, decide
+from holdfast.core.lifecycle import Change, Enqueue, Refusal, Success, decide
 from holdfast.core.outputs import Found, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -429,7 +429,7 @@ def test_a_job_that_cannot_be_made_is_refused_and_leaves_no_link(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusal = Refusal(Invalid("A number or a time in the request is out of range."))
-    monkeypatch.setattr("holdfast.registry.resume.decide", lambda *_: refusal)
+    monkeypatch.setattr("holdfast.registry.linked.decide", lambda *_: refusal)
 
     async def body(world: World) -> None:
         await partial(world)
@@ -466,10 +466,12 @@ def test_a_job_that_ended_without_success_is_resumed_when_it_was_looked_at(run: 
 def test_when_others_are_faster_every_time_it_is_asked_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def overtaken(*_: object) -> None:
-        return None
+    async def overtaken(
+        _: object, __: object, original: Job, *___: object, **____: object
+    ) -> Change:
+        return Change(original, original)
 
-    monkeypatch.setattr("holdfast.registry.resume._make", overtaken)
+    monkeypatch.setattr("holdfast.registry.resume.submit_linked", overtaken)
 
     async def body(world: World) -> None:
         await partial(world)

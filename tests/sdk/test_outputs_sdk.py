@@ -30,13 +30,12 @@ from holdfast import (
     command,
 )
 from holdfast.core.outputs import Promise
-from holdfast.outputs import lazily
 from holdfast.outputs.inspector import LocalInspector
 from holdfast.outputs.opening import open_outputs
 from holdfast.sdk.drafts import PREFIX, Drafts
 from holdfast.sdk.open import open_local, open_registry
 from holdfast.sdk.outputs import chosen_outputs, open_chosen, open_inspector
-from holdfast.wire.remote_outputs import RemoteInspector
+from holdfast.wire.remote_inspector import RemoteInspector
 from wire_world import outputs_in, serving
 
 
@@ -157,7 +156,7 @@ def test_many_jobs_open_the_output_store_once(app: App, monkeypatch: pytest.Monk
         opened.append(url)
         return await open_outputs(url, create=create)
 
-    monkeypatch.setattr(lazily, "open_outputs", counting)
+    monkeypatch.setattr("holdfast.sdk.outputs.open_outputs", counting)
     job = app.job(outputs=["a"])(train)
 
     handles = job.enqueue_many(job.call(n) for n in range(100))

@@ -10,7 +10,7 @@ from sdk_world import add, resize
 
 from holdfast import App, Conflict, Context, Invalid, OnExhausted, Retry
 from holdfast.core.limits import LEASE_DEFAULT
-from holdfast.sdk.app import DecoratorOptions
+from holdfast.sdk.job_options import DecoratorOptions
 from holdfast.sdk.open import DEFAULT_STORE
 
 if TYPE_CHECKING:

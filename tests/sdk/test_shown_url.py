@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.outputs.opening import open_outputs
-from holdfast.sdk.open import open_registry, shown_url
+from holdfast.sdk.open import open_registry
+from holdfast.sdk.store_url import shown_url
 
 
 @pytest.mark.parametrize(

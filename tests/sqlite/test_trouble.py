@@ -167,8 +167,8 @@ def test_a_full_disk_loses_nothing_and_is_survived(small_disk: Path) -> None:
 def test_urls_that_name_no_store_are_explained() -> None:
     for url, words in (
         ("jobs.db", "is not a store URL"),
-        ("sqlite://", "names no file"),
-        ("mysql://localhost/jobs", "No store is called mysql"),
+        ("sqlite://", "does not name a file"),
+        ("mysql://localhost/jobs", "There are no mysql:// stores"),
         ("s3://bucket/jobs", "not in this version"),
     ):
         with pytest.raises(Invalid, match=words):

@@ -8,7 +8,7 @@ from typing import Any
 from rest_client import Rest, said
 from wire_bad_client import Answer, Peer, peer
 
-from holdfast.server.checking import no_outputs
+from holdfast.outputs.lazily import no_outputs
 from holdfast.server.context import Settings
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds

@@ -19,11 +19,12 @@ from holdfast.core.access import Scope
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, Request
-from holdfast.server import looking, readers
+from holdfast.server import readers
 from holdfast.server.context import Settings
 from holdfast.server.limits import STREAMS_PER_JOB_MAX
-from holdfast.server.looking import Looking
 from holdfast.server.rest.streams import AGAIN_MS
+from holdfast.server.verbs import queries
+from holdfast.server.verbs.queries import Queries
 from holdfast.wire import asks
 from holdfast.wire.answers import OfEach
 
@@ -48,7 +49,7 @@ def still() -> Iterator[Peer]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams look again, and say that they are alive, all the time."""
-    monkeypatch.setattr(looking, "ALIVE_SECONDS", 0.0)
+    monkeypatch.setattr(queries, "ALIVE_SECONDS", 0.0)
     monkeypatch.setattr(readers, "LOOK_SECONDS", 0.02)
 
 
@@ -184,15 +185,15 @@ def test_what_comes_while_a_reader_returns_is_told(
     server: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that ends just then says so: `nothing more` is the answer only when all was read."""
-    grant, look = held(server), Looking.get_jobs
+    grant, look = held(server), Queries.get_jobs
     with Rest(server).stream(path_of(grant)) as stream:
         told = read(stream, 2)
 
-    async def ends_first(self: Looking, ask: asks.GetJobs) -> OfEach:
+    async def ends_first(self: Queries, ask: asks.GetJobs) -> OfEach:
         await server.registry.complete(grant, Success(), op_id="just-then")
         return await look(self, ask)
 
-    monkeypatch.setattr(Looking, "get_jobs", ends_first)
+    monkeypatch.setattr(Queries, "get_jobs", ends_first)
     with Rest(server).stream(path_of(grant), last=told[-1].id) as stream:
         assert [one.name for one in stream.events()][-1] == "job_succeeded"
 

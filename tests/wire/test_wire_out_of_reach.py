@@ -19,7 +19,7 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.server import readers
 from holdfast.server.calls import who
 from holdfast.server.context import Context, Settings
-from holdfast.server.looking import Looking
+from holdfast.server.verbs.queries import Queries
 from holdfast.stores import filters
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
@@ -108,7 +108,7 @@ def test_what_is_out_of_reach_is_looked_through_for_a_moment(
     async def body() -> None:
         registry = SlowRegistry(ManualClock())
         context = Context(registry, registry.clock, SystemIds(), Settings(keys=True))
-        looking = Looking(context)
+        looking = Queries(context)
         for n in range(41):
             spec = Spec(queue=MINE if n == 40 else OTHERS)
             await registry.enqueue(Request(spec=spec, job_id=f"job-{n}"), actor="user:root")

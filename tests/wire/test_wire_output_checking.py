@@ -14,11 +14,13 @@ from holdfast.core.job import Job
 from holdfast.core.outputs import GRACE, LOOK, File, Promise
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.outputs import validation
 from holdfast.outputs.directory import DirectoryOutputs
+from holdfast.outputs.lazily import no_outputs
 from holdfast.ports import Outputs, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.server import checking, unseen
-from holdfast.server.checking import Checking, no_outputs
+from holdfast.server import checking
+from holdfast.server.checking import Checking
 from holdfast.server.limits import WAIT_SECONDS_MAX
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
@@ -373,7 +375,7 @@ def test_what_others_look_for_already_is_left_to_them_while_the_store_is_away(
 def test_only_a_page_of_jobs_is_told_at_once_and_the_rest_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unseen, "PAGE", 2)
+    monkeypatch.setattr(validation, "PAGE", 2)
 
     async def opening(_: bool) -> Outputs | None:
         raise Unavailable("It is away.")

@@ -11,7 +11,7 @@ from holdfast.core.job import Job
 from holdfast.core.outputs import File, Found, Output, Promise
 from holdfast.core.state import State
 from holdfast.outputs.validator import Validator
-from holdfast.wire.remote_outputs import RemoteInspector
+from holdfast.wire.remote_inspector import RemoteInspector
 
 WORK = (Scope.SUBMIT, Scope.WORK)
 """What a worker's key may; it also asks for the jobs here."""

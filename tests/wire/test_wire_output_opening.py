@@ -20,7 +20,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
 from holdfast.testing.fakes import ManualClock
 from holdfast.wire.errors import AWAY
-from holdfast.wire.remote_outputs import RemoteInspector
+from holdfast.wire.remote_inspector import RemoteInspector
 from wire_world import serving
 
 HELD_SECONDS = 30.0

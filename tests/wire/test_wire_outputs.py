@@ -1,6 +1,5 @@
 """Outputs over the wire: validators elsewhere, and what a server answers about what it sees itself."""
 
-from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from holdfast.outputs import manifests
 from holdfast.outputs.validator import Validator
 from holdfast.ports import Inspector, Registry, Request
 from holdfast.system import machine
-from holdfast.wire import remote_outputs
+from holdfast.wire import remote_inspector
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.values import REQUEST
 
@@ -218,9 +217,7 @@ def test_all_requests_are_checked_before_any_is_made_also_to_reuse(tmp_path: Pat
         requests = [REQUEST.encode(Request(spec=one)) for one in (good, wrong)]
 
         with pytest.raises(Invalid, match="promised twice"):
-            await here.remote.link.call(
-                attrgetter("enqueue"), pb.EnqueueRequest(requests=requests, reuse=True)
-            )
+            await here.remote.link.call("enqueue", pb.EnqueueRequest(requests=requests, reuse=True))
 
         assert (await here.registry.list_jobs()).jobs == ()
 
@@ -249,7 +246,7 @@ def test_a_manifest_is_refused_with_its_line_and_one_that_is_too_large_before_it
             await here.inspector.keep(lines([]))
         sha256, _ = await here.inspector.keep(lines(some))
         kept = [task async for task in manifests.tasks(here.outputs, sha256)]
-        monkeypatch.setattr(remote_outputs, "MESSAGE_BYTES", 400)
+        monkeypatch.setattr(remote_inspector, "MESSAGE_BYTES", 400)
         with pytest.raises(Exhausted, match="--outputs"):
             await here.inspector.keep(lines(some))
 

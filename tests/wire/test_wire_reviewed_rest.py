@@ -260,7 +260,7 @@ def test_a_key_made_while_keys_are_read_is_known_at_once(monkeypatch: pytest.Mon
     ["http://127.0.0.1:1,", "http://one:80:80", "http://one:99999", "https://one:http"],
 )
 def test_an_address_that_is_none_is_refused_with_an_example(url: str) -> None:
-    words = f"{url!r} names no server. Write http://127.0.0.1:8080"
+    words = f"{url!r} does not name a server. Write http://127.0.0.1:8080"
     with pytest.raises(Invalid, match=re.escape(words)):
         open_remote(url)
 

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import Struct
 
+from holdfast.outputs.lazily import Opening, no_outputs
 from holdfast.ports import Store
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.context import Settings
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemClock, SystemIds

@@ -16,16 +16,16 @@ from holdfast.core.outputs import Promise
 from holdfast.core.spec import Spec
 from holdfast.outputs import managed
 from holdfast.outputs.directory import DirectoryOutputs
+from holdfast.outputs.lazily import Opening
 from holdfast.outputs.results import Results, Writer
 from holdfast.ports import Outputs, Registry, Request
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.checking import Opening
 from holdfast.server.context import Settings
 from holdfast.stores.memory import MemoryStore
 from holdfast.system import SystemIds
 from holdfast.testing.fakes import ManualClock
 from holdfast.wire.remote import RemoteRegistry
-from holdfast.wire.remote_outputs import RemoteInspector
+from holdfast.wire.remote_inspector import RemoteInspector
 from wire_world import Served, serving
 
 QUEUE = "sweeps"

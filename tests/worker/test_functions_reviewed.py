@@ -14,7 +14,7 @@ from holdfast.core.catalogue import ReasonCode
 from holdfast.core.job import Job
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
-from holdfast.sdk.open import store_name
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import boot_id
 
 APP = """
@@ -223,7 +223,7 @@ def test_a_spool_is_of_one_store_and_one_boot(shared: Floor) -> None:
 
     [label] = [path.read_text() for path in shared.spool.glob("*/store")]
 
-    assert label == f"{store_name(shared.url)} {boot_id()}"
+    assert label == f"{StoreUrl(shared.url).name} {boot_id()}"
 
 
 def test_nothing_is_undone_beside_what_is_still_being_done(floor: Floor) -> None:

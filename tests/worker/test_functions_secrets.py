@@ -10,7 +10,7 @@ from floor import Floor
 from holdfast.core.event import Event
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
-from holdfast.sdk.open import url_secrets
+from holdfast.sdk.store_url import url_secrets
 from postgres_world import fresh_url
 
 KEY = "hf_canary_0123456789abcdef"

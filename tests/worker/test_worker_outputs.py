@@ -285,7 +285,7 @@ def test_a_worker_without_an_output_store_leaves_what_is_in_one_to_others(floor:
         assert job.state is State.VALIDATING
         assert job.check is not None
         assert job.check.tries == 0
-    assert floor.said("w-1").count("are for others to look for") == 1
+    assert floor.said("w-1").count("are for others to validate") == 1
 
 
 def test_a_worker_tells_in_json_what_came_of_outputs(one_floor: Floor) -> None:

@@ -15,10 +15,11 @@ from holdfast.cli.terminal import note, rows
 from holdfast.cli.traces import WHERE
 from holdfast.core.cost import RATE
 from holdfast.core.errors import Invalid
-from holdfast.sdk.open import DEFAULT_STORE, shown_url
+from holdfast.sdk.open import DEFAULT_STORE
 from holdfast.sdk.outputs import default_outputs
 from holdfast.sdk.settings import SETTINGS, Settings, read_settings
 from holdfast.sdk.settings_file import places
+from holdfast.sdk.store_url import shown_url
 
 _DEFAULTS = {"store": DEFAULT_STORE, "traces": "off", "cost_per_hour": f"{RATE:.2f}"}
 

@@ -11,7 +11,7 @@ from holdfast.cli.safe import plain
 from holdfast.cli.session import run
 from holdfast.cli.terminal import count, on_terminal
 from holdfast.core.explain import span
-from holdfast.sdk.open import shown_url
+from holdfast.sdk.store_url import shown_url
 
 
 @click.command()

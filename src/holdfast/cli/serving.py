@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from holdfast.cli.safe import plain
 from holdfast.cli.serve_log import ServerLog
 from holdfast.core.errors import Denied, Invalid, Unavailable
+from holdfast.outputs.lazily import Opening
 from holdfast.ports import Outputs
-from holdfast.sdk.open import open_local, shown_url
+from holdfast.sdk.open import open_local
 from holdfast.sdk.outputs import open_chosen
+from holdfast.sdk.store_url import StoreUrl, shown_url
 from holdfast.server.app import App
-from holdfast.server.checking import Opening
 from holdfast.server.context import Settings
 from holdfast.server.listener import raise_descriptor_limit
 from holdfast.server.serving import Place, Server
@@ -31,7 +32,7 @@ async def run(
     outputs_url: str | None = None,
 ) -> None:
     """Serve the store until told to stop; by gRPC as well, if there is a place for that."""
-    if url.startswith(("http:", "https:")):
+    if StoreUrl(url).is_server:
         raise Invalid("A server serves a store, not another server: give --store a store's URL.")
     grpc_beside = None if grpc_place is None else _grpc()
     registry = await open_local(url)

@@ -22,7 +22,8 @@ from holdfast.core.errors import (
     Unavailable,
 )
 from holdfast.ports import Filter, Page, Registry
-from holdfast.sdk.open import open_registry, shown_url
+from holdfast.sdk.open import open_registry
+from holdfast.sdk.store_url import shown_url
 
 T = TypeVar("T")
 

@@ -29,8 +29,9 @@ from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.open import open_registry, own_environment, own_secrets, shown_url, store_name
+from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.outputs import chosen_outputs, lazy_outputs
+from holdfast.sdk.store_url import StoreUrl, shown_url
 from holdfast.system import SystemClock, SystemIds, boot_id, machine, settle_memory
 from holdfast.worker.claims import Settings
 from holdfast.worker.commands import Commands
@@ -180,14 +181,16 @@ async def work(
         out.hide(hidden := own_secrets(url, outputs))
         if commands:
             executors.append(Commands(processes, own=own, passed=passed, outputs=outputs))
-        if url.startswith("memory:"):
+        if StoreUrl(url).dies_with_process:
             raise Invalid(
                 "A memory:// store lives inside one process, so a worker would never see a job. Give the"
                 " app a file: sqlite:///jobs.db"
             )
         registry = await open_registry(url)
         try:
-            where = f"{store_name(url)} {boot_id()}"  # nobody speaks for another machine's workers
+            where = (
+                f"{StoreUrl(url).name} {boot_id()}"  # nobody speaks for another machine's workers
+            )
             spool.label(where)
             report = counted if metrics else log
             if metrics and isinstance(registry, LocalRegistry):

@@ -1,34 +1,59 @@
-"""An output store that is opened when somebody first needs it: most jobs promise nothing."""
+"""An output store that is opened when it is first needed: most jobs promise no outputs."""
 
 import asyncio
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
-from holdfast.outputs.opening import open_outputs
+from holdfast.core.errors import Unavailable
 from holdfast.ports.outputs import Outputs
+
+Opening: TypeAlias = Callable[[bool], Awaitable[Outputs | None]]
+"""Opens the output store, with True also creates it if it does not exist; None: there is no store."""
+
+
+async def no_outputs(_: bool) -> Outputs | None:
+    """The `Opening` of a process without an output store."""
+    return None
 
 
 class LazyOutputs:
-    """The output store at `url`, one for all who ask on this loop. If nobody chose it, it is in a folder
-    that is there when somebody has made it (`folder`): until then there is none."""
+    """One output store, shared by every caller on this event loop. `url` is its address, if it has one."""
 
-    def __init__(self, url: str | None, *, folder: Path | None = None) -> None:
+    def __init__(self, opening: Opening = no_outputs, *, url: str | None = None) -> None:
         self.url = url
-        self._folder = folder
+        self._open = opening
         self._opening = asyncio.Lock()
         self._opened: Outputs | None = None
+        self._replaced: list[Outputs] = []
 
     async def get(self, *, create: bool = False) -> Outputs | None:
-        """The store, with `create` made if it is not there yet; None when there is no URL. What keeps it
-        from being opened is raised, and it is tried again the next time."""
-        if self._opened is None and self.url is not None:
-            if self._folder is not None and not (create or self._folder.exists()):
-                return None
+        """Return the store, with `create` created if it does not exist; None when there is none.
+
+        An error of opening is raised, and the next call tries again.
+        """
+        if self._opened is None:
             async with self._opening:
                 if self._opened is None:
-                    self._opened = await open_outputs(self.url, create=create)
+                    self._opened = await self._open(create)
         return self._opened
 
-    async def close(self) -> None:
-        outputs, self._opened = self._opened, None
+    async def verified(self) -> Outputs | None:
+        """As `get`, of the store that was opened before. If another one is in its place now, raise
+        `Unavailable`; the next call opens that one."""
+        outputs = await self.get()
         if outputs is not None:
+            try:
+                await outputs.verify()
+            except Unavailable:
+                # Closed with the others at the end: a validation may still be reading from it.
+                self._replaced.append(outputs)
+                self._opened = None
+                raise
+        return outputs
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            self._replaced.append(self._opened)
+        closing, self._replaced, self._opened = self._replaced, [], None
+        for outputs in closing:
             await outputs.close()

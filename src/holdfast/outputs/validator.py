@@ -32,7 +32,7 @@ from holdfast.system import SystemClock
 SIGN_SECONDS = 2.0
 """How often one who looks says how far it is."""
 
-_OPEN = (State.VALIDATING, State.PARTIAL_SUCCESS)
+OPEN = (State.VALIDATING, State.PARTIAL_SUCCESS)
 _RESUMED_MAX = 100
 """How far back the jobs are looked at that one resumes."""
 _PAGE = 200
@@ -64,8 +64,8 @@ class Validator:
         self._queues = queues
         self._actor = acting(name, on_behalf_of)
         self._clock = clock or SystemClock()
-        self._cursors: dict[State, str | None] = dict.fromkeys(_OPEN)
-        self._turns = deque(_OPEN)
+        self._cursors: dict[State, str | None] = dict.fromkeys(OPEN)
+        self._turns = deque(OPEN)
         self._unverified = unverified or Unverified(registry)
 
     def blind(self, job: Job) -> str | None:
@@ -177,7 +177,7 @@ class Validator:
         waits = job.state is State.VALIDATING or job.unverified
         if not waits or job.spec.outputs is None or told:
             return job
-        return await self._trouble(job, why)
+        return await self.report_trouble(job, why)
 
     async def _validate(self, job: Job, progress: Progress | None) -> tuple[Job, bool]:
         """The job, and whether it was judged by us."""
@@ -196,7 +196,7 @@ class Validator:
             async with self._signs(job, looking):
                 examined = await self._examination(job).examine(family, tell=looking.tell)
         except Unseen as error:
-            return await self._trouble(job, str(error)), False
+            return await self.report_trouble(job, str(error)), False
         except _Settled:
             return await self._registry.get(job.job_id), False
         assert examined is not None  # nobody asked to stop at the first that is missing
@@ -225,7 +225,8 @@ class Validator:
             return await self._registry.get(job.job_id), False
         return judged, True
 
-    async def _trouble(self, job: Job, reason: str) -> Job:
+    async def report_trouble(self, job: Job, reason: str) -> Job:
+        """Record in the job why its outputs cannot be seen; return the job as it is afterwards."""
         try:
             return await self._registry.look(
                 job.job_id, actor=self._actor, version=job.version, trouble=reason
@@ -289,12 +290,12 @@ def acting(name: str, on_behalf_of: str | None = None) -> str:
 
 def is_judged(job: Job) -> bool:
     """Whether it may be looked at again: all but what has succeeded, or is not done, or promises nothing."""
-    return job.state in _OPEN or (job.state in UNSUCCESSFUL and job.spec.outputs is not None)
+    return job.state in OPEN or (job.state in UNSUCCESSFUL and job.spec.outputs is not None)
 
 
 def due(job: Job, now: datetime) -> bool:
     """Whether it is time to look for the outputs of the job, and nobody does."""
-    if job.state not in _OPEN and not is_open(job):
+    if job.state not in OPEN and not is_open(job):
         return False
     check = job.check
     if check is not None and looks(check, now):

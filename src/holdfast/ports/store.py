@@ -80,7 +80,7 @@ class Page(Struct, frozen=True):
     fewer jobs than asked for, or none, and still have a next."""
 
     jobs: tuple[Job, ...]
-    next: str | None
+    next: str | None = None
 
 
 class Slice(Struct, frozen=True):

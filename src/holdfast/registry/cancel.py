@@ -7,7 +7,13 @@ from holdfast.registry.line import Line
 
 
 async def cancel(
-    line: Line, job_id: str, *, actor: str, op_id: str | None, reason: str | None, hard: bool
+    line: Line,
+    job_id: str,
+    *,
+    actor: str,
+    op_id: str | None = None,
+    reason: str | None = None,
+    hard: bool = False,
 ) -> Job:
     """Cancelled is not stopped: a running owner learns of it with its next sign of life."""
     command = Cancel(

@@ -10,8 +10,9 @@ from holdfast.core.errors import Conflict, Invalid, Unavailable
 from holdfast.core.job import Job, Resource
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease, check_owner
-from holdfast.ports import Decision, Grant, One, Ready, Work
+from holdfast.ports import Decision, Grant, One, Ready, Request, Work
 from holdfast.registry.line import SWEEP_ITEMS, Line
+from holdfast.registry.requests import created_of
 
 
 async def claim(
@@ -19,17 +20,18 @@ async def claim(
     queues: Sequence[str],
     *,
     owner: str,
-    limit: int,
-    op_id: str | None,
-    kinds: Sequence[str],
-    lease: timedelta | None,
-    heartbeat_interval: timedelta | None,
-    region: str | None,
-    executor: str | None,
-    plain: bool,
-    timed: bool,
+    limit: int = 1,
+    op_id: str | None = None,
+    kinds: Sequence[str] = (),
+    lease: timedelta | None = None,
+    heartbeat_interval: timedelta | None = None,
+    region: str | None = None,
+    executor: str | None = None,
+    plain: bool = False,
+    timed: bool = False,
 ) -> list[Grant]:
-    """Up to `limit` grants, fewer when fewer jobs are ready. Expired leases are taken on the way."""
+    """Return up to `limit` grants, fewer when fewer jobs are ready. Leases that are due expire with the
+    same commit. `plain` and `timed` are those of the command."""
     if not queues:
         raise Invalid("Name at least one queue to claim from.")
     if not 1 <= limit <= BATCH_ITEMS_MAX:
@@ -67,15 +69,16 @@ async def acquire(
     job_id: str,
     *,
     owner: str,
-    op_id: str | None,
-    lease: timedelta | None,
-    heartbeat_interval: timedelta | None,
-    region: str | None,
-    executor: str | None,
-    create: Enqueue | None,
-    timed: bool,
+    op_id: str | None = None,
+    lease: timedelta | None = None,
+    heartbeat_interval: timedelta | None = None,
+    region: str | None = None,
+    executor: str | None = None,
+    create: Request | None = None,
+    timed: bool = False,
 ) -> Grant:
-    """The lease of this very job, or an error that says who has it or what is in the way."""
+    """Return the lease of this one job, or raise who holds it or what is in the way."""
+    created = created_of(create, job_id, line.ids, owner=owner)
     command = _command(
         line,
         owner=owner,
@@ -84,7 +87,7 @@ async def acquire(
         heartbeat_interval=heartbeat_interval,
         region=region,
         executor=executor,
-        create=create,
+        create=created,
         timed=timed,
     )
     decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
@@ -94,7 +97,7 @@ async def acquire(
         job, known = decision.after, decision.after is decision.before
         return await _grant_again(line, job) if known else _grant(job)
     if isinstance(decision.error, Conflict):
-        asked = decision.job or create
+        asked = decision.job or created
         assert asked is not None  # nothing is in the way of a job that nobody knows
         line.counted.kinds[asked.spec.kind].conflicts += 1
     decision.error.job_id = job_id

@@ -6,17 +6,25 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure, Job
-from holdfast.core.lifecycle import Complete, Success
+from holdfast.core.lifecycle import Complete, Outcome, Success
 from holdfast.core.spec import check_struct
-from holdfast.ports import Completion
+from holdfast.ports import Completion, Grant, Request
 from holdfast.registry.line import Asked, Line
 from holdfast.registry.requests import follow_ups_of
 
 
-async def complete(line: Line, completion: Completion) -> Job:
-    """End the attempt. Only the newest owner can: anybody else is `Fenced`."""
-    command = _command(completion, line.op(completion.op_id))
-    return await line.settle(completion.grant.job_id, command)
+async def complete(
+    line: Line,
+    grant: Grant,
+    outcome: Outcome,
+    *,
+    op_id: str | None = None,
+    compensated: bool | None = None,
+    follow_ups: Sequence[Request] = (),
+) -> Job:
+    """End the attempt. Only the newest owner can: every other caller is `Fenced`."""
+    completion = Completion(grant, outcome, op_id, compensated, tuple(follow_ups))
+    return await line.settle(grant.job_id, _command(completion, line.op(op_id)))
 
 
 async def complete_many(line: Line, completions: Sequence[Completion]) -> list[Job | HoldfastError]:

@@ -12,7 +12,13 @@ from holdfast.registry.line import Line
 from holdfast.registry.requests import command_of
 
 
-async def enqueue(
+async def enqueue(line: Line, request: Request, *, actor: str, connection: object = None) -> Job:
+    """Make one job, as `enqueue_many` does."""
+    [job] = await enqueue_many(line, [request], actor=actor, connection=connection)
+    return job
+
+
+async def enqueue_many(
     line: Line, requests: Sequence[Request], *, actor: str, connection: object = None
 ) -> list[Job]:
     """Make the jobs, all checked before any is made. A repeated request answers the job it made.

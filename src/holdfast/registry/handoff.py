@@ -12,9 +12,9 @@ async def handoff(
     step: HandoffStep,
     *,
     actor: str,
-    op_id: str | None,
-    handle: dict[str, str] | None,
-    error: str | None,
+    op_id: str | None = None,
+    handle: dict[str, str] | None = None,
+    error: str | None = None,
 ) -> Job:
     """One step: begin, done (with the executor's handle), or refused (with its error)."""
     check_actor(actor)

@@ -14,9 +14,9 @@ async def heartbeat(
     line: Line,
     grant: Grant,
     *,
-    lease: timedelta | None,
-    progress: Progress | None,
-    checkpoint: Json,
+    lease: timedelta | None = None,
+    progress: Progress | None = None,
+    checkpoint: Json = None,
 ) -> Job:
     """Renew the lease. The answer shows whether a cancel was asked for."""
     if checkpoint is not None:
@@ -35,7 +35,7 @@ async def heartbeat(
     return job
 
 
-async def aggregate(line: Line, grant: Grant, *, op_id: str | None) -> Job:
+async def aggregate(line: Line, grant: Grant, *, op_id: str | None = None) -> Job:
     """The tasks are done; targets are being evaluated."""
     command = Aggregate(
         op_id=line.op(op_id),

@@ -17,10 +17,10 @@ async def look(
     job_id: str,
     *,
     actor: str,
-    version: int | None,
-    done: int,
-    total: int,
-    trouble: str | None,
+    version: int | None = None,
+    done: int = 0,
+    total: int = 0,
+    trouble: str | None = None,
 ) -> Job:
     """Say that one looks, how far one is, or why nothing could be seen."""
     command = Look(
@@ -32,14 +32,14 @@ async def look(
 async def judge(
     line: Line,
     job_id: str,
-    found: Found,
+    found: Found = Found(),
     *,
     actor: str,
-    op_id: str | None,
-    evidence: Sequence[Output],
-    version: int | None,
-    override: State | None,
-    reason: str | None,
+    op_id: str | None = None,
+    evidence: Sequence[Output] = (),
+    version: int | None = None,
+    override: State | None = None,
+    reason: str | None = None,
 ) -> Job:
     """What was found decides, or an operator who says why."""
     if len(evidence) > OUTPUTS_NAMED_MAX:

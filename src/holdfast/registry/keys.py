@@ -21,9 +21,9 @@ async def create_key(
     *,
     name: str,
     scopes: Sequence[Scope],
-    queues: Sequence[str],
-    regions: Sequence[str],
-    life: timedelta | None,
+    queues: Sequence[str] = ("*",),
+    regions: Sequence[str] = (),
+    life: timedelta | None = None,
     actor: str,
     op_id: str | None = None,
 ) -> tuple[Key, str]:

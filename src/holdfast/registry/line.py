@@ -26,6 +26,7 @@ from holdfast.core.spec import Spec
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Due, Ids, One, Ready, Store, Work
 from holdfast.registry.counted import Counted
+from holdfast.registry.reads import Reads
 from holdfast.registry.repeats import applied, as_of, retold
 
 SWEEP_ITEMS = 100
@@ -56,6 +57,7 @@ class Line:
     def __init__(self, store: Store, ids: Ids) -> None:
         self.store = store
         self.ids = ids
+        self.reads = Reads(store)
         self.counted = Counted()
         self.counting = False
         self.unverified: deque[str] = deque(maxlen=UNVERIFIED_MAX)

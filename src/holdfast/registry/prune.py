@@ -8,8 +8,12 @@ from holdfast.ports import Pruned
 from holdfast.registry.line import Line
 
 
-async def prune(line: Line, *, older_than: timedelta, output_older_than: timedelta) -> Pruned:
+async def prune(
+    line: Line, *, older_than: timedelta, output_older_than: timedelta | None = None
+) -> Pruned:
     """Remove jobs that ended before then, with their events, and worker output before that."""
+    if output_older_than is None:
+        output_older_than = older_than
     if older_than < timedelta() or output_older_than < timedelta():
         raise Invalid("An age cannot be negative.")
     now = await line.store.now()

@@ -1,8 +1,11 @@
 """query: read jobs and their logs, and say in a sentence why a job is where it is."""
 
+from collections.abc import Sequence
+
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.explain import explain
+from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
 from holdfast.core.state import State
 from holdfast.ports import Filter, HistoryPage, Page, Slice
@@ -10,12 +13,27 @@ from holdfast.registry.line import Line
 
 
 async def list_jobs(
-    line: Line, which: Filter, *, after: str | None, limit: int, newest: bool
+    line: Line,
+    which: Filter = Filter(),
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    newest: bool = False,
 ) -> Page:
     """A page in creation order, or in the reverse of it."""
     for text in (which.queue, which.kind, which.owner, *which.labels, *which.labels.values()):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
     return await line.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
+
+
+async def get(line: Line, job_id: str) -> Job:
+    """Return the job; `NotFound` when there is none of this id."""
+    return await line.get(job_id)
+
+
+async def get_many(line: Line, job_ids: Sequence[str]) -> list[Job | None]:
+    """Return the jobs in the order of their ids, None where there is none."""
+    return await line.reads.get(job_ids)
 
 
 async def history(line: Line, job_id: str) -> list[Event]:
@@ -29,7 +47,9 @@ async def history(line: Line, job_id: str) -> list[Event]:
             return events
 
 
-async def history_page(line: Line, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+async def history_page(
+    line: Line, job_id: str, *, after: str | None = None, limit: int = 1000
+) -> HistoryPage:
     """A page of the job's transitions and control facts, by offset."""
     page = await line.store.history(job_id, after=after, limit=_page(limit))
     if not page.events:
@@ -37,7 +57,9 @@ async def history_page(line: Line, job_id: str, *, after: str | None, limit: int
     return page
 
 
-async def log(line: Line, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
+async def log(
+    line: Line, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
+) -> Slice:
     """The job's whole log from a cursor on; without `output`, all but the worker's events."""
     page = await line.store.log(job_id, after=after, limit=_page(limit), output=output)
     if not page.events:
@@ -45,7 +67,7 @@ async def log(line: Line, job_id: str, *, after: str | None, limit: int, output:
     return page
 
 
-async def feed(line: Line, *, after: str | None, limit: int) -> Slice:
+async def feed(line: Line, *, after: str | None = None, limit: int = 1000) -> Slice:
     """Everybody's log from a cursor on."""
     return await line.store.feed(after=after, limit=_page(limit))
 

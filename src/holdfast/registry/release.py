@@ -12,10 +12,10 @@ async def release(
     line: Line,
     grant: Grant,
     *,
-    op_id: str | None,
-    reason: str | None,
-    delay: timedelta | None,
-    undelivered: bool,
+    op_id: str | None = None,
+    reason: str | None = None,
+    delay: timedelta | None = None,
+    undelivered: bool = False,
 ) -> Job:
     """Open the next attempt at once (or after `delay`), in the job's old place in the queue."""
     command = Release(

@@ -6,22 +6,19 @@ same moment one makes the job, and the other is given it.
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Exhausted, Unavailable
-from holdfast.core.event import Event, fact_id
 from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import ID_CHARACTERS_MAX, check_actor, check_id
 from holdfast.core.outputs import Promise
 from holdfast.core.resumption import Earlier, check_resumable, standing
 from holdfast.core.spec import Spec, check_spec
-from holdfast.ports import One, Work
 from holdfast.registry.line import Line
+from holdfast.registry.linked import link, linked_command, submit_linked
 
 _SUFFIX = re.compile(r"-resume-[0-9a-f]{4}\Z")
 _SUFFIX_CHARACTERS = len("-resume-0000")
@@ -35,7 +32,7 @@ async def resume(
     outputs: Promise,
     *,
     actor: str,
-    resume_id: str | None,
+    resume_id: str | None = None,
     again: bool = False,
 ) -> Job:
     """The new job, or the one that resumes it already, unless `again`. One `resume_id` makes at most one,
@@ -51,43 +48,22 @@ async def resume(
         if not again and (job := standing(original, earlier)) is not None:
             return job
         new_id, taken = await _place(line, original, len(earlier))
-        if taken is not None:  # by somebody who died before telling the original
-            await line.store.record([_link(original, new_id, actor, taken.created_at)])
+        if taken is not None:  # by a caller that failed before the original was linked
+            fact = link(original, new_id, EventType.RESUMED, actor, taken.created_at)
+            await line.store.record([fact])
             continue
-        spec = _spec(original, outputs, len(earlier) + 1)
-        if (made := await _make(line, original, new_id, spec, op_id, actor)) is not None:
-            return made
+        command = linked_command(
+            original,
+            new_id,
+            _spec(original, outputs, len(earlier) + 1),
+            op_id=op_id,
+            actor=actor,
+            submitted_by=_submitter(original, actor),
+        )
+        change = await submit_linked(line, command, original, EventType.RESUMED, any_op=True)
+        if change.before is None:  # else another caller took the id meanwhile
+            return change.after
     raise Unavailable(f"Job {job_id} is resumed by many at once: ask again.")
-
-
-async def _make(
-    line: Line, original: Job, new_id: str, spec: Spec, op_id: str, actor: str
-) -> Job | None:
-    """The new job, or None when the id was taken meanwhile."""
-    command = Enqueue(
-        op_id=op_id,
-        job_id=new_id,
-        spec=spec,
-        actor=actor,
-        submitted_by=_submitter(original, actor),
-        correlation_id=original.correlation_id,
-        trace_id=original.trace_id,
-        traceparent=original.traceparent,
-    )
-
-    def decide_linked(job: Job | None, now: datetime, *rest: object) -> Change | Refusal:
-        """The new job, and in the same commit the fact about the original that links to it."""
-        if job is not None:
-            return Change(job, job)
-        decision = decide(command, job, now, *rest)  # type: ignore[arg-type]
-        if isinstance(decision, Change):
-            return replace(decision, facts=(_link(original, new_id, actor, now),))
-        return decision
-
-    [[decision]] = await line.submit(Work(One(new_id, spec.lock), decide_linked))
-    if not isinstance(decision, Change):
-        raise decision.error
-    return decision.after if decision.before is None else None
 
 
 def resumed_id(job_id: str, number: int, place: int = 0) -> str:
@@ -174,19 +150,3 @@ def _submitter(original: Job, actor: str) -> str:
     """Who asks. What was asked for with a key stays that key's: who resumes it for them does not own it."""
     asked = original.submitted_by or actor
     return asked if asked.startswith("key:") else actor
-
-
-def _link(original: Job, new_id: str, actor: str, now: datetime) -> Event:
-    job_id = original.job_id
-    return Event(
-        event_type=EventType.RESUMED,
-        event_class=EventClass.FACT,
-        occurred_at=now,
-        job_id=job_id,
-        actor=actor,
-        reason=f"resumed as {new_id}",
-        correlation_id=original.correlation_id,
-        trace_id=original.trace_id,
-        given_id=fact_id(job_id, EventType.RESUMED, new_id),
-        attributes={"resumed_as": new_id, "version": original.version},
-    )

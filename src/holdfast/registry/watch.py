@@ -1,10 +1,13 @@
-"""watch: follow one job, or all of them, as it happens. Reading is the truth; a wake-up is a hint."""
+"""watch and wait: follow one job, or all, as it happens. Reading is the truth; a wake-up is a hint."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.ports import Slice
 from holdfast.registry.line import Line
 
 PAGE = 500
@@ -12,39 +15,70 @@ POLL_SECONDS = 1.0
 
 
 async def watch(
-    line: Line, job_id: str | None, *, after: str | None
+    line: Line, job_id: str | None = None, *, after: str | None = None
 ) -> AsyncGenerator[Event, None]:
-    """Every event from the cursor on, each once, in commit order. A job's stream ends with the job: what its
-    owner publishes after that is in the log for whoever reads on from the last cursor."""
-    store, cursor = line.store, after
+    """Every event from the cursor on, each once, in commit order. A job's stream ends with the job: what
+    its owner publishes after that is in its log, behind the last cursor."""
+    wake = asyncio.Event()
+    pages = _pages(line, job_id, after, wake)
     if job_id is not None:
-        await line.get(job_id)
-    while True:
-        mark = store.mark()
-        ended = job_id is not None and await _ended(line, job_id)
-        while True:
-            if job_id is None:
-                page = await store.feed(after=cursor, limit=PAGE)
-            else:
-                page = await store.log(job_id, after=cursor, limit=PAGE)
-            if not page.events:
-                break
+        job = await line.get(job_id)
+        pages = until_ended(pages, job, lambda: _status(line, job.job_id), wake)
+    async with aclosing(pages):
+        async for page in pages:
             for event in page.events:
                 yield event
-            cursor = page.cursor
-        if ended:
-            return
-        await store.wait(mark, POLL_SECONDS)
 
 
-async def _ended(line: Line, job_id: str) -> bool:
-    """Whether the job had ended by now, so that all that led to it is in its log."""
+async def until_ended(
+    pages: AsyncGenerator[Slice, None],
+    job: Job,
+    status: Callable[[], Awaitable[Job | None]],
+    wake: asyncio.Event,
+) -> AsyncGenerator[Slice, None]:
+    """The pages of a job's log, until the job has ended and a page read after that is empty.
+
+    An empty page says that this is all so far. Then the status is read; if the job has ended meanwhile,
+    `wake` is set, so that the log is read once more at once: what led to the end is in it by then.
+    """
+    ended = job.ended
+    async with aclosing(pages):
+        async for page in pages:
+            yield page
+            if page.events:
+                continue
+            if ended:
+                return
+            now = await status()
+            ended = now is None or now.ended
+            if ended:
+                wake.set()
+
+
+async def _pages(
+    line: Line, job_id: str | None, after: str | None, wake: asyncio.Event
+) -> AsyncGenerator[Slice, None]:
+    """The pages from the cursor on, for ever. Behind an empty one it waits for a commit, or for `wake`."""
+    store, cursor = line.store, after
+    while True:
+        mark = store.mark()
+        if job_id is None:
+            page = await store.feed(after=cursor, limit=PAGE)
+        else:
+            page = await store.log(job_id, after=cursor, limit=PAGE)
+        cursor = page.cursor
+        yield page
+        if not page.events and not wake.is_set():
+            await store.wait(mark, POLL_SECONDS)
+
+
+async def _status(line: Line, job_id: str) -> Job | None:
     [job] = await line.store.get([job_id])
-    return job is None or job.ended
+    return job
 
 
-async def wait(line: Line, job_id: str, *, seconds: float | None) -> Job:
-    """The job once it has ended; `Unavailable` when that takes longer than `seconds`."""
+async def wait(line: Line, job_id: str, *, timeout: float | None = None) -> Job:  # noqa: ASYNC109
+    """Return the job once it has ended; `Unavailable` when that takes longer than `timeout` seconds."""
     waited = 0.0
     while True:
         mark = line.store.mark()
@@ -52,10 +86,10 @@ async def wait(line: Line, job_id: str, *, seconds: float | None) -> Job:
         job = await line.get(job_id)
         if job.ended:
             return job
-        if seconds is not None and waited >= seconds:
+        if timeout is not None and waited >= timeout:
             raise Unavailable(
                 f"Job {job_id} is still {job.state}.", job_id=job_id, version=job.version
             )
-        rest = POLL_SECONDS if seconds is None else min(POLL_SECONDS, seconds - waited)
+        rest = POLL_SECONDS if timeout is None else min(POLL_SECONDS, timeout - waited)
         await line.store.wait(mark, rest)
         waited += max(0.0, (await line.store.now() - before).total_seconds())

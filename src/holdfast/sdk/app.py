@@ -1,20 +1,9 @@
 """The app: a place for handlers, and the store their jobs live in."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import (
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    get_args,
-    overload,
-)
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -27,16 +16,21 @@ from holdfast.ports import Request
 from holdfast.sdk.async_client import AsyncClient, Opener
 from holdfast.sdk.background import Background
 from holdfast.sdk.caller import chosen_url
-from holdfast.sdk.calls import Options, configured
 from holdfast.sdk.context import Context
-from holdfast.sdk.durations import Duration
-from holdfast.sdk.jobs import Isolation, JobFunction, JobOptions, compensation
+from holdfast.sdk.job_options import (
+    DecoratorOptions,
+    FunctionOptions,
+    Isolation,
+    Options,
+    configured,
+    unknown_option,
+)
+from holdfast.sdk.jobs import JobFunction, JobOptions, compensation
 from holdfast.sdk.locks import lock_name
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.outputs import chosen_outputs
 from holdfast.sdk.promising import Leaving, take_wanted
 from holdfast.sdk.signature import Function, Signature, located
-from holdfast.sdk.unknown_options import unknown_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +109,7 @@ class App:
         """Close the store, if it is open. It is opened again when it is needed again."""
         self.reach.close()
 
-    def add(self, function: Function, options: "DecoratorOptions") -> JobFunction[..., Any, Any]:
+    def add(self, function: Function, options: DecoratorOptions) -> JobFunction[..., Any, Any]:
         """Make `function` a job of this app; `job` is the decorator for it."""
         made = _job(function, options, self.reach)
         if made.kind in self.jobs:
@@ -127,48 +121,11 @@ class App:
         return made
 
 
-class DecoratorOptions(TypedDict, total=False):
-    """What `@app.job` takes. Durations are a timedelta or seconds.
+class _FunctionValues(FunctionOptions, total=False):
+    """The options that `_job` itself evaluates, as their values are checked."""
 
-    `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
-    which may have `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
-    `compensate` undoes what was done, with the same arguments, while the last attempt closes. Jobs with
-    one `lock` run one after the other; its name may be made of arguments: `lock="order-{order_id}"`.
-    `outputs` are names that the handler has to write with `ctx.output(name)`: the job has succeeded when
-    every one of them was found, whole.
-    """
-
-    name: str | None
-    version: int
-    queue: str
-    priority: int
-    max_failures: int | None
-    max_crashes: int | None
-    on_exhausted: OnExhausted | Literal["dead_letter", "fail", "timeout"] | None
-    retry: Retry | None
-    lease: Duration | None
-    timeout: Duration | None
-    ttl: Duration | None
-    isolation: Isolation
-    memory: int | None
-    compensate: Function | None
-    lock: str | None
-    region: str | None
-    labels: Mapping[str, str] | None
-    outputs: Sequence[str] | None
-
-
-class _Own(TypedDict, total=False):
-    """The options that are not those of every request."""
-
-    name: str | None
-    version: int
-    max_failures: int | None
-    max_crashes: int | None
     on_exhausted: OnExhausted | None
     retry: Retry | None
-    isolation: Isolation
-    memory: int | None
 
 
 class _Anything:
@@ -226,9 +183,11 @@ def _job(
     if unknown := rest.keys() - DecoratorOptions.__annotations__.keys():
         raise _unknown(min(unknown), what)
     undo = rest.pop("compensate", None)
-    own: dict[str, Any] = {name: rest.pop(name) for name in _Own.__annotations__ if name in rest}
+    own: dict[str, Any] = {
+        name: rest.pop(name) for name in _FunctionValues.__annotations__ if name in rest
+    }
     try:
-        own = dict(msgspec.convert(own, _Own))
+        own = dict(msgspec.convert(own, _FunctionValues))
     except msgspec.ValidationError as error:
         raise Invalid(f"{what}: {located(str(error))}.") from error
     kind = _kind(function, own.get("name"), own.get("version", 1))
@@ -284,8 +243,7 @@ def _kind(function: Function, name: str | None, version: int) -> str:
 
 
 def _retry(own: dict[str, Any]) -> Retry:
-    names = ("max_failures", "max_crashes", "on_exhausted")
-    finer = {name: own[name] for name in names if own.get(name) is not None}
+    finer = {name: own[name] for name in Retry.__struct_fields__ if own.get(name) is not None}
     return replace(own.get("retry") or Retry(), **finer)
 
 

@@ -17,17 +17,10 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import Filter, Registry
 from holdfast.sdk.caller import actor, chosen_url
-from holdfast.sdk.calls import (
-    Call,
-    CommandOptions,
-    Options,
-    check_calls,
-    command,
-    one_connection,
-    prepared,
-)
+from holdfast.sdk.calls import Call, check_calls, command, one_connection, prepared
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
+from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.submitting import Submitting
 

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from holdfast.core.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.failpoint import failpoint
-from holdfast.sdk.open import NO_STORE, sqlite_path
+from holdfast.sdk.open import NO_STORE
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.stores.sqlite.restoring import closed_off, open_copy
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.system import SystemIds
@@ -47,7 +48,7 @@ async def backup(url: str, target: Path) -> None:
     It has the permissions of the store. A file that is there already is never overwritten (`Conflict`).
     A backup that is killed may leave its draft, `<target>.<some letters>.unfinished`.
     """
-    source = sqlite_path(url)
+    source = StoreUrl(url).file
     _check_backup(source, target)
     with _draft(target, "unfinished") as draft:
         await _copy(source, draft, target)
@@ -69,7 +70,7 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
     old one, else those of the backup. A restore that is killed may leave its draft,
     `<store>.<some letters>.restoring`.
     """
-    target = _file(sqlite_path(url))
+    target = _file(StoreUrl(url).file)
     there = _check_restore(source, target, force=force)
     with _draft(target, "restoring") as draft:
         restored = await open_copy(source, draft, SystemIds())

@@ -11,17 +11,10 @@ from holdfast.core.state import State
 from holdfast.sdk.async_client import AsyncClient, Output, Which
 from holdfast.sdk.background import Background, check_blocking
 from holdfast.sdk.caller import chosen_url
-from holdfast.sdk.calls import (
-    Call,
-    CommandOptions,
-    Options,
-    check_calls,
-    command,
-    one_connection,
-    prepared,
-)
+from holdfast.sdk.calls import Call, check_calls, command, one_connection, prepared
 from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
+from holdfast.sdk.job_options import CommandOptions, Options
 
 R = TypeVar("R")
 

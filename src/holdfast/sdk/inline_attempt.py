@@ -12,9 +12,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Attributes
 from holdfast.core.job import Progress
 from holdfast.sdk.context import CheckpointRefused, Context
+from holdfast.system import first_of
 from holdfast.worker.executor import Ending
 from holdfast.worker.hold import Hold
-from holdfast.worker.tasks import stop
 
 if TYPE_CHECKING:
     from holdfast.sdk.inline import Inline
@@ -117,16 +117,11 @@ class InlineContext(Context):
         return asyncio.run_coroutine_threadsafe(waiting, self._inline.loop).result()
 
     async def _wait(self, seconds: float | None) -> bool:
-        waits = [asyncio.ensure_future(self.cancellation())]
+        waits = [self.cancellation()]
         if seconds is not None:
-            waits.append(asyncio.ensure_future(self._inline.host.clock.sleep(seconds)))
-        try:
-            with self._inline.parking(thread=True):
-                for first in asyncio.as_completed(waits):
-                    await first
-                    break
-        finally:
-            await stop(*waits)
+            waits.append(self._inline.host.clock.sleep(seconds))
+        with self._inline.parking(thread=True):
+            await first_of(*waits)
         return self.cancelled
 
     async def cancellation(self) -> None:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,15 +11,9 @@ from msgspec.structs import replace
 from holdfast.core.errors import Invalid
 from holdfast.ports import Request
 from holdfast.sdk.background import check_blocking
-from holdfast.sdk.calls import (
-    Call,
-    Options,
-    check_calls,
-    configured,
-    inherited,
-    one_connection,
-)
+from holdfast.sdk.calls import Call, check_calls, inherited, one_connection
 from holdfast.sdk.handle import Handle, Reach
+from holdfast.sdk.job_options import Isolation, Options, configured
 from holdfast.sdk.locks import LockName, lock_name
 from holdfast.sdk.promising import Wanted, take_wanted
 from holdfast.sdk.signature import Function, Signature
@@ -27,8 +21,6 @@ from holdfast.sdk.signature import Function, Signature
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
-
-Isolation: TypeAlias = Literal["shared", "process"]
 
 
 class JobOptions(Options, total=False):

@@ -11,6 +11,7 @@ from holdfast.sdk.caller import actor
 from holdfast.sdk.calls import Call
 from holdfast.sdk.outputs import NO_OUTPUT_STORE, lazy_outputs, open_inspector
 from holdfast.sdk.promising import Place, place_of
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.sdk.submitting import Submitting
 
 
@@ -53,7 +54,7 @@ class Making:
 
     @property
     def _at_server(self) -> bool:
-        return self._url.lower().startswith(("http:", "https:"))
+        return StoreUrl(self._url).is_server
 
     async def _submit(self, requests: Sequence[Request]) -> list[Job]:
         inspector = await self._inspector()

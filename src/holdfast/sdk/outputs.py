@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.outputs.lazily import LazyOutputs
-from holdfast.sdk.open import sqlite_path
+from holdfast.outputs.opening import open_outputs
 from holdfast.sdk.settings import chosen
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import machine
 
 if TYPE_CHECKING:
@@ -34,19 +35,27 @@ def _absolute(named: str) -> str:
 
 def default_outputs(store_url: str) -> str | None:
     """Where outputs are kept when nobody says: beside a store that is a file, else nowhere."""
-    return default_folder(store_url).as_uri() if store_url.startswith("sqlite:") else None
+    return default_folder(store_url).as_uri() if StoreUrl(store_url).is_file else None
 
 
 def default_folder(store_url: str) -> Path:
     """The folder beside the file of this store."""
-    return sqlite_path(store_url).absolute().with_suffix(".outputs")
+    return StoreUrl(store_url).file.absolute().with_suffix(".outputs")
 
 
 def lazy_outputs(store_url: str, given: str | None = None) -> LazyOutputs:
     """The output store that `chosen_outputs` names, opened when it is needed."""
     url = chosen_outputs(store_url, given)
-    default = url is not None and url == default_outputs(store_url)
-    return LazyOutputs(url, folder=default_folder(store_url) if default else None)
+    if url is None:
+        return LazyOutputs()
+
+    async def opening(create: bool) -> "Outputs | None":
+        default = url == default_outputs(store_url)
+        if default and not create and not default_folder(store_url).exists():
+            return None
+        return await open_outputs(url, create=create)
+
+    return LazyOutputs(opening, url=url)
 
 
 async def open_chosen(
@@ -64,9 +73,9 @@ async def open_inspector(
     """Who is asked about outputs: this process, or, for a registry at a server (`server` says otherwise)
     without an output store of our own, that server."""
     at_server: Inspector | None = None
-    if store_url.lower().startswith(("http:", "https:")):
+    if StoreUrl(store_url).is_server:
         from holdfast.wire.remote import RemoteRegistry
-        from holdfast.wire.remote_outputs import RemoteInspector
+        from holdfast.wire.remote_inspector import RemoteInspector
 
         assert isinstance(registry, RemoteRegistry)  # as its URL says
         at_server = RemoteInspector(registry.link)

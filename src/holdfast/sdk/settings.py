@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import Invalid
 from holdfast.sdk.settings_file import File, read_file
+from holdfast.sdk.store_url import StoreUrl
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "": ("store", "outputs", "key_file", "ca_file", "traces", "cost_per_hour"),
@@ -134,10 +135,12 @@ def _file_problems(file: File) -> Iterator[str]:
 
 
 def _names_server(name: str, value: object) -> bool:
-    scheme = str(value).lower().partition(":")[0]
-    if name == "outputs":  # all but a folder is reached over the network, with keys of this process
-        return "://" in str(value) and scheme != "file"
-    return name == "store" and scheme in ("http", "https")
+    url = StoreUrl(str(value))
+    if (
+        name == "outputs"
+    ):  # everything but a folder is reached over the network, with keys of this process
+        return "://" in url.text and url.scheme.lower() != "file"
+    return name == "store" and url.is_server
 
 
 def _variable_problems(environ: Mapping[str, str]) -> Iterator[str]:

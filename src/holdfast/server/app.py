@@ -5,11 +5,11 @@ from typing import Any
 
 from connectrpc.compression.gzip import GzipCompression
 
+from holdfast.outputs.lazily import Opening, no_outputs
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
 from holdfast.server.calls import Gate, Translation, caller, gone, release_frames
 from holdfast.server.capacity import under_way
-from holdfast.server.checking import Opening, no_outputs
 from holdfast.server.codecs import codecs, publish_codecs
 from holdfast.server.context import Context, Settings
 from holdfast.server.door import (

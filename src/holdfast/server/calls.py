@@ -25,6 +25,7 @@ from holdfast.server.limits import (
 )
 from holdfast.server.tracing import failed
 from holdfast.wire.errors import FAULT, refusal
+from holdfast.wire.verbs import VERBS, Load
 
 who: ContextVar[Principal] = ContextVar("holdfast_principal")
 """Who the call under way is from."""
@@ -61,8 +62,12 @@ NO_KEY = (
 RETRY_SECONDS = "1"
 """How long a caller waits that is over a limit, before it asks again."""
 
-LONG = dict.fromkeys(("verify", "prune", "examine", "resume"), CHORE_SECONDS_MAX)
-"""What takes longer than other calls, and how long it may."""
+_LOADS = {verb.rpc: verb.load for verb in VERBS}
+
+
+def seconds_max(load: Load | None) -> float:
+    """How long a call of this load may take."""
+    return CHORE_SECONDS_MAX if load is Load.CHORE else REQUEST_SECONDS_MAX
 
 
 class Gate:
@@ -143,7 +148,7 @@ class Translation:
         ctx: RequestContext[Q, A],
     ) -> A:
         try:
-            async with asyncio.timeout(LONG.get(ctx.method.name.lower(), REQUEST_SECONDS_MAX)):
+            async with asyncio.timeout(seconds_max(_LOADS.get(ctx.method.name))):
                 return await call_next(request, ctx)
         except Exception as error:
             raise self._told(error, ctx) from None

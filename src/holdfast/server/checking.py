@@ -4,9 +4,8 @@ sees this store and no other place, whatever a job says."""
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -14,19 +13,15 @@ from holdfast.core.errors import Conflict, Denied, Exhausted, HoldfastError, Una
 from holdfast.core.job import Job
 from holdfast.core.outputs import Promise
 from holdfast.outputs.inspector import LocalInspector
+from holdfast.outputs.lazily import LazyOutputs, Opening
 from holdfast.outputs.reusing import asked_id, cached_id
-from holdfast.outputs.validator import Validator
+from holdfast.outputs.validation import OutputValidation
 from holdfast.ports import Clock, Ids, Outputs, Registry, Request
 from holdfast.registry.requests import command_of
 from holdfast.server.limits import VALIDATIONS_MAX, VALIDATIONS_WAITING_MAX, WAIT_SECONDS_MAX
-from holdfast.server.unseen import Unseen
 from holdfast.system import machine
 from holdfast.wire.answers import Kept
 
-Opening: TypeAlias = Callable[[bool], Awaitable[Outputs | None]]
-"""Opens the output store, and makes it if there is none and that is wanted; None: there is none."""
-
-SWEEP_SECONDS = 30.0
 REUSE_SECONDS = 20.0
 SEEN_SECONDS = 5.0
 
@@ -35,38 +30,31 @@ NO_STORE = "This server has no output store: start it with --outputs."
 log = logging.getLogger("holdfast.server")
 
 
-async def no_outputs(_: bool) -> Outputs | None:
-    """For a server without an output store."""
-    return None
-
-
 class Checking:
     """Opens the store when it is first needed. What looks for long goes on when nobody waits for it."""
 
     def __init__(self, registry: Registry, clock: Clock, ids: Ids, opening: Opening) -> None:
         self._registry = registry
-        self._clock = clock
         self._ids = ids
-        self._opening = opening
-        self._opened = asyncio.Lock()
-        self._outputs: Outputs | None = None
-        self._former: list[Outputs] = []
-        self._validator: Validator | None = None
-        self._swept: Outputs | None = None
         self._name = f"server-{machine()}-{os.getpid()}"
-        self._unseen = Unseen(registry, self._name)
+        self._outputs = LazyOutputs(opening)
+        self._validation = OutputValidation(
+            registry,
+            self._outputs,
+            clock=clock,
+            ids=ids,
+            machine=None,
+            name=self._name,
+            concurrency=VALIDATIONS_MAX,
+        )
         self._why: str | None = None
         self._looking: dict[str, asyncio.Task[Job]] = {}
         self._waits: dict[asyncio.Timeout, None] = {}
         self._stopping = False
-        self._turns = asyncio.Semaphore(VALIDATIONS_MAX)
 
     async def outputs(self, *, create: bool = False) -> Outputs | None:
         """The store, opened; `Unavailable` when it is there and cannot be seen."""
-        async with self._opened:
-            if self._outputs is None:
-                self._outputs = await self._opening(create)
-            return self._outputs
+        return await self._outputs.get(create=create)
 
     @contextmanager
     def own_trouble(self) -> Iterator[None]:
@@ -86,18 +74,6 @@ class Checking:
             log.info("the output store is seen again")
         else:
             log.warning("the output store cannot be seen: %s", why)
-
-    async def _verified(self) -> Outputs | None:
-        """The store, if it is still the one that was opened: another in its place is opened anew."""
-        outputs = await self.outputs()
-        if outputs is not None:
-            try:
-                await outputs.verify()
-            except Unavailable:
-                self._former.append(outputs)
-                self._outputs = None
-                raise
-        return outputs
 
     async def inspector(self, promise: Promise | None) -> LocalInspector:
         """Who answers for outputs of this promise; `Conflict` when they are where we do not look."""
@@ -209,7 +185,7 @@ class Checking:
     async def _look(
         self, inspector: LocalInspector, job_id: str, actor: str, *, force: bool
     ) -> Job:
-        async with self._turns:
+        async with self._validation.slots:
             return await inspector.validate(job_id, actor=actor, force=force)
 
     def _looked(self, job_id: str, done: asyncio.Task[Job]) -> None:
@@ -219,15 +195,13 @@ class Checking:
 
     async def sweep_for_ever(self) -> None:
         """Look for what is due, whoever ran it. Every server with an output store does; none has to."""
-        while True:
-            await self._clock.sleep(SWEEP_SECONDS * (0.75 + self._ids.chance() / 2))
-            await self.sweep()
+        await self._validation.sweep_forever(self.sweep)
 
     async def sweep(self) -> int:
         """How many jobs were looked at; what goes wrong is in the log, and is tried again. While the store
         cannot be seen, the jobs that wait for it are told why."""
         try:
-            outputs = await self._verified()
+            outputs = await self._outputs.verified()
         except HoldfastError as error:
             self._away(error.message)
             return await self._tell_jobs(error.message)
@@ -239,20 +213,14 @@ class Checking:
 
     async def _sweep(self, outputs: Outputs | None) -> int:
         try:
-            if self._validator is None or outputs is not self._swept:
-                self._validator = Validator(
-                    self._registry, outputs, machine=None, name=self._name, clock=self._clock
-                )
-                self._swept = outputs
-            return await self._validator.sweep()
+            return await self._validation.validator(outputs).sweep()
         except Exception as error:
             _tell("looking for outputs", error)
             return 0
 
     async def _tell_jobs(self, why: str) -> int:
-        known = None if self._swept is None else self._swept.store_id
         try:
-            await self._unseen.tell(why, store=known)
+            await self._validation.report_unseen(why)
         except Exception as error:
             _tell("telling jobs that the output store cannot be seen", error)
         return 0
@@ -263,11 +231,7 @@ class Checking:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._outputs is not None:
-            self._former.append(self._outputs)
-        for outputs in self._former:
-            await outputs.close()
-        self._former, self._outputs = [], None
+        await self._outputs.close()
 
 
 def _tell(doing: str, error: BaseException, *details: object) -> None:

@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
 
-from holdfast.ports import Clock, Ids
+from holdfast.core.job import Job
+from holdfast.outputs.lazily import Opening, no_outputs
+from holdfast.ports import Clock, Ids, Slice
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Leaving, check_key
+from holdfast.registry.watch import until_ended
+from holdfast.server.calls import Leaving, check_key, who
 from holdfast.server.capacity import Capacity
-from holdfast.server.checking import Checking, Opening, no_outputs
+from holdfast.server.checking import Checking
 from holdfast.server.depth import Depth
 from holdfast.server.grants import Grants
 from holdfast.server.keyring import Keyring
@@ -71,6 +76,22 @@ class Context:
     async def check_key(self) -> None:
         """Raise `Unknown` unless the key of the call under way still counts."""
         await check_key(self.keyring)
+
+    async def follow(self, job: Job | None, after: str | None) -> AsyncGenerator[Slice, None]:
+        """The pages of a job's log until the job has ended, or of the events of all jobs, for ever: for the
+        caller under way, who takes a seat among the readers. An empty page says that this is all so far."""
+        principal, job_id = who.get(), None if job is None else job.job_id
+        with self.readers.seat(principal, job_id) as stirred:
+            pages = self.readers.follow(principal, job, after, stirred)
+            if job is not None:
+                pages = until_ended(pages, job, partial(self._status, job.job_id), stirred)
+            async with aclosing(pages):
+                async for page in pages:
+                    yield page
+
+    async def _status(self, job_id: str) -> Job | None:
+        [job] = await self.registry.get_many([job_id])
+        return job
 
     def stop(self) -> None:
         """End what waits and what streams: clients read on elsewhere, from where they are."""

@@ -60,25 +60,15 @@ class EventsService(job_connect.JobEventsService):
         principal, context = who.get(), self._context
         job = await find(context, request.job_id)
         choice = _choice(request, job, data=admission.reads(principal, job))
-        with context.readers.seat(principal, job.job_id) as stirred:
-            ended = job.ended
-            follow = context.readers.follow(principal, job, None, stirred)
-            async with aclosing(follow) as slices:
-                async for page in slices:
-                    for event in page.events:
-                        message = choice.message(event)
-                        if message is not None:
-                            yield pb.StreamJobEventsResponse(event=message)
-                            await context.clock.sleep(0)
-                    if context.stopping.is_set():
-                        raise Leaving(_going(choice))
-                    if not page.events:
-                        if ended:
-                            return
-                        [now] = await self._registry.get_many([job.job_id])
-                        ended = now is None or now.ended
-                        if ended:
-                            stirred.set()  # read once more what came before the end
+        async with aclosing(context.follow(job, None)) as pages:
+            async for page in pages:
+                for event in page.events:
+                    message = choice.message(event)
+                    if message is not None:
+                        yield pb.StreamJobEventsResponse(event=message)
+                        await context.clock.sleep(0)
+                if context.stopping.is_set():
+                    raise Leaving(_going(choice))
 
     async def publish_job_events(
         self, requests: AsyncIterator[pb.PublishJobEventsRequest], _: Call

@@ -21,10 +21,10 @@ from holdfast.server.claims import lane_of, owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import bound
 from holdfast.server.limits import CLAIM_ITEMS_MAX, POLL_SECONDS_MAX, WALK_ITEMS_MAX
-from holdfast.server.owning import in_reach, known, made
 from holdfast.server.reports import failure_of
 from holdfast.server.sizes import check_size
 from holdfast.server.tracing import tied
+from holdfast.server.verbs.access import in_reach, known, made
 from holdfast.wire.generated.job.v1 import job_connect
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.job_params import KINDS, STATES, VISIBILITY_SECONDS, job_of, spec_of, states_of

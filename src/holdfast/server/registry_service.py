@@ -29,8 +29,8 @@ def _unary(verb: Verb) -> Callable[..., Any]:
         ask = verb.understood(request)
         load = verb.load_of(ask)
         async with self.capacity.place(load, jobs=verb.jobs_of(ask)):
-            answer = await getattr(self.verbs, verb.name)(ask)
-            message: Message = await apart(load, partial(verb.answer.encode, answer))
+            answer = await self.verbs.handler(verb.name)(ask)
+            message: Message = await apart(load, partial(verb.response.encode, answer))
         return message
 
     return handler
@@ -40,10 +40,10 @@ def _stream(verb: Verb) -> Callable[..., Any]:
     async def handler(
         self: RegistryService, request: Message, _: Call
     ) -> AsyncGenerator[Message, None]:
-        answers = getattr(self.verbs, verb.name)(verb.ask.decode(request))
+        answers = self.verbs.handler(verb.name)(verb.request.decode(request))
         async with aclosing(answers) as slices:
             async for answer in slices:
-                yield verb.answer.encode(answer)
+                yield verb.response.encode(answer)
 
     return handler
 

@@ -20,6 +20,7 @@ from holdfast.server.app import App
 from holdfast.server.connection import Connection
 from holdfast.server.limits import ADDRESS_SHARE
 from holdfast.server.listener import Connections, Listener, connections_max
+from holdfast.system import every
 
 LEAVE_SECONDS = 10
 IDLE_SECONDS = 75
@@ -174,10 +175,12 @@ class Server(uvicorn.Server):
 
     async def _expire(self) -> None:
         """Close what has lapsed, whoever held it. Every server does this; none has to."""
-        while True:
-            await self._clock.sleep(EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2))
+
+        async def expire() -> None:
             with suppress(HoldfastError):
                 await self._app.context.registry.expire()
+
+        await every(EXPIRE_SECONDS, expire, clock=self._clock, ids=self._ids)
 
 
 def _listening(place: Place) -> socket.socket:

@@ -17,17 +17,15 @@ from holdfast.core.limits import ID_CHARACTERS_MAX, clip
 from holdfast.core.trace import trace_id_of, traceparent_of
 from holdfast.ports import Clock, Grant, Request
 from holdfast.registry.requests import within
+from holdfast.wire.verbs import VERBS
 
 log = logging.getLogger("holdfast.server")
 
 SLOW_SECONDS = 1.0
-_PATIENT = frozenset(
-    (
-        *("awaitchange", "changes", "claim", "dequeuejob", "grants", "watch"),
-        *("publishjobevents", "streamjobevents", "doctor", "examine", "prune", "verify"),
-    )
-)
-"""What may take long: it waits by design, or goes through the whole store."""
+_WAITING = frozenset(verb.rpc for verb in VERBS if verb.waits) | {
+    *("DequeueJob", "PublishJobEvents", "StreamJobEvents")
+}
+"""The methods that may take long: they wait by design, or go through the whole store."""
 
 FRAMES_MAX = 8
 
@@ -45,9 +43,13 @@ class Noted:
         "span",
         "trace_id",
         "traceparent",
+        "waits",
     )
 
-    def __init__(self, method: str, traceparent: str | None, began: float) -> None:
+    def __init__(
+        self, method: str, traceparent: str | None, began: float, *, waits: bool = False
+    ) -> None:
+        self.waits = waits
         self.method = method
         self.traceparent = traceparent
         self.began = began
@@ -114,9 +116,10 @@ def tied(request: Request) -> Request:
     return request if noted is None else within(request, noted.traceparent)
 
 
-def begin(method: str, headers: Mapping[str, str], now: float) -> Noted:
-    """A call comes in; `now` is monotonic. `method` is a name of ours, never a path as it came."""
-    noted = Noted(method, caller_context(headers), now)
+def begin(method: str, headers: Mapping[str, str], now: float, *, waits: bool) -> Noted:
+    """A call comes in; `now` is monotonic. `method` is a name of ours, never a path as it came. A call
+    that `waits` by design is never slow."""
+    noted = Noted(method, caller_context(headers), now, waits=waits)
     if tracing.wanted(noted.traceparent):
         noted.span = tracing.start(method, "server", noted.traceparent, {})
         noted.traceparent = noted.span.traceparent
@@ -149,7 +152,7 @@ def _verdict(
 ) -> tuple[int, str, str | None]:
     """How bad it is, what to call it, and why. What quotes a caller's own words is left out."""
     if error is None:
-        slow = seconds > SLOW_SECONDS and noted.method.rpartition("/")[2].lower() not in _PATIENT
+        slow = seconds > SLOW_SECONDS and not noted.waits
         return (logging.WARNING, "call_slow", None) if slow else (0, "", None)
     if isinstance(error, Unavailable | Corrupt):
         return logging.WARNING, "call_failed", error.message
@@ -201,7 +204,8 @@ class Notes:
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> Noted:
         method = f"{ctx.method.service_name}/{ctx.method.name}"
-        return begin(method, ctx.request_headers, self._clock.monotonic())
+        waits = ctx.method.name in _WAITING
+        return begin(method, ctx.request_headers, self._clock.monotonic(), waits=waits)
 
     async def on_end(
         self, noted: Noted, ctx: RequestContext[Any, Any], error: Exception | None, /

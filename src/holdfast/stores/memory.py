@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.command import claim_kind
+from holdfast.core.eligibility import claimable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, Resource, job_bytes
 from holdfast.core.state import State
@@ -109,18 +109,9 @@ class MemoryStore:
         ]
 
     def _claimable(self, job: Job, ready: Ready, batch: Batch) -> bool:
-        spec = job.spec
-        resource = batch.resources.get(spec.lock, self._look(spec.lock)) if spec.lock else None
-        return (
-            job.state is State.QUEUED
-            and spec.queue in ready.queues
-            and job.ready_at <= batch.now
-            and (job.deadline_at is None or job.deadline_at > batch.now)
-            and (not ready.kinds or claim_kind(spec) in ready.kinds)
-            and (not spec.region or not ready.region or spec.region == ready.region)
-            and spec.executor == ready.executor
-            and (resource is None or resource.holder is None)
-        )
+        lock = job.spec.lock
+        free = not lock or batch.resources.get(lock, self._look(lock)).holder is None
+        return free and claimable(job, ready, batch.now)
 
     def _write(self, batch: Batch) -> None:
         for job_id, job in batch.created.items():

@@ -3,11 +3,11 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cache
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
@@ -20,8 +20,6 @@ from holdfast.system import rest_at_exit
 from holdfast.wire.errors import heard
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceClient
 from holdfast.wire.mapping import misread
-
-A = TypeVar("A")
 
 CALL_MS = 15_000
 CHORE_MS = 930_000
@@ -63,12 +61,12 @@ class Link:
 
     async def call(
         self,
-        method: Callable[[RegistryServiceClient], Callable[..., Coroutine[Any, Any, A]]],
+        method: str,
         request: Message,
         *,
         timeout_ms: int = CALL_MS,
-    ) -> A:
-        """The answer to a call, or the error that the server said."""
+    ) -> Any:  # noqa: ANN401
+        """Return the response to a call, or raise the error that the server returned."""
         if _forked.is_set():
             raise Invalid(FORKED)
         tried = 0
@@ -76,7 +74,7 @@ class Link:
             current, tried = self._current, tried + 1
             try:
                 client = self._clients[current]
-                return await method(client)(
+                return await getattr(client, method)(
                     request, headers=self._traced_headers(), timeout_ms=timeout_ms
                 )
             except ConnectError as error:
@@ -86,12 +84,12 @@ class Link:
 
     async def stream(
         self,
-        method: Callable[[RegistryServiceClient], Callable[..., Any]],
+        method: str,
         request: Message,
     ) -> AsyncGenerator[Any, None]:
         """The messages of a stream, from the server that is called now."""
         current = self._current
-        answers = method(self._clients[current])(request, headers=self._traced_headers())
+        answers = getattr(self._clients[current], method)(request, headers=self._traced_headers())
         async with aclosing(answers):
             while True:
                 limit = asyncio.timeout(SILENT_SECONDS)

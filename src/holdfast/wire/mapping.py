@@ -50,6 +50,8 @@ class Mapping(Generic[S, M]):
                 default = field.default_factory()
             given = there[field.name].local_name  # KeyError: the message lacks it
             hint = _bare(hints[field.name])
+            if default is NODEFAULT and hint is not hints[field.name]:
+                raise TypeError(f"{value.__name__}.{field.name} may be None: make that its default.")
             encode, decode = _converters(hint, known)
             zero = hint in (int, float, bool, bytes, object) and default not in (NODEFAULT, 0)
             self._fields.append(_Field(field.name, given, default, encode, decode, zero))
@@ -132,8 +134,10 @@ def _converters(
         return _each(encode, list), _each(decode, tuple)
     if origin is Literal:
         return None, None
-    if hint in (dict[str, str], dict[State, int]):
+    if hint == dict[str, str]:
         return dict, dict
+    if hint == dict[State, int]:
+        return dict, lambda counts: {State(state): count for state, count in counts.items()}
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     if issubclass(hint, StrEnum):

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
-from protobuf import Message
+from protobuf import Message, Oneof
 
-from holdfast.core.errors import HoldfastError, Invalid
-from holdfast.core.job import Job
+from holdfast.core.errors import HoldfastError, Invalid, Unavailable
+from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Stopped, Success
-from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_follow_ups
+from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, check_follow_ups, clip
+from holdfast.core.spec import Json, check_struct
 from holdfast.ports import HistoryPage, OutputPage, Page, Pruned, Resumption, Slice
 from holdfast.wire import answers, asks
-from holdfast.wire.errors import detail
+from holdfast.wire.errors import detail, error_of
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
-from holdfast.wire.mapping import Mapping, json_given, optional
+from holdfast.wire.mapping import Mapping, json_given, json_text, optional
 from holdfast.wire.values import (
     EVENT,
     FAILURE,
@@ -34,41 +35,89 @@ from holdfast.wire.values import (
     AnError,
 )
 
-V = TypeVar("V", bound=Struct)
-M = TypeVar("M", bound=Message)
 
+class Codec(Protocol):
+    """Values of one type as messages of another, both ways."""
 
-class Decoder(Protocol):
-    """Reads an ask out of a message."""
-
-    def decode(self, message: Any, /) -> Any: ...  # noqa: ANN401
-
-
-class Encoder(Protocol):
-    """Writes an answer as a message."""
+    value: type[Any]
 
     def encode(self, value: Any, /) -> Any: ...  # noqa: ANN401
 
+    def decode(self, message: Any, /) -> Any: ...  # noqa: ANN401
+
+    def read(self, message: Any, /) -> Any: ...  # noqa: ANN401
+
+
+class _Completion:
+    """How one attempt ended."""
+
+    def encode(self, ended: asks.Ended) -> pb.Completion:
+        return pb.Completion(
+            task_token=ended.task_token,
+            outcome=None if ended.outcome is None else _said(ended.outcome),
+            op_id=ended.op_id,
+            compensated=ended.compensated,
+            follow_ups=list(map(REQUEST.encode, ended.follow_ups)),
+        )
+
+    def decode(self, message: pb.Completion) -> asks.Ended:
+        check_follow_ups(len(message.follow_ups))
+        return asks.Ended(
+            task_token=message.task_token,
+            outcome=_outcome(message),
+            op_id=optional(message, "op_id"),
+            compensated=optional(message, "compensated"),
+            follow_ups=tuple(map(REQUEST.decode, message.follow_ups)),
+        )
+
+
+COMPLETION = _Completion()
+
 
 class _Completions:
-    """Each is understood on its own: what is wrong with one leaves the others as they are."""
+    """Each is decoded on its own: what is wrong with one leaves the others as they are."""
+
+    value = asks.Complete
+
+    def encode(self, value: asks.Complete) -> pb.CompleteRequest:
+        ended = [one for one in value.completions if isinstance(one, asks.Ended)]
+        return pb.CompleteRequest(completions=list(map(COMPLETION.encode, ended)))
 
     def decode(self, message: pb.CompleteRequest) -> asks.Complete:
-        return asks.Complete(tuple(map(_ended, message.completions)))
+        return asks.Complete(tuple(map(_decoded, message.completions)))
+
+    read = decode
 
 
-def _ended(one: pb.Completion) -> asks.Ended | HoldfastError:
+def _decoded(one: pb.Completion) -> asks.Ended | HoldfastError:
     try:
-        check_follow_ups(len(one.follow_ups))
-        return asks.Ended(
-            task_token=one.task_token,
-            outcome=_outcome(one),
-            op_id=optional(one, "op_id"),
-            compensated=optional(one, "compensated"),
-            follow_ups=tuple(map(REQUEST.decode, one.follow_ups)),
-        )
+        return COMPLETION.decode(one)
     except Invalid as error:
         return error
+
+
+_Succeeded = Oneof[Literal["success"], pb.Success]
+_Failed = Oneof[Literal["failure"], pb.Failure]
+_Stopped = Oneof[Literal["stopped"], pb.Stopped]
+
+
+def _said(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
+    match outcome:
+        case Success(result=result, where=where):
+            text = None if result is None else _json(result)
+            return _Succeeded("success", pb.Success(result=text, where=where))
+        case Failure():
+            return _Failed("failure", FAILURE.encode(check_struct(outcome)))
+        case Stopped(reason=reason, where=where):
+            words = None if reason is None else clip(reason)
+            return _Stopped("stopped", pb.Stopped(reason=words, where=where))
+
+
+def _json(result: Json) -> str:
+    try:
+        return json_text(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"result cannot be written as JSON: {error}") from error
 
 
 def _outcome(one: pb.Completion) -> Outcome | None:
@@ -85,21 +134,40 @@ def _outcome(one: pb.Completion) -> Outcome | None:
 
 
 class _Each:
-    """The answers of many, each on its own."""
+    """The responses of a batch, each on its own."""
+
+    value = answers.OfEach
 
     def __init__(self, message: type[pb.CompleteResponse] | type[pb.GetJobsResponse]) -> None:
         self._message = message
 
     def encode(self, value: answers.OfEach) -> Message:
-        return self._message(answers=list(map(_said, value.answers)))
+        return self._message(answers=list(map(_answer, value.answers)))
+
+    def decode(self, message: pb.CompleteResponse | pb.GetJobsResponse) -> answers.OfEach:
+        return answers.OfEach(tuple(map(_answered, message.answers)))
+
+    read = decode
 
 
-def _said(one: Job | HoldfastError | None) -> pb.Answer:
+def _answer(one: Job | HoldfastError | None) -> pb.Answer:
     if one is None:
         return pb.Answer()
     if isinstance(one, HoldfastError):
         return pb.Answer(answer=AnError("error", detail(one)))
     return pb.Answer(answer=AJob("job", JOB.encode(one)))
+
+
+def _answered(one: pb.Answer) -> Job | HoldfastError | None:
+    match one.answer.value if one.answer else None:
+        case pb.Job() as job:
+            try:
+                return JOB.read(job)
+            except Unavailable as error:
+                return error
+        case pb.ErrorDetail() as error:
+            return error_of(error)
+    return None
 
 
 class Load(StrEnum):
@@ -122,19 +190,29 @@ class Verb(Struct, frozen=True):
     each list of messages."""
 
     name: str
-    ask: Decoder
-    answer: Encoder
+    request: Codec
+    response: Codec
     stream: bool = False
     load: Load = Load.LIGHT
     jobs: Callable[[Any], int] | None = None
     most: dict[str, int] = {}
+
+    @property
+    def rpc(self) -> str:
+        """The name of its method in the service."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call may take long by design: it waits, or goes through the whole store."""
+        return self.load in (Load.WAIT, Load.CHORE)
 
     def understood(self, message: Any) -> Any:  # noqa: ANN401
         """The ask in a message. Of a list that is too long, one item too many is understood, for which the
         verb refuses it, and none of the others."""
         for name, most in self.most.items():
             del getattr(message, name)[most + 1 :]
-        return self.ask.decode(message)
+        return self.request.decode(message)
 
     def load_of(self, ask: Any) -> Load:  # noqa: ANN401
         """What a call with this ask costs."""
@@ -285,3 +363,5 @@ VERBS = (
     ),
 )
 """All of them, as the service has them."""
+
+BY_NAME = {verb.name: verb for verb in VERBS}

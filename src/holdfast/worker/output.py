@@ -18,6 +18,7 @@ from holdfast.core.limits import (
 from holdfast.core.quota import event_bytes, quota_words
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
+from holdfast.system import first_of
 from holdfast.worker.hold import Hold
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.spool import Batch, Log, Piece
@@ -218,14 +219,7 @@ class Output:
     async def _gather(self) -> None:
         """Give more a moment to come, so that many words share a write."""
         self._full.clear()
-        waiting = asyncio.ensure_future(self._full.wait())
-        sleeping = asyncio.ensure_future(self._clock.sleep(FLUSH_SECONDS))
-        try:
-            for first in asyncio.as_completed((waiting, sleeping)):
-                await first
-                break
-        finally:
-            await stop(waiting, sleeping)
+        await first_of(self._full.wait(), self._clock.sleep(FLUSH_SECONDS))
 
     async def _send(self, batch: Batch) -> bool:
         """Whether it is stored: it is, unless the lease is lost."""

@@ -14,6 +14,7 @@ from holdfast.core.job import Failure, Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
+from holdfast.system import first_of, jittered
 from holdfast.worker import spans
 from holdfast.worker.claims import Claims, Settings
 from holdfast.worker.endings import Endings, Report
@@ -184,14 +185,7 @@ class Worker:
 
     async def _or_leave(self, waiting: Coroutine[Any, Any, object]) -> None:
         """Wait for this; being told to leave ends it."""
-        waited = asyncio.ensure_future(waiting)
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            for first in asyncio.as_completed((waited, leaving)):
-                await first
-                break
-        finally:
-            await stop(waited, leaving)
+        await first_of(waiting, self._leaving.wait())
 
     # Running.
 
@@ -295,7 +289,7 @@ class Worker:
     async def _expire(self) -> None:
         """Close what has lapsed, whoever held it. Every worker does this; none has to."""
         while True:
-            seconds = EXPIRE_SECONDS * (0.75 + self._ids.chance() / 2)
+            seconds = jittered(EXPIRE_SECONDS, self._ids)
             await self.clock.sleep(seconds)
             if self.clock.monotonic() - self._claims.asked_at < seconds:
                 continue  # a claim sweeps on its way
@@ -354,18 +348,11 @@ class Worker:
         find what is left."""
         if self._validating is None:
             return
-        settled = asyncio.ensure_future(self._validating.settle())
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            for first in asyncio.as_completed((settled, leaving)):
-                await first
-                break
-            gone = self.clock.monotonic() - self._left_at
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._settings.leave_seconds - gone)):
-                    await settled
-        finally:
-            await stop(settled, leaving)
+        await first_of(self._validating.settle(), self._leaving.wait())
+        gone = self.clock.monotonic() - self._left_at
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._settings.leave_seconds - gone)):
+                await self._validating.settle()
 
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for hold in list(self._keeper.holds.values()):

@@ -33,9 +33,19 @@ def rest(context: Context, gate: Gate, verbs: Verbs) -> Service:
     for path in STREAMS:
         paths.append(Path(path, stream(path, calls, verbs), methods=["GET"]))
     for route in routes.ROUTES:
-        paths.append(Path(route.path, calls.endpoint(route, verbs), methods=[route.method]))
+        paths.append(
+            Path(
+                route.path, calls.endpoint(route, verbs.handler(route.verb)), methods=[route.method]
+            )
+        )
     for route in facade.ROUTES:
-        paths.append(Path(route.path, calls.endpoint(route, front), methods=[route.method]))
+        paths.append(
+            Path(
+                route.path,
+                calls.endpoint(route, getattr(front, route.verb)),
+                methods=[route.method],
+            )
+        )
     app = Starlette(
         routes=[*paths, *_described(keys=context.settings.keys)],
         exception_handlers={HTTPException: lost},

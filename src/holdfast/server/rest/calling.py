@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from connectrpc.errors import ConnectError
@@ -13,15 +13,13 @@ from starlette.responses import Response
 from holdfast.core.documents import document
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.server import tracing
-from holdfast.server.calls import LONG, Gate, Unknown, release_frames
+from holdfast.server.calls import Gate, Unknown, release_frames, seconds_max
 from holdfast.server.capacity import apart
 from holdfast.server.context import Context
-from holdfast.server.limits import REQUEST_SECONDS_MAX
-from holdfast.server.rest.facade import Facade
 from holdfast.server.rest.problems import Wrong, fault, refusal, wrong
 from holdfast.server.rest.reading import ADVICE, JSON, form_of
 from holdfast.server.rest.routes import Route
-from holdfast.server.verbs import Verbs
+from holdfast.system import first_of
 from holdfast.wire.verbs import Load
 
 A = TypeVar("A")
@@ -44,10 +42,8 @@ class Calls:
         self._gate = gate
         self._capacity = context.capacity
 
-    def endpoint(self, route: Route, verbs: Verbs | Facade) -> Endpoint:
-        """The handler of a route."""
-        verb = getattr(verbs, route.verb)
-        seconds = LONG.get(route.verb, REQUEST_SECONDS_MAX)
+    def endpoint(self, route: Route, verb: Callable[[Any], Any]) -> Endpoint:
+        """The handler of a route whose verb is this one."""
 
         async def handle(request: Request) -> Response:
             form = await form_of(request, route.form, route.named)
@@ -59,14 +55,14 @@ class Calls:
                     answer = await verb(ask)
                     return await apart(load, lambda: _encode(document(route.unwrap(form, answer))))
 
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds_max(load)):
                 leaves = load in (Load.WAIT, Load.HEAVY)
                 said = await (unless_gone(request, answered()) if leaves else answered())
             return Response(said, route.status, media_type=JSON)
 
-        return self.guarded(handle, f"{route.method} {route.path}")
+        return self.guarded(handle, f"{route.method} {route.path}", waits=route.waits)
 
-    def guarded(self, handle: Endpoint, method: str) -> Endpoint:
+    def guarded(self, handle: Endpoint, method: str, *, waits: bool) -> Endpoint:
         """The handler, for those who may come in. `method` is what it is called in logs and metrics."""
 
         async def answer(request: Request) -> Response:
@@ -75,7 +71,7 @@ class Calls:
             error: Exception | None = None
             try:
                 await self._gate.admit(request.headers.get("authorization"))
-                noted = tracing.begin(method, request.headers, began)
+                noted = tracing.begin(method, request.headers, began, waits=waits)
                 told = await handle(request)
             except _WRONG as raised:  # the caller's own doing, and told to it alone
                 told = _refused(raised)
@@ -114,23 +110,13 @@ def _refused(error: Exception) -> Response:
 
 async def unless_gone(request: Request, answering: Coroutine[Any, Any, A]) -> A:
     """The answer, unless the client leaves before: then nobody waits for it here any more."""
-    answer = asyncio.ensure_future(answering)
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        for first in asyncio.as_completed((answer, leaving)):
-            await first
-            break
-        if not answer.done():
-            raise ClientDisconnect
-        return answer.result()
-    finally:
-        for task in (answer, leaving):
-            task.cancel()
+    return await first_of(answering, _left(request))
 
 
-async def _left(request: Request) -> None:
+async def _left(request: Request) -> NoReturn:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    raise ClientDisconnect
 
 
 async def lost(request: Request, error: Exception) -> Response:

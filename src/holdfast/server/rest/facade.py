@@ -22,7 +22,7 @@ from holdfast.server.claims import owner_of
 from holdfast.server.context import Context
 from holdfast.server.grants import grant_of
 from holdfast.server.reports import names_error, outcome_of
-from holdfast.server.rest.forms import SpecForm
+from holdfast.server.rest.forms import SpecForm, spec_of
 from holdfast.server.rest.routes import Route
 from holdfast.server.verbs import Verbs
 from holdfast.wire.asks import (
@@ -184,7 +184,7 @@ class Facade:
     async def acquire_job(self, form: AcquireJob) -> AcquiredJob:
         create = None
         if form.create:
-            spec = form.spec.spec() if form.spec else Spec(kind=KIND, lease=LEASE)
+            spec = spec_of(form.spec) if form.spec else Spec(kind=KIND, lease=LEASE)
             create = Request(spec=spec, job_id=form.job_id)
         ask = Acquire(
             job_id=form.job_id,
@@ -196,7 +196,7 @@ class Facade:
             create=create,
         )
         name = form.op_id or self._context.ids.new()
-        granted = await self._verbs.acquired(
+        granted = await self._verbs.attempts.acquired(
             ask, _mark() + blake2b(name.encode(), digest_size=16).hexdigest()
         )
         job = granted.grant.job

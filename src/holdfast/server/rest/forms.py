@@ -1,12 +1,12 @@
-"""Forms: the JSON that is taken where a verb is asked with values of the core. They know no field that
-the core does not, say what each is for, and refuse what is misspelt."""
+"""Forms: the JSON of requests that carry values of the core. Where a form has the fields of such a value, it
+is derived from it (`form_types`); all refuse unknown fields."""
 
-from datetime import datetime, timedelta
-from typing import Annotated, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from holdfast.core.catalogue import EventClass, ReasonCode, Stage, WorkerEventType
+from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Outcome, Stopped, Success
@@ -20,9 +20,10 @@ from holdfast.core.limits import (
     NUMBER_MAX,
     PRIORITY_MAX,
 )
-from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
+from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import COMMAND_KIND, RETRY_DEFAULT, Json, Spec
 from holdfast.ports import Request
+from holdfast.server.rest.form_types import form_of, value_of
 from holdfast.server.rest.output_forms import PromiseForm
 from holdfast.wire import asks
 from holdfast.wire.asks import (
@@ -50,99 +51,162 @@ Parent: TypeAlias = Annotated[
 Reuse: TypeAlias = Annotated[
     bool,
     Meta(
-        description="Where all that is promised is in the server's output store already, make a job"
+        description="When every promised output is in the server's output store already, create a job"
         " that has succeeded, and run nothing."
     ),
 ]
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)]
 
 
-class RetryForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often a job is tried, and how long it waits between."""
+if TYPE_CHECKING:  # to the type checker, a derived form is the value that it describes
+    from holdfast.core.job import Failure as FailureForm
+    from holdfast.core.job import Progress as ProgressForm
+    from holdfast.core.lifecycle import Stopped as StoppedForm
+    from holdfast.core.lifecycle import Success as SuccessForm
 
-    max_failures: Attempts = 5
-    max_crashes: Attempts = 5
-    backoff: Duration = timedelta(milliseconds=500)
-    factor: Annotated[float, Meta(ge=1, le=FACTOR_MAX)] = 2.0
-    backoff_max: Duration = timedelta(seconds=60)
-    on_exhausted: OnExhausted = OnExhausted.DEAD_LETTER
-
-
-class SpecForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One piece of work."""
-
-    kind: Annotated[Name, Meta(description="What runs it: `command`, or a function's name.")] = (
-        "command"
+    SpecForm = Spec
+else:
+    SpecForm = form_of(
+        Spec,
+        "SpecForm",
+        "What a job has to do, and how.",
+        kind=Annotated[Name, Meta(description="What runs it: `command`, or a function's name.")],
+        queue=Annotated[Name, Meta(description="The queue in which it waits.")],
+        payload=Annotated[
+            Raw,
+            Meta(
+                description="Any JSON; of a command, its `argv`.",
+                examples=[{"argv": ["echo", "hi"]}],
+            ),
+        ],
+        name=Annotated[Text | None, Meta(description="A title, for display.")],
+        priority=Annotated[
+            int, Meta(ge=0, le=PRIORITY_MAX, description="From 0 (first) to 9 (last).")
+        ],
+        region=Annotated[
+            Name | None, Meta(description="The region it may run in; absent: any region.")
+        ],
+        lock=Annotated[Name | None, Meta(description="Jobs with one lock never run together.")],
+        executor=Name | None,
+        lease=Annotated[Lease, Meta(description="From 1 second to 24 hours.")],
+        timeout=Annotated[Duration | None, Meta(description="How long an attempt may take.")],
+        delay=Annotated[Duration | None, Meta(description="How long it waits before it is ready.")],
+        run_at=Annotated[
+            Moment | None, Meta(description="When it becomes ready; or give a delay.")
+        ],
+        ttl=Annotated[
+            Duration | None, Meta(description="How long after its creation it is given up.")
+        ],
+        retry=Annotated[
+            form_of(
+                Retry,
+                "RetryForm",
+                "How often a job is tried, and how long it waits in between.",
+                max_failures=Attempts,
+                max_crashes=Attempts,
+                backoff=Duration,
+                factor=Annotated[float, Meta(ge=1, le=FACTOR_MAX)],
+                backoff_max=Duration,
+            )
+            | None,
+            Meta(
+                description="Absent: five failures, then a dead letter; for a command one failure,"
+                " then failed."
+            ),
+        ],
+        labels=Annotated[
+            dict[Text, Text], Meta(max_length=LABELS_MAX, description="Labels to find it by.")
+        ],
+        promised_outputs=Annotated[
+            Whole, Meta(description="How many outputs it promises; or name them in outputs.")
+        ],
+        outputs=PromiseForm | None,
+        replayed_from=Id | None,
+        resumed_from=Id | None,
     )
-    queue: Annotated[Name, Meta(description="Where it waits.")] = "default"
-    payload: Annotated[
-        Raw,
-        Meta(
-            description="Any JSON; of a command, its `argv`.", examples=[{"argv": ["echo", "hi"]}]
-        ),
-    ] = field(default_factory=lambda: Raw(b"null"))
-    name: Annotated[Text | None, Meta(description="For people.")] = None
-    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX, description="0 is first, 9 is last.")] = 5
-    region: Annotated[Name | None, Meta(description="Where it may run; absent: anywhere.")] = None
-    lock: Annotated[Name | None, Meta(description="Jobs of one lock never run together.")] = None
-    executor: Name | None = None
-    lease: Annotated[Lease, Meta(description="From 1 second to 24 hours.")] = timedelta(seconds=60)
-    timeout: Annotated[Duration | None, Meta(description="How long an attempt may take.")] = None
-    delay: Annotated[Duration | None, Meta(description="How long it waits before it is ready.")] = (
-        None
+    ProgressForm = form_of(
+        Progress,
+        "ProgressForm",
+        "How far the work is.",
+        done=Whole,
+        total=Whole | None,
+        message=Reason | None,
     )
-    run_at: Annotated[Moment | None, Meta(description="When it is ready; or say a delay.")] = None
-    ttl: Annotated[Duration | None, Meta(description="When nobody need try any more.")] = None
-    retry: Annotated[
-        RetryForm | None,
-        Meta(
-            description="Absent: five failures, then a dead letter; of a command one, then failed."
-        ),
-    ] = None
-    labels: Annotated[
-        dict[Text, Text], Meta(max_length=LABELS_MAX, description="Words to find it by.")
-    ] = {}
-    promised_outputs: Annotated[Whole, Meta(description="How many; or say which, in outputs.")] = 0
-    outputs: PromiseForm | None = None
-    replayed_from: Id | None = None
-    resumed_from: Id | None = None
+    SuccessForm = form_of(
+        Success,
+        "SuccessForm",
+        "The work was done. `where` is the machine and folder it ran in, as `machine:folder`.",
+        where=Reason | None,
+    )
+    FailureForm = form_of(
+        Failure,
+        "FailureForm",
+        "The work failed. `where` is the machine and folder it ran in, as `machine:folder`.",
+        message=Reason,
+        code=Annotated[str, Meta(max_length=128)],
+        exit_code=ExitCode | None,
+        where=Reason | None,
+        not_understood=Annotated[
+            bool,
+            Meta(
+                description="Nothing was begun: this worker does not know a name in the job, such as"
+                " an argument. The job is given back for a worker that does, at no cost, a bounded"
+                " number of times."
+            ),
+        ],
+        not_started=Annotated[
+            bool,
+            Meta(
+                description="Nothing was begun: this machine lacks what the job needs, such as its"
+                " folder, or cannot use it now. The job is given back for another machine, at no"
+                " cost, a bounded number of times."
+            ),
+        ],
+    )
+    StoppedForm = form_of(
+        Stopped,
+        "StoppedForm",
+        "The work stopped on request. `where` is the machine and folder it ran in.",
+        reason=Reason | None,
+        where=Reason | None,
+    )
 
-    def spec(self) -> Spec:
-        if self.retry is not None:
-            retry = Retry(**structs.asdict(self.retry))
-        else:
-            retry = COMMAND_RETRY if self.kind == COMMAND_KIND else RETRY_DEFAULT
-        outputs = None if self.outputs is None else self.outputs.promise()
-        return Spec(**{**structs.asdict(self), "retry": retry, "outputs": outputs})
+
+def spec_of(form: SpecForm) -> Spec:
+    """Return the spec that a form describes. What it leaves out about retries depends on its kind."""
+    default = COMMAND_RETRY if form.kind == COMMAND_KIND else RETRY_DEFAULT
+    return value_of(form, retry=form.retry or default)
 
 
 class RequestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to make."""
+    """A job to create."""
 
     spec: SpecForm
     request_id: Annotated[
-        Id | None, Meta(description="Asked again in its queue, it makes no second job.")
+        Id | None, Meta(description="Sent again for this queue, it returns the same job.")
     ] = None
-    job_id: Annotated[Id | None, Meta(description="An id of your own.")] = None
+    job_id: Annotated[Id | None, Meta(description="The id of the job, chosen by the client.")] = (
+        None
+    )
     register: Annotated[bool, Meta(description="Keep it `pending` until a handoff.")] = False
     submitted_by: Actor | None = None
     correlation_id: Id | None = None
     trace_id: Id | None = None
     traceparent: Annotated[
-        Parent | None, Meta(description="W3C trace context, where the header is not sent.")
+        Parent | None, Meta(description="W3C trace context, if the header is not sent.")
     ] = None
 
     def request(self) -> Request:
         fields = structs.asdict(self)
         fields.pop("reuse", None)
-        return Request(**{**fields, "spec": self.spec.spec()})
+        return Request(**{**fields, "spec": spec_of(self.spec)})
 
     def ask(self) -> asks.Enqueue:
         return asks.Enqueue(requests=(self.request(),))
 
 
 class JobForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to make, or not to run."""
+    """A job to create, or to complete from outputs that exist already."""
 
     reuse: Reuse = False
 
@@ -151,7 +215,7 @@ class JobForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ManyJobsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Jobs to make together, and who asks."""
+    """Jobs to create together, and the actor who asks for them."""
 
     requests: Annotated[tuple[RequestForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
     actor: Actor = ""
@@ -163,7 +227,7 @@ class ManyJobsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Take this very job; with `create` it is made first if there is none."""
+    """Claim this job; with `create`, create it first unless it exists."""
 
     job_id: Id
     owner: Id
@@ -176,47 +240,33 @@ class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     keeps_timeout: KeepsTimeout = False
 
     def ask(self) -> asks.Acquire:
-        create = None if self.create is None else self.create.spec()
-        made = None if create is None else Request(spec=create, job_id=self.job_id)
+        made = None
+        if self.create is not None:
+            made = Request(spec=spec_of(self.create), job_id=self.job_id)
         return asks.Acquire(**{**structs.asdict(self), "create": made})
 
 
-class ProgressForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far the work is."""
-
-    done: Whole
-    total: Whole | None = None
-    message: Reason | None = None
-
-
 class HeartbeatForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sign of life; the first one starts the job."""
+    """A renewal of the lease; the first one starts the job."""
 
     task_token: Token
     lease: LeaseTime = None
     progress: ProgressForm | None = None
     checkpoint: Annotated[
-        Json, Meta(description="Kept for the next attempt, if this one is lost.")
+        Json, Meta(description="Handed to the next attempt, if this one is lost.")
     ] = None
 
     def ask(self) -> asks.Heartbeat:
-        progress = None
-        if self.progress is not None:
-            progress = Progress(**structs.asdict(self.progress))
-        return asks.Heartbeat(
-            task_token=self.task_token,
-            lease=self.lease,
-            progress=progress,
-            checkpoint=self.checkpoint,
-        )
+        progress = None if self.progress is None else value_of(self.progress)
+        return asks.Heartbeat(**{**structs.asdict(self), "progress": progress})
 
 
-class SaidForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something a worker says about its attempt."""
+class WorkerEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One event of a worker about its attempt."""
 
     event_type: WorkerEventType
     occurred_at: Moment
-    sequence: Annotated[Sequence, Meta(description="Rises strictly, from 1 in each attempt.")]
+    sequence: Annotated[Sequence, Meta(description="Strictly rising, from 1 in each attempt.")]
     end_sequence: Sequence | None = None
     stream: Annotated[str, Meta(max_length=128, examples=["stdout"])] | None = None
     attributes: dict[str, Json] = {}
@@ -224,57 +274,18 @@ class SaidForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PublishForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker says about its attempt."""
+    """Events of a worker about its attempt."""
 
     task_token: Token
-    events: Annotated[tuple[SaidForm, ...], Meta(min_length=1, max_length=EVENTS_PER_PUBLISH_MAX)]
+    events: Annotated[
+        tuple[WorkerEventForm, ...], Meta(min_length=1, max_length=EVENTS_PER_PUBLISH_MAX)
+    ]
 
     def ask(self) -> asks.Publish:
         events = tuple(
             Event(event_class=EventClass.WORKER, **structs.asdict(one)) for one in self.events
         )
         return asks.Publish(task_token=self.task_token, events=events)
-
-
-class SuccessForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It worked. `where` is the machine and folder it ran in, as `machine:folder`."""
-
-    result: Json = None
-    where: Reason | None = None
-
-
-class FailureForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It did not work. `where` is the machine and folder it ran in, as `machine:folder`."""
-
-    message: Reason
-    code: Annotated[str, Meta(max_length=128)] = "Error"
-    retryable: bool = True
-    stage: Stage = Stage.EXEC
-    exit_code: ExitCode | None = None
-    crash: bool = False
-    reason_code: ReasonCode | None = None
-    where: Reason | None = None
-    not_understood: Annotated[
-        bool,
-        Meta(
-            description="Nothing was begun: this worker does not know a name in the job, such as an"
-            " argument. It is given back for one that does, at no cost, a bounded number of times."
-        ),
-    ] = False
-    not_started: Annotated[
-        bool,
-        Meta(
-            description="Nothing was begun: this machine lacks what the job asks for, such as its folder, or"
-            " cannot use it now. It is given back for another, at no cost, a bounded number of times."
-        ),
-    ] = False
-
-
-class StoppedForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It stopped because it was asked to. `where` is the machine and folder it ran in."""
-
-    reason: Reason | None = None
-    where: Reason | None = None
 
 
 class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -289,13 +300,8 @@ class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     follow_ups: Annotated[tuple[RequestForm, ...], Meta(max_length=FOLLOW_UPS_MAX)] = ()
 
     def ended(self) -> asks.Ended:
-        outcomes: list[Outcome] = []
-        if self.success is not UNSET:
-            outcomes.append(Success(**structs.asdict(self.success)))
-        if self.failure is not UNSET:
-            outcomes.append(Failure(**structs.asdict(self.failure)))
-        if self.stopped is not UNSET:
-            outcomes.append(Stopped(**structs.asdict(self.stopped)))
+        given = (self.success, self.failure, self.stopped)
+        outcomes: list[Outcome] = [value_of(one) for one in given if one is not UNSET]
         return asks.Ended(
             task_token=self.task_token,
             outcome=outcomes[0] if len(outcomes) == 1 else None,
@@ -309,7 +315,7 @@ class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CompletionsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How attempts ended."""
+    """How several attempts ended."""
 
     completions: Annotated[
         tuple[CompletionForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)
@@ -319,16 +325,18 @@ class CompletionsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return asks.Complete(tuple(one.ended() for one in self.completions))
 
 
-class FactForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A fact from elsewhere."""
+class ExternalEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event from outside of holdfast."""
 
-    event_id: Annotated[Id, Meta(description="Yours: the same one sent twice is kept once.")]
+    event_id: Annotated[
+        Id, Meta(description="Chosen by the client: an event sent twice is stored once.")
+    ]
     event_type: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
             max_length=128,
-            description="A past-tense name of your own.",
+            description="A name of the client's own, in the past tense.",
             examples=["invoice_sent"],
         ),
     ]
@@ -352,9 +360,9 @@ class FactForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Facts from elsewhere."""
+    """Events from outside of holdfast."""
 
-    events: Annotated[tuple[FactForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
+    events: Annotated[tuple[ExternalEventForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
 
     def ask(self) -> asks.Record:
         return asks.Record(events=tuple(one.event() for one in self.events))

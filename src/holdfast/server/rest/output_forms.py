@@ -1,6 +1,6 @@
-"""Forms of what concerns outputs: what a job promises, what was found of it, what is to be made again."""
+"""Forms about outputs: what a job promises, what a validation found, what a resumed job has to make."""
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Meta, Struct, structs
 
@@ -15,6 +15,7 @@ from holdfast.core.limits import (
 from holdfast.core.manifest import Task, encode_task
 from holdfast.core.outputs import File, Found, Output, Promise
 from holdfast.core.state import State
+from holdfast.server.rest.form_types import form_of, value_of
 from holdfast.wire import asks
 from holdfast.wire.asks import Actor, Checker, Id, OpId, Reason, Whole
 
@@ -30,66 +31,75 @@ OutputName: TypeAlias = Annotated[
     ),
 ]
 Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-Place: TypeAlias = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MESSAGE_CHARACTERS_MAX)]
+Location: TypeAlias = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MESSAGE_CHARACTERS_MAX)]
 
 
-class FileForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A plain path that a command writes, or a pattern and how many files have to match."""
-
-    path: Path
-    count: Annotated[int, Meta(ge=1, le=ENTRIES_MAX)] | None = None
-    size: Whole | None = None
-    sha256: Sha256 | None = None
-
-
-class PromiseForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job has to leave behind before it counts as succeeded."""
-
-    files: Annotated[tuple[FileForm, ...], Meta(max_length=OUTPUTS_NAMED_MAX)] = ()
-    names: Annotated[
-        tuple[OutputName, ...],
-        Meta(max_length=OUTPUTS_NAMED_MAX, description="Written through the handler's context."),
-    ] = ()
-    manifest: Annotated[
-        Sha256 | None, Meta(description="The sha256 of a manifest that is kept.")
-    ] = None
-    entries: Annotated[int, Meta(ge=0, le=ENTRIES_MAX)] = 0
-    store: Annotated[Id | None, Meta(description="The id of the output store.")] = None
-    place: Annotated[Place | None, Meta(description="Where that is, for people.")] = None
-    resume_attempt: Whole = 0
-    original_total: Whole = 0
-
-    def promise(self) -> Promise:
-        files = tuple(File(**structs.asdict(one)) for one in self.files)
-        return Promise(**{**structs.asdict(self), "files": files})
-
-
-class FoundForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a validation found."""
-
-    verified: Whole = 0
-    missing: Whole = 0
-    reused: Whole = 0
-    names: Annotated[
-        tuple[Path, ...],
-        Meta(max_length=OUTPUTS_NAMED_MAX, description="The first few of the missing ones."),
-    ] = ()
-    report: Path | None = None
-
-
-class OutputForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One promised output, as somebody saw it."""
-
-    name: Path
-    path: Path | None = None
-    size: Whole | None = None
-    sha256: Sha256 | None = None
-    missing: Annotated[Reason | None, Meta(description="Why it does not count.")] = None
-    reused: bool = False
+if TYPE_CHECKING:  # to the type checker, a derived form is the value that it describes
+    PromiseForm = Promise
+    FoundForm = Found
+    OutputForm = Output
+else:
+    PromiseForm = form_of(
+        Promise,
+        "PromiseForm",
+        "The outputs that a job has to leave behind before it counts as succeeded.",
+        files=Annotated[
+            tuple[
+                form_of(
+                    File,
+                    "FileForm",
+                    "A path that a command writes, or a pattern and how many files have to match.",
+                    path=Path,
+                    count=Annotated[int, Meta(ge=1, le=ENTRIES_MAX)] | None,
+                    size=Whole | None,
+                    sha256=Sha256 | None,
+                ),
+                ...,
+            ],
+            Meta(max_length=OUTPUTS_NAMED_MAX),
+        ],
+        names=Annotated[
+            tuple[OutputName, ...],
+            Meta(
+                max_length=OUTPUTS_NAMED_MAX, description="Written through the handler's context."
+            ),
+        ],
+        manifest=Annotated[Sha256 | None, Meta(description="The sha256 of a stored manifest.")],
+        entries=Annotated[int, Meta(ge=0, le=ENTRIES_MAX)],
+        store=Annotated[Id | None, Meta(description="The id of the output store.")],
+        place=Annotated[
+            Location | None, Meta(description="Where the output store is, for display.")
+        ],
+        resume_attempt=Whole,
+        original_total=Whole,
+    )
+    FoundForm = form_of(
+        Found,
+        "FoundForm",
+        "The result of a validation.",
+        verified=Whole,
+        missing=Whole,
+        reused=Whole,
+        names=Annotated[
+            tuple[Path, ...],
+            Meta(max_length=OUTPUTS_NAMED_MAX, description="The first few missing outputs."),
+        ],
+        report=Path | None,
+    )
+    OutputForm = form_of(
+        Output,
+        "OutputForm",
+        "One promised output, as the validator saw it.",
+        name=Path,
+        path=Path | None,
+        size=Whole | None,
+        sha256=Sha256 | None,
+        missing=Annotated[Reason | None, Meta(description="Why it does not count.")],
+    )
 
 
 class JudgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The verdict on the outputs of a job, or (`override`, with its reason) an operator's word."""
+    """The verdict on the outputs of a job, or (`override`, with its reason) an operator's decision."""
 
     job_id: Id
     actor: Checker = ""
@@ -101,38 +111,38 @@ class JudgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason | None = None
 
     def ask(self) -> asks.Judge:
-        found = Found(**structs.asdict(self.found))
-        evidence = tuple(Output(**structs.asdict(one)) for one in self.evidence)
+        found = value_of(self.found)
+        evidence = tuple(map(value_of, self.evidence))
         return asks.Judge(**{**structs.asdict(self), "found": found, "evidence": evidence})
 
 
 class ResumeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Make a job of what an ended job lacks; without `promise`, as the server sees it."""
+    """Create a job for the outputs an ended job lacks; without `promise`, as the server sees them."""
 
     job_id: Id
     actor: Actor = ""
     op_id: OpId = None
     promise: PromiseForm | None = None
-    dry_run: Annotated[bool, Meta(description="Only say what it would be.")] = False
-    again: Annotated[bool, Meta(description="Also when it is being resumed already.")] = False
+    dry_run: Annotated[bool, Meta(description="Only show what it would do.")] = False
+    again: Annotated[bool, Meta(description="Also if another job resumes it already.")] = False
 
     def ask(self) -> asks.Resume:
-        promise = None if self.promise is None else self.promise.promise()
+        promise = None if self.promise is None else value_of(self.promise)
         return asks.Resume(**{**structs.asdict(self), "promise": promise})
 
 
 class ManifestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tasks of a study, each of which leaves one output under a path that follows from it."""
+    """The tasks of a study; each leaves one output, under a path that is derived from the task."""
 
     tasks: Annotated[tuple[Task, ...], Meta(min_length=1)]
 
     def ask(self) -> asks.KeepManifest:
-        lines = tuple(_line(task, place) for place, task in enumerate(self.tasks, 1))
+        lines = tuple(_line(task, number) for number, task in enumerate(self.tasks, 1))
         return asks.KeepManifest(lines=lines)
 
 
-def _line(task: Task, place: int) -> str:
+def _line(task: Task, number: int) -> str:
     try:
         return encode_task(task).decode()
     except Invalid as error:
-        raise Invalid(f"Task {place}: {error.message}") from error
+        raise Invalid(f"Task {number}: {error.message}") from error

@@ -20,9 +20,7 @@ from holdfast.ports import (
 from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import answers, asks
-from holdfast.wire.verbs import VERBS, Load
-
-_VERBS = {verb.name: verb for verb in VERBS}
+from holdfast.wire.verbs import BY_NAME, Load
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -46,11 +44,16 @@ class Route(Struct, frozen=True, kw_only=True):
 
     def load_of(self, ask: Any) -> Load:  # noqa: ANN401
         """What a call with this ask costs: what its verb does, unless the route has another name for it."""
-        return _VERBS[self.verb].load_of(ask) if self.load is None else self.load
+        return BY_NAME[self.verb].load_of(ask) if self.load is None else self.load
 
     def jobs_of(self, ask: Any) -> int:  # noqa: ANN401
         """How many jobs a call with this ask reads by their ids."""
-        return _VERBS[self.verb].jobs_of(ask) if self.load is None else 0
+        return BY_NAME[self.verb].jobs_of(ask) if self.load is None else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call may take long by design."""
+        return self.load is None and BY_NAME[self.verb].waits
 
     @property
     def name(self) -> str:

@@ -59,7 +59,7 @@ def stream(path: str, calls: Calls, verbs: Verbs) -> Endpoint:
         last = request.headers.get("last-event-id") or form.after
         came = place_of(last)
         ended = last is not None and await _ended(verbs, form.job_id)
-        slices = verbs.watch(asks.Watch(job_id=form.job_id, after=came.cursor))
+        slices = verbs.queries.watch(asks.Watch(job_id=form.job_id, after=came.cursor))
         first = await anext(slices, Slice((), ""))  # what is wrong is told before anything else is
         if ended and not first.events:
             await slices.aclose()
@@ -71,14 +71,14 @@ def stream(path: str, calls: Calls, verbs: Verbs) -> Endpoint:
         said = _said(_unread(_all(first, slices), came))
         return StreamingResponse(said, headers=headers, media_type=MEDIA_TYPE)
 
-    return calls.guarded(handle, f"GET {path}")
+    return calls.guarded(handle, f"GET {path}", waits=True)
 
 
 async def _ended(verbs: Verbs, job_id: str | None) -> bool:
     """Whether a job says no more. Asked before its log is read: what comes meanwhile is in there."""
     if job_id is None:
         return False
-    [job] = (await verbs.get_jobs(asks.GetJobs(job_ids=(job_id,)))).answers
+    [job] = (await verbs.queries.get_jobs(asks.GetJobs(job_ids=(job_id,)))).answers
     return not isinstance(job, Job) or job.ended
 
 

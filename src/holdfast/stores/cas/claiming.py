@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from holdfast.core.eligibility import claimable
 from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Change
 from holdfast.failpoint import failpoint
@@ -14,7 +15,7 @@ from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.dispatch import Dispatch, Parcel
 from holdfast.stores.cas.documents import ClaimHint, Held, Shelf, each
-from holdfast.stores.cas.hints import Hints, claimable
+from holdfast.stores.cas.hints import Hints
 from holdfast.stores.cas.revision import Step
 from holdfast.stores.cas.writing import ATTEMPTS, Fits, Writer
 

@@ -7,9 +7,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from holdfast.core.command import claim_kind
-from holdfast.core.job import Job
-from holdfast.core.state import State
+from holdfast.core.eligibility import claimable
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ready
 from holdfast.stores.cas import keys
@@ -132,17 +130,3 @@ def _overdue(held: Held) -> tuple[datetime, int]:
     assert job.due_at is not None
     assert document is not None
     return job.due_at, document.order
-
-
-def claimable(job: Job, ready: Ready, now: datetime) -> bool:
-    """Whether a claim may have this job, but for its lock."""
-    spec = job.spec
-    return (
-        job.state is State.QUEUED
-        and spec.queue in ready.queues
-        and job.ready_at <= now
-        and (job.deadline_at is None or job.deadline_at > now)
-        and (not ready.kinds or claim_kind(spec) in ready.kinds)
-        and (not spec.region or not ready.region or spec.region == ready.region)
-        and spec.executor == ready.executor
-    )

@@ -8,6 +8,7 @@ from holdfast.ports import Clock, Ids
 from holdfast.stores.postgres.errors import FAILURES
 from holdfast.stores.postgres.sessions import Connection, Session, Sessions
 from holdfast.stores.signal import Signal
+from holdfast.system import jittered
 
 POLL_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
@@ -90,7 +91,7 @@ class Listener:
         """How long one may wait for a notification before looking."""
         if self._connection is not None:
             return seconds
-        return min(seconds, POLL_SECONDS * (0.75 + self._ids.chance() / 2))
+        return min(seconds, jittered(POLL_SECONDS, self._ids))
 
     def start(self) -> None:
         """Listen, unless a pooler stands between: it would forget whom to tell."""

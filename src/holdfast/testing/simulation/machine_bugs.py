@@ -12,7 +12,7 @@ from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
 from holdfast.core.naming import derived_id
 from holdfast.ports import Decision, One, Slice, Work
-from holdfast.registry import line, replay
+from holdfast.registry import line, linked, replay
 from holdfast.registry.line import Line
 from holdfast.stores.batch import Batch
 from holdfast.stores.memory import MemoryStore
@@ -245,12 +245,12 @@ def repeat_shows_the_present() -> Swaps:
 @bug(trap=42)
 def link_forgotten() -> Swaps:
     """A replay is made, and the original is not told."""
-    real = replay._link
+    real = linked.link
 
     def link(*args: Any) -> Event:
         return replace(real(*args), given_id="somebody-else-s")
 
-    return ((replay, "_link", link),)
+    return ((linked, "link", link), (replay, "link", link))
 
 
 @bug(trap=11, store="sqlite")

@@ -16,7 +16,7 @@ from holdfast.core.state import State
 from holdfast.outputs import validator
 from holdfast.outputs.examining import Examination, Examined, Unseen
 from holdfast.outputs.family import Family, family_of
-from holdfast.registry import resume
+from holdfast.registry import linked, resume
 from holdfast.testing.simulation.planting import Swaps, bug
 
 
@@ -174,12 +174,12 @@ def resumed_beside() -> Swaps:
 @bug(trap=42, validators=2)
 def resumption_forgotten() -> Swaps:
     """What is missing is made, and the original never hears of it."""
-    real = resume._link
+    real = linked.link
 
     def link(*args: Any) -> Event:
         return replace(real(*args), given_id="somebody-else-s")
 
-    return ((resume, "_link", link),)
+    return ((linked, "link", link), (resume, "link", link))
 
 
 @bug(trap="C-53", validators=2)

@@ -176,7 +176,7 @@ class Mounted(LazyOutputs):
     """The shelf, as a worker is given it."""
 
     def __init__(self, shelves: Shelves) -> None:
-        super().__init__(None)
+        super().__init__()
         self._shelves = shelves
 
     async def get(self, *, create: bool = False) -> Outputs | None:

@@ -1,4 +1,4 @@
-"""The verbs, fourth part: what jobs promised to leave behind, who looks for it, and what is made again."""
+"""The verbs of outputs: what jobs promised, the verdict on it, and jobs for what is missing."""
 
 from collections.abc import AsyncIterator
 
@@ -13,12 +13,12 @@ from holdfast.ports import OutputPage, Resumption
 from holdfast.server import admission
 from holdfast.server.calls import who
 from holdfast.server.context import Context
-from holdfast.server.owning import actor, find, shown
+from holdfast.server.verbs.access import actor, find, shown
 from holdfast.wire import asks
 from holdfast.wire.answers import Kept, OfJob
 
 
-class Judging:
+class Outputs:
     """What concerns outputs. The server sees its own output store, and no other place."""
 
     def __init__(self, context: Context) -> None:

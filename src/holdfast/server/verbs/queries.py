@@ -1,4 +1,4 @@
-"""The verbs, second part: looking at jobs and following what happens."""
+"""The queries: read jobs and their logs, follow them, wait for a change."""
 
 import asyncio
 from collections import OrderedDict
@@ -30,8 +30,9 @@ from holdfast.server.limits import (
     WAIT_SECONDS_MAX,
 )
 from holdfast.server.locks import discreet, shown_resource
-from holdfast.server.owning import find
 from holdfast.server.sizes import check_size, event_bytes
+from holdfast.server.verbs.access import find
+from holdfast.system import first_of
 from holdfast.wire import asks
 from holdfast.wire.answers import Because, Counted, Marked, OfEach, Place
 
@@ -42,7 +43,7 @@ REMEMBERED_SECONDS = 5.0
 GET_ITEMS = 32
 
 
-class Looking:
+class Queries:
     """What changes nothing."""
 
     def __init__(self, context: Context) -> None:
@@ -171,26 +172,16 @@ class Looking:
             job = await find(self._registry, job_id)
         after = await self._cursors.open(principal, log_of(job_id) if job_id else FEED, ask.after)
         said_at = -ALIVE_SECONDS
-        with context.readers.seat(principal, job_id) as stirred:
-            ended = job is not None and job.ended
-            follow = context.readers.follow(principal, job, after, stirred)
-            async with aclosing(follow) as slices:
-                async for page in slices:
-                    now = context.clock.monotonic()
-                    events = _told(page.events, job) if job else await self._visible(page.events)
-                    if events or now - said_at >= ALIVE_SECONDS:
-                        said_at = now
-                        yield await self._slice(events, page.cursor, job)
-                        await context.clock.sleep(0)
-                    if context.stopping.is_set():
-                        raise Leaving(GOING)
-                    if not page.events and job_id is not None:
-                        if ended:
-                            return
-                        [there] = await self._registry.get_many([job_id])
-                        ended = there is None or there.ended
-                        if ended:
-                            stirred.set()
+        async with aclosing(context.follow(job, after)) as pages:
+            async for page in pages:
+                now = context.clock.monotonic()
+                events = _told(page.events, job) if job else await self._visible(page.events)
+                if events or now - said_at >= ALIVE_SECONDS:
+                    said_at = now
+                    yield await self._slice(events, page.cursor, job)
+                    await context.clock.sleep(0)
+                if context.stopping.is_set():
+                    raise Leaving(GOING)
 
     async def _slice(self, events: tuple[Event, ...], cursor: str, job: Job | None) -> Slice:
         """The events and the cursor as the caller may have them: their places among everybody's are for
@@ -218,8 +209,8 @@ class Looking:
         if ask.mark == self._mark():
             since = self._registry.mark()
             async with self._context.waits.place():
-                waiting = self._registry.changed(since=since, timeout=seconds)
-                await self._unless_stopping(waiting, seconds)
+                changed = self._registry.changed(since=since, timeout=seconds)
+                await first_of(changed, self._context.stopping.wait())
         return Marked(self._mark())
 
     def _mark(self) -> str:
@@ -240,17 +231,6 @@ class Looking:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(left):
                             await stirred.wait()
-
-    async def _unless_stopping(self, waiting: Awaitable[None], seconds: float) -> None:
-        changed = asyncio.ensure_future(waiting)
-        stopping = asyncio.ensure_future(self._context.stopping.wait())
-        try:
-            for first in asyncio.as_completed((changed, stopping)):
-                await first
-                break
-        finally:
-            for task in (changed, stopping):
-                task.cancel()
 
     async def _visible(self, events: Sequence[Event]) -> tuple[Event, ...]:
         """Those of everybody's events that the caller may see, as they may see them."""

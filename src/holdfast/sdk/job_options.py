@@ -1,0 +1,207 @@
+"""The options of jobs: what may be set on one job, on one command, and on all jobs of a function.
+
+A field of `Spec` that users may set is declared here once, in the TypedDict of those who may set it. A
+field that is neither declared nor in `NOT_OPTIONS` fails at import. How an option is checked follows from
+the field."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import fields, replace
+
+from holdfast.core.errors import Invalid
+from holdfast.core.limits import check_id
+from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.spec import Spec, check_spec
+from holdfast.core.trace import check_trace
+from holdfast.ports import Request
+from holdfast.sdk.durations import Duration, duration
+from holdfast.sdk.promising import Leaving
+from holdfast.sdk.signature import located
+
+Isolation: TypeAlias = Literal["shared", "process"]
+
+
+class SpecOptions(TypedDict, total=False):
+    """Options of a single job and of all jobs of a function. Durations are a timedelta or seconds. Without a
+    value (None) for `lease`, `retry` or `labels`, these stay as they are."""
+
+    queue: str
+    priority: int
+    lock: str | None
+    region: str | None
+    lease: Duration | None
+    timeout: Duration | None
+    ttl: Duration | None
+    retry: Retry | None
+    labels: Mapping[str, str] | None
+
+
+class Options(SpecOptions, Leaving, total=False):
+    """The options of one job. Durations are a timedelta or seconds.
+
+    `title` is for display; `request_id` makes a request idempotent in its queue; `job_id` names the job
+    itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
+
+    `outputs` and `tasks` are what the job has to leave behind before it counts as succeeded: names that a
+    handler writes with `ctx.output(name)`, or paths that a command writes; and the tasks of a study, which
+    a handler gets from `ctx.tasks()`. If the results of all tasks exist already, nothing runs: the job is
+    `cached-…` and has succeeded.
+    """
+
+    title: str | None
+    delay: Duration | None
+    run_at: datetime | None
+    request_id: str | None
+    job_id: str | None
+    correlation_id: str | None
+    trace_id: str | None
+    traceparent: str | None
+
+
+class CommandOptions(Options, total=False):
+    """The options of one command, in addition to those of any job.
+
+    The command runs in `cwd`, or in the folder of the worker. `secrets` are names of variables in the
+    worker's own environment. `pty` gives the command a terminal; `memory` is its limit, in bytes. Its
+    `outputs` are paths, relative to where it runs, or a `holdfast.File` with a count, size or checksum.
+    """
+
+    cwd: str | None
+    env: Mapping[str, str]
+    secrets: Iterable[str]
+    pty: bool
+    memory: int | None
+
+
+class FunctionOptions(TypedDict, total=False):
+    """The options of a function that are not options of its jobs."""
+
+    name: str | None
+    version: int
+    max_failures: int | None
+    max_crashes: int | None
+    isolation: Isolation
+    memory: int | None
+
+
+class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
+    """The options of `@app.job`. Durations are a timedelta or seconds.
+
+    `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
+    which may use `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
+    `compensate` undoes what was done, with the same arguments, when the last attempt has failed. Jobs with
+    the same `lock` run one after the other; its name may contain arguments: `lock="order-{order_id}"`.
+    `outputs` are names that the handler has to write with `ctx.output(name)`: the job has succeeded when
+    every one of them was found complete.
+    """
+
+    on_exhausted: OnExhausted | Literal["dead_letter", "fail", "timeout"] | None
+    compensate: Callable[..., object] | None
+    outputs: Sequence[str] | None
+
+
+NOT_OPTIONS = frozenset(
+    {
+        *("kind", "payload"),  # the function or command itself, and its arguments
+        *("outputs", "promised_outputs"),  # made from the options `outputs` and `tasks`
+        *("executor", "replayed_from", "resumed_from"),  # set by the registry and by servers
+        *("register", "submitted_by", "found", "spec"),  # of a request
+    }
+)
+"""The fields of `Spec` and `Request` that are not options of a job."""
+_FIELDS = {
+    one.name: one for one in (*fields(Spec), *fields(Request)) if one.name not in NOT_OPTIONS
+}
+_NAMES = {"title" if name == "name" else name for name in _FIELDS} | {*Leaving.__annotations__}
+if wrong := _NAMES ^ {*Options.__annotations__}:
+    raise TypeError(f"Fields of Spec or Request and options differ: {', '.join(sorted(wrong))}.")
+
+_Values = msgspec.defstruct(
+    "_Values", [(name, one.type | UnsetType, UNSET) for name, one in _FIELDS.items()]
+)
+"""The options as the fields of a request hold them: what checks their types."""
+_DURATIONS = [n for n, one in _FIELDS.items() if timedelta in (one.type, *get_args(one.type))]
+_AS_BEFORE = [
+    name
+    for name, hint in SpecOptions.__annotations__.items()
+    if type(None) in get_args(hint) and type(None) not in get_args(_FIELDS[name].type)
+]
+"""Options for which None means: as it is."""
+
+
+def configured(
+    request: Request, options: Options, what: str, known: type[Options] = Options
+) -> Request:
+    """Return the request with these options; raises `Invalid`, beginning with `what`, for a wrong one.
+    `outputs` and `tasks` have been taken out before (`take_wanted`). `known` are the options that the
+    caller could give."""
+    values = _values(options, what, known)
+    spec = {name: value for name, value in values.items() if name in Spec.__struct_fields__}
+    ids = {name: value for name, value in values.items() if name not in spec}
+    for name, value in ids.items():
+        if value is not None:
+            check_id(value, f"{what}: {name}")
+    request = replace(request, spec=_checked(replace(request.spec, **spec), what), **ids)
+    check_trace(request.trace_id, request.traceparent)
+    if request.request_id is not None and request.job_id is not None:
+        raise Invalid(f"{what}: give a request_id or a job_id, not both: each identifies the job.")
+    return request
+
+
+def _values(options: Options, what: str, known: type[Options]) -> dict[str, Any]:
+    given: dict[str, Any] = {**options}
+    if unknown := given.keys() - Options.__annotations__.keys():
+        raise unknown_option(min(unknown), known.__annotations__, what)
+    if "title" in given:
+        given["name"] = given.pop("title")
+    given = {n: value for n, value in given.items() if value is not None or n not in _AS_BEFORE}
+    for name in _DURATIONS:
+        if given.get(name) is not None:
+            given[name] = duration(given[name], f"{what}: {name}")
+    if given.get("delay") is not None:
+        given.setdefault("run_at", None)
+    if given.get("run_at") is not None:
+        given.setdefault("delay", None)
+    try:
+        values = msgspec.convert(given, _Values)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{what}: {located(str(error))}.") from error
+    return {name: getattr(values, name) for name in given}
+
+
+def _checked(spec: Spec, what: str) -> Spec:
+    try:
+        return check_spec(spec)
+    except Invalid as error:
+        raise Invalid(f"{what}: {error.message}") from error
+
+
+_ELSEWHERE = {
+    **dict.fromkeys(("max_retries", "retries", "max_attempts", "attempts"), "max_failures"),
+    **dict.fromkeys(("max_failures", "max_crashes", "backoff", "on_exhausted"), "retry"),
+    **dict.fromkeys(("countdown", "defer_by"), "delay"),
+    **dict.fromkeys(("eta", "at", "scheduled_at", "defer_until"), "run_at"),
+    **dict.fromkeys(("expires", "expires_in"), "ttl"),
+    **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
+    **dict.fromkeys(("task_id", "id"), "job_id"),
+    **dict.fromkeys(("unique_id", "idempotency_key"), "request_id"),
+    **dict.fromkeys(("tags", "meta"), "labels"),
+    "name": "title",
+}
+"""Names of the same options in other libraries, in the decorator and on the command line."""
+
+
+def unknown_option(option: str, known: Collection[str], what: str) -> Invalid:
+    """Return the error for an unknown option, with the probable one and all that exist."""
+    meant = _ELSEWHERE.get(option)
+    while meant is not None and meant not in known:
+        meant = _ELSEWHERE.get(meant)
+    close = [meant] if meant else get_close_matches(option, known, 1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    names = ", ".join(sorted(known))
+    return Invalid(f"{what}: there is no option {option}.{hint} There are: {names}.")
