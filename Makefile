@@ -38,8 +38,8 @@ imports: .venv/dev/.ready
 	.venv/dev/bin/lint-imports --no-cache
 
 coverage: .venv/dev/.ready  ## core and registry: every branch
-	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/sqlite \
-		tests/test_store_contract.py -m "not slow and not long"
+	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/stores/sqlite \
+		tests/stores/test_store_contract.py -m "not slow and not long"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
 zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see who refuses what they do next

@@ -53,9 +53,7 @@ def ensure_node(cache: Path) -> Path:
 def _python(folder: Path, packages: tuple[str, ...]) -> Path:
     python = folder / "bin" / "python"
     if not _is_ready(folder, packages):
-        _run(
-            [sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, str(folder)]
-        )
+        _run([sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, str(folder)])
         install = ["pip", "install", "--quiet", "--python", str(python), *packages]
         _run([sys.executable, "-m", "uv", *install])
         _mark(folder, packages)

@@ -22,16 +22,16 @@ import msgspec
 import uvloop
 from pyqwest import Client, HTTPTransport
 
-from ground import Ground
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Registry, Request
+from holdfast.ports import JobRequest, Registry
 from holdfast.ports.registry import Completion
 from holdfast.sdk.open import open_registry
 from holdfast.wire.generated.job.v1 import job_pb as pb
 from holdfast.wire.generated.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+from postgres_setup import PostgresSetup
 from report import Figure, Outcome, conclude
 from verify.postgres_server import PostgresServer
 from wire import SERVER, answers, free_port
@@ -65,7 +65,7 @@ def noise(count: int) -> bytes:
 async def enqueue(registry: Registry, kind: Kind, jobs: int) -> None:
     for _ in range(0, jobs, CHUNK):
         payloads = [msgspec.Raw(b'"%s"' % noise(kind.payload - 2)) for _ in range(CHUNK)]
-        asked = [Request(spec=Spec(kind="echo", payload=payload)) for payload in payloads]
+        asked = [JobRequest(spec=Spec(kind="echo", payload=payload)) for payload in payloads]
         await registry.enqueue_many(asked, actor=ACTOR)
 
 
@@ -73,9 +73,7 @@ async def drain(registry: Registry, kind: Kind) -> None:
     while grants := await registry.claim(["default"], owner="w1", limit=CHUNK):
         if kind.output:
             now = await registry.now()
-            await asyncio.gather(
-                *(registry.publish(grant, [said(kind.output, now)]) for grant in grants)
-            )
+            await asyncio.gather(*(registry.publish(grant, [said(kind.output, now)]) for grant in grants))
         await registry.complete_many([Completion(grant, Success()) for grant in grants])
 
 
@@ -115,15 +113,15 @@ async def disk(name: str, url: str, size: Size, kind: Kind, jobs: int) -> list[F
     ]
 
 
-async def disks(folder: Path, ground: Ground, jobs: int) -> list[Figure]:
+async def disks(folder: Path, setup: PostgresSetup, jobs: int) -> list[Figure]:
     found: list[Figure] = []
     for number, kind in enumerate(KINDS):
         file = folder / f"{number}.db"
         found += await disk("SQLite", f"sqlite:///{file}", partial(file_bytes, file), kind, jobs)
     for number, kind in enumerate(KINDS):
         schema = f"disk_{number}"
-        url = await ground.schema(schema)
-        size = partial(schema_bytes, ground.server, schema)
+        url = await setup.schema(schema)
+        size = partial(schema_bytes, setup.server, schema)
         found += await disk("PostgreSQL", url, size, kind, jobs)
     return found
 
@@ -225,10 +223,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     jobs = 5_000 if quick else 50_000
-    with Ground() as ground, tempfile.TemporaryDirectory() as name:
+    with PostgresSetup() as setup, tempfile.TemporaryDirectory() as name:
         found = memory(Path(name), 100 if quick else 400)
-        found += asyncio.run(disks(Path(name), ground, jobs))
-        postgres = ground.server.sql("SHOW server_version;").strip()
+        found += asyncio.run(disks(Path(name), setup, jobs))
+        postgres = setup.server.sql("SHOW server_version;").strip()
     version = f"SQLite {apsw.sqlite_lib_version()}, PostgreSQL {postgres}"
     notes = [
         f"{jobs:,} jobs of each kind, every one with its record and {EVENTS} events; indexes are in",

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import asyncpg
 
 import verbs
-from ground import Ground
 from holdfast.sdk.open import open_registry
 from postgres_limit import Bare, enqueue
-from together import together
+from postgres_setup import PostgresSetup
+from process_group import run_together
 
 BATCH = 500
 WAITING = 1_000
@@ -41,35 +41,33 @@ class Growth:
     count_rows: int
 
 
-async def measure(ground: Ground, levels: tuple[int, ...], ended: int, claims: int) -> Growth:
-    ground.configure("autovacuum", "off")
-    urls = {f"level_{level}": await _filled(ground, level) for level in levels}
+async def measure(setup: PostgresSetup, levels: tuple[int, ...], ended: int, claims: int) -> Growth:
+    setup.configure("autovacuum", "off")
+    urls = {f"level_{level}": await _filled(setup, level) for level in levels}
     names = [f"{level:,} queued" for level in levels]
-    found = await _costs(ground, dict(zip(names, urls.items(), strict=True)), claims)
+    found = await _costs(setup, dict(zip(names, urls.items(), strict=True)), claims)
     base = next(iter(urls.items()))
-    growth = await _among_the_ended(ground, base, ended, claims)
-    ground.configure("autovacuum", "on")
-    ground.drop(*urls)
-    ground.server.drop_database(PASSED)
+    growth = await _among_the_ended(setup, base, ended, claims)
+    setup.configure("autovacuum", "on")
+    setup.drop(*urls)
+    setup.server.drop_database(PASSED)
     return Growth(found + growth.situations, growth.counts, growth.count_rows)
 
 
-async def _filled(ground: Ground, queued: int) -> str:
-    url = await ground.schema(f"level_{queued}")
+async def _filled(setup: PostgresSetup, queued: int) -> str:
+    url = await setup.schema(f"level_{queued}")
     bare = await Bare.open(url)
     await enqueue(bare, queued, min(queued, BATCH))
     await bare.close()
     return url
 
 
-async def _costs(
-    ground: Ground, stores: dict[str, tuple[str, str]], claims: int
-) -> list[Situation]:
+async def _costs(setup: PostgresSetup, stores: dict[str, tuple[str, str]], claims: int) -> list[Situation]:
     """The cost in each store, which are named by what surrounds their jobs; the first is the base."""
     schemas = [schema for schema, _ in stores.values()]
-    before = [ground.statement_seconds(schema) for schema in schemas]
+    before = [setup.statement_seconds(schema) for schema in schemas]
     costs = await verbs.claim_costs([url for _, url in stores.values()], claims)
-    spent = [ground.statement_seconds(s) - b for s, b in zip(schemas, before, strict=True)]
+    spent = [setup.statement_seconds(s) - b for s, b in zip(schemas, before, strict=True)]
     found = []
     for name, cost, seconds in zip(stores, costs, spent, strict=True):
         server = seconds / (claims + 1) * 1000
@@ -79,18 +77,16 @@ async def _costs(
     return found
 
 
-async def _among_the_ended(
-    ground: Ground, base: tuple[str, str], ended: int, claims: int
-) -> Growth:
+async def _among_the_ended(setup: PostgresSetup, base: tuple[str, str], ended: int, claims: int) -> Growth:
     """1,000 jobs that wait behind many that have just ended: while a transaction from before keeps every
     dead row, when it has gone, and after a vacuum."""
-    ground.server.create_database(PASSED)
-    url = await ground.schema(PASSED, PASSED)
+    setup.server.create_database(PASSED)
+    url = await setup.schema(PASSED, PASSED)
     half = {"url": url, "jobs": ended // 2, "batch": BATCH}
-    together([("bare_enqueue", half)] * 2)
-    holder = await asyncpg.connect(ground.server.url(PASSED))
+    run_together([("bare_enqueue", half)] * 2)
+    holder = await asyncpg.connect(setup.server.url(PASSED))
     await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
-    together([("bare_retire", {**half, "first": first}) for first in (1, ended // 2 + 1)])
+    run_together([("bare_retire", {**half, "first": first}) for first in (1, ended // 2 + 1)])
     counts, rows = await _counts(url)
     bare = await Bare.open(url)
     await enqueue(bare, WAITING, BATCH)
@@ -100,9 +96,9 @@ async def _among_the_ended(
         if name == "dead, not vacuumed":
             await holder.close()
         if name == "ended, vacuumed":
-            ground.server.sql(f"VACUUM {PASSED}.job;", PASSED)
+            setup.server.sql(f"VACUUM {PASSED}.job;", PASSED)
         stores = {"base": base, f"{ended:,} {name}": (PASSED, url)}
-        situations += (await _costs(ground, stores, claims))[1:]
+        situations += (await _costs(setup, stores, claims))[1:]
     return Growth(situations, counts, rows)
 
 

@@ -14,13 +14,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # verify/postgres_server.py
 
-from ground import Ground
 from guards_load import false_refusals
 from guards_writes import WRITES, Cost
 from holdfast.core.spec import Spec
-from holdfast.fencing import Authoritative, Authority, Cached, Fence, Guard, Subscribed
-from holdfast.ports import Registry, Request
+from holdfast.fencing import (
+    Authority,
+    CachedAuthority,
+    Fence,
+    Guard,
+    RegistryAuthority,
+    SubscribedAuthority,
+)
+from holdfast.ports import JobRequest, Registry
 from holdfast.sdk.open import open_registry
+from postgres_setup import PostgresSetup
 from report import Figure, Outcome, at_most, conclude
 
 JOBS = 64
@@ -32,11 +39,11 @@ async def authority(pattern: str, registry: Registry) -> AsyncIterator[Authority
     """What is asked in this pattern."""
     match pattern:
         case "authoritative":
-            yield Authoritative(registry)
+            yield RegistryAuthority(registry)
         case "cached":
-            yield Cached(registry)
+            yield CachedAuthority(registry)
         case "subscribed":
-            async with Subscribed(registry) as subscribed:
+            async with SubscribedAuthority(registry) as subscribed:
                 for _ in range(500):
                     await asyncio.sleep(0.01)
                     if not subscribed.silent:
@@ -50,7 +57,7 @@ async def fences(registry: Registry) -> list[Fence]:
     """Fences of jobs that are all held."""
     for n in range(JOBS):
         spec = Spec(lock=f"account-{n}")
-        await registry.enqueue(Request(spec=spec, job_id=f"job-{n}"), actor="user:bench")
+        await registry.enqueue(JobRequest(spec=spec, job_id=f"job-{n}"), actor="user:bench")
     grants = await registry.claim(["default"], owner="bench", limit=JOBS)
     return [
         Fence(
@@ -135,21 +142,21 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     rounds, writes, count = (4, 2_000, 50) if quick else (200, 100_000, 2_000)
-    with Ground() as ground, tempfile.TemporaryDirectory() as folder:
+    with PostgresSetup() as setup, tempfile.TemporaryDirectory() as folder:
         found: list[Figure] = []
         for name, url in (
             ("SQLite", f"sqlite:///{Path(folder) / 'cost.db'}"),
-            ("PostgreSQL", asyncio.run(ground.schema("cost"))),
+            ("PostgreSQL", asyncio.run(setup.schema("cost"))),
         ):
             found += asyncio.run(patterns(name, url, rounds))
         for write in WRITES:
-            found += figures(asyncio.run(write(Path(folder), ground, count)))
+            found += figures(asyncio.run(write(Path(folder), setup, count)))
         for name, url in (
             ("SQLite", f"sqlite:///{Path(folder) / 'load.db'}"),
-            ("PostgreSQL", asyncio.run(ground.schema("load"))),
+            ("PostgreSQL", asyncio.run(setup.schema("load"))),
         ):
             found += asyncio.run(under_load(name, url, writes))
-        version = ground.server.sql("SHOW server_version;").strip()
+        version = setup.server.sql("SHOW server_version;").strip()
     notes = [
         "a check asks what is known of the registry and compares with the resource's mark, in memory",
         "cached and subscribed: what they know already, which is nearly every write of a job",

@@ -8,7 +8,7 @@ from holdfast.core.errors import Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.fencing import Fence, Guard
-from holdfast.ports import Grant, Registry, Request
+from holdfast.ports import Grant, JobRequest, Registry
 
 OWNERS = 16
 JOBS = 24
@@ -40,16 +40,14 @@ async def false_refusals(registry: Registry, guard: Guard, pattern: str, writes:
     queue = pattern.replace(" ", "-")
     for n in range(JOBS):
         spec = Spec(queue=queue, lock=f"{queue}-{n % (JOBS // 2)}")
-        await registry.enqueue(Request(spec=spec), actor="user:bench")
+        await registry.enqueue(JobRequest(spec=spec), actor="user:bench")
     await asyncio.gather(
         *(_own(registry, guard, queue, load, writes, Random(seed)) for seed in range(OWNERS))
     )
     return load
 
 
-async def _own(
-    registry: Registry, guard: Guard, queue: str, load: Load, writes: int, chance: Random
-) -> None:
+async def _own(registry: Registry, guard: Guard, queue: str, load: Load, writes: int, chance: Random) -> None:
     while load.writes < writes:
         for grant in await registry.claim([queue], owner=f"owner-{id(chance)}"):
             load.grants += 1
@@ -74,7 +72,7 @@ async def _hold(registry: Registry, guard: Guard, grant: Grant, load: Load, chan
     else:
         await registry.complete(grant, Success())
         spec = Spec(queue=grant.job.spec.queue, lock=mine.resource)
-        await registry.enqueue(Request(spec=spec), actor="user:bench")
+        await registry.enqueue(JobRequest(spec=spec), actor="user:bench")
 
 
 async def _passes(guard: Guard, fence: Fence) -> bool:

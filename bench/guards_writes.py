@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 from redis.asyncio import Redis
 
-from ground import Ground
 from holdfast.fencing import Fence, buckets, postgres, sqlite
 from holdfast.fencing import redis as fenced_redis
+from postgres_setup import PostgresSetup
 from verify.bucket_server import s3_store
 from verify.redis_server import redis_port
 
@@ -46,7 +46,7 @@ async def measured(
     return Cost(name, bare_time, fenced_time)
 
 
-async def sqlite_file(folder: Path, ground: Ground, count: int) -> Cost:
+async def sqlite_file(folder: Path, setup: PostgresSetup, count: int) -> Cost:
     connection = sqlite3.connect(folder / "bank.db")
     connection.execute("PRAGMA journal_mode = WAL")
     sqlite.install(connection)
@@ -67,8 +67,8 @@ async def sqlite_file(folder: Path, ground: Ground, count: int) -> Cost:
         connection.close()
 
 
-async def postgres_row(folder: Path, ground: Ground, count: int) -> Cost:
-    connection = await asyncpg.connect(ground.server.url())
+async def postgres_row(folder: Path, setup: PostgresSetup, count: int) -> Cost:
+    connection = await asyncpg.connect(setup.server.url())
     await postgres.install(connection)
     await connection.execute(TABLE)
 
@@ -87,7 +87,7 @@ async def postgres_row(folder: Path, ground: Ground, count: int) -> Cost:
         await connection.close()
 
 
-async def redis_key(folder: Path, ground: Ground, count: int) -> Cost:
+async def redis_key(folder: Path, setup: PostgresSetup, count: int) -> Cost:
     async with Redis(port=redis_port()) as client:
 
         async def bare() -> None:
@@ -99,7 +99,7 @@ async def redis_key(folder: Path, ground: Ground, count: int) -> Cost:
         return await measured("Redis, in memory", bare, fenced, count)
 
 
-async def bucket_object(folder: Path, ground: Ground, count: int) -> Cost:
+async def bucket_object(folder: Path, setup: PostgresSetup, count: int) -> Cost:
     store = s3_store()
 
     async def bare() -> None:
@@ -111,7 +111,7 @@ async def bucket_object(folder: Path, ground: Ground, count: int) -> Cost:
     return await measured("S3 (an emulator)", bare, fenced, max(10, count // 10))
 
 
-WRITES: tuple[Callable[[Path, Ground, int], Coroutine[None, None, Cost]], ...] = (
+WRITES: tuple[Callable[[Path, PostgresSetup, int], Coroutine[None, None, Cost]], ...] = (
     sqlite_file,
     postgres_row,
     redis_key,

@@ -16,9 +16,9 @@ import msgspec
 import verbs
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import JobRequest
 from holdfast.sdk.open import open_registry
-from together import together
+from process_group import run_together
 
 WORKERS = 64
 PROCESSES = 4
@@ -54,7 +54,7 @@ async def arrive(url: str, rate: float, seconds: float) -> AsyncGenerator[Any, f
 
     async def enqueue(moment: float) -> None:
         payload = msgspec.Raw(b"%d" % int(moment * 1e9))
-        await registry.enqueue(Request(spec=Spec(payload=payload)), actor=verbs.ACTOR)
+        await registry.enqueue(JobRequest(spec=Spec(payload=payload)), actor=verbs.ACTOR)
         waits.append(time.monotonic() - moment)
 
     async with asyncio.TaskGroup() as tasks:
@@ -73,14 +73,14 @@ async def work(url: str, workers: int, seconds: float) -> AsyncGenerator[Any, fl
 
     async def worker(owner: str) -> None:
         while True:
-            mark, began = registry.mark(), time.monotonic()
+            mark, began = registry.change_mark(), time.monotonic()
             grants = await registry.claim(["default"], owner=owner)
             now = time.monotonic()
             waits["claim"].append(now - began)
             if not grants:
                 if now > end:
                     return
-                await registry.changed(since=mark, timeout=1.0)
+                await registry.changes(since=mark, timeout=1.0)
                 continue
             [grant] = grants
             waits["start"].append(now - int(bytes(grant.job.spec.payload)) / 1e9)
@@ -105,10 +105,9 @@ def measure(url: str, *, rate: float, seconds: float) -> Stream:
     """Run it: one process that enqueues, four that work."""
     order = {"url": url, "workers": WORKERS // PROCESSES, "seconds": seconds}
     orders = [("arrive", {"url": url, "rate": rate, "seconds": seconds})]
-    answers = [a.found for a in together([*orders, *[("work", order)] * PROCESSES])]
+    answers = [a.found for a in run_together([*orders, *[("work", order)] * PROCESSES])]
     waits = {
-        name: [wait for found in answers for wait in found.get(name, [])]
-        for name in (*OPERATIONS, "start")
+        name: [wait for found in answers for wait in found.get(name, [])] for name in (*OPERATIONS, "start")
     }
     assert len(waits["enqueue"]) == len(waits["complete"]), "not every job was completed"
     return Stream(

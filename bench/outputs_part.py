@@ -21,16 +21,16 @@ from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.manifest import MARKER, Task, encode_task
 from holdfast.core.manifest import study as of_study
-from holdfast.core.outputs import Promise
+from holdfast.core.outputs import OutputPromise
 from holdfast.core.spec import Spec
 from holdfast.outputs.directory import DirectoryOutputs
 from holdfast.outputs.inspector import LocalInspector
-from holdfast.outputs.manifests import keep
-from holdfast.outputs.opening import open_outputs
+from holdfast.outputs.manifests import store_manifest
 from holdfast.outputs.paths import TOKEN_1
-from holdfast.outputs.results import FORMAT, Marker, Writer, file_path
+from holdfast.outputs.results import FORMAT, Marker, ResultAuthor, file_path
+from holdfast.outputs.url import open_outputs
 from holdfast.outputs.validator import Validator
-from holdfast.ports import Digest, Request
+from holdfast.ports import Digest, JobRequest
 from holdfast.sdk.open import open_registry
 
 REPLICATES = 10
@@ -75,7 +75,7 @@ def peak_megabytes() -> float:
 
 async def write(folder: Path, study: str, entries: int, there: int) -> Said:
     """Keep the manifest of a study, and the first results of it. No disk is waited for: this is the
-    ground, and not what is measured. That it is as the real code writes it, the validator finds out."""
+    setup, and not what is measured. That it is as the real code writes it, the validator finds out."""
 
     async def lines() -> AsyncIterator[bytes]:
         for task in tasks(study, entries):
@@ -83,7 +83,7 @@ async def write(folder: Path, study: str, entries: int, there: int) -> Said:
 
     begun = time.perf_counter()
     store = await DirectoryOutputs.open(folder / "outputs", create=True)
-    sha256, kept = await keep(store, lines())
+    sha256, kept = await store_manifest(store, lines())
     with (folder / f"{study}.paths").open("w", encoding="utf-8") as written:
         for number, task in enumerate(islice(tasks(study, entries), there)):
             for path in write_result(folder / "outputs", task, number):
@@ -102,7 +102,7 @@ def write_result(store: Path, task: Task, number: int) -> tuple[str, str]:
         format=FORMAT,
         task=replace(task, outputs=()),
         files={"table": digest},
-        writer=Writer("earlier", 1),
+        writer=ResultAuthor("earlier", 1),
     )
     folder = f"{store}/{TOKEN_1.path(task)}"
     os.makedirs(folder)
@@ -116,22 +116,20 @@ def tasks(study: str, entries: int) -> Iterator[Task]:
     return of_study(
         bundle=f"sha256:{hashlib.sha256(study.encode()).hexdigest()}",
         entrypoint="models.seir/baseline",
-        parameter_sets=(
-            {"beta": n / 7, "gamma": 0.1, "n": n} for n in range(entries // REPLICATES)
-        ),
+        parameter_sets=({"beta": n / 7, "gamma": 0.1, "n": n} for n in range(entries // REPLICATES)),
         replicates=REPLICATES,
         outputs=("table",),
     )
 
 
-class Ground:
+class OutputsSetup:
     """A registry in a file, the output store, and a job whose work is done."""
 
     def __init__(self, folder: Path, study: str) -> None:
         self._folder = folder
         self.about = json.loads((folder / f"{study}.json").read_text(encoding="utf-8"))
 
-    async def __aenter__(self) -> "Ground":
+    async def __aenter__(self) -> "OutputsSetup":
         self.registry = await open_registry(f"sqlite:///{self._folder / 'jobs.db'}")
         self.outputs = await open_outputs((self._folder / "outputs").as_uri(), create=False)
         return self
@@ -142,12 +140,12 @@ class Ground:
 
     async def job(self) -> Job:
         """As a worker leaves it: validating."""
-        promise = Promise(
+        promise = OutputPromise(
             manifest=self.about["manifest"],
             entries=self.about["entries"],
             store=self.about["store"],
         )
-        request = Request(spec=Spec(kind="study", outputs=promise))
+        request = JobRequest(spec=Spec(kind="study", outputs=promise))
         made = await self.registry.enqueue(request, actor=ACTOR)
         grant = await self.registry.acquire(made.job_id, owner="bench")
         return await self.registry.complete(grant, Success())
@@ -168,8 +166,8 @@ class Ground:
 async def validate(folder: Path, study: str) -> Said:
     """The real validator on one job, from its first look to its verdict."""
     before = os.times()
-    async with Ground(folder, study) as ground:
-        _, seconds = await ground.validated()
+    async with OutputsSetup(folder, study) as setup:
+        _, seconds = await setup.validated()
     after = os.times()
     used = after.user + after.system - before.user - before.system
     return {"seconds": seconds, "cpu": used, "megabytes": peak_megabytes()}
@@ -177,15 +175,15 @@ async def validate(folder: Path, study: str) -> Said:
 
 async def resume(folder: Path, study: str) -> Said:
     """The resume of a partial success: from the asking to the job that makes what is missing."""
-    async with Ground(folder, study) as ground:
-        partial, _ = await ground.validated()
-        inspector = LocalInspector(ground.registry, ground.outputs, machine=None, name="bench")
+    async with OutputsSetup(folder, study) as setup:
+        partial, _ = await setup.validated()
+        inspector = LocalInspector(setup.registry, setup.outputs, machine=None, name="bench")
         begun = time.perf_counter()
         resumed = await inspector.resume(partial.job_id, actor=ACTOR)
         seconds = time.perf_counter() - begun
         assert resumed.job is not None
         assert resumed.missing == resumed.job.spec.promised_outputs
-        assert resumed.missing == ground.about["entries"] - ground.about["there"]
+        assert resumed.missing == setup.about["entries"] - setup.about["there"]
     return {"seconds": seconds, "missing": resumed.missing, "megabytes": peak_megabytes()}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.stores.postgres.address import address_of
-from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, room_for_events
+from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, ensure_partitions
 from holdfast.stores.postgres.sessions import SETTINGS, Session
 from holdfast.system import SystemIds
 
@@ -126,7 +126,7 @@ class Bare:
         await self.connection.close()
 
     async def _make_room(self) -> None:
-        self._room = await room_for_events(Session(self.connection), self._schema)
+        self._room = await ensure_partitions(Session(self.connection), self._schema)
 
     async def enqueue(self, batch: int, *, tell: bool = False) -> None:
         """Make jobs, and tell who listens if asked to."""
@@ -164,10 +164,7 @@ class Bare:
 
     async def complete(self, held: list[int]) -> None:
         now = datetime.now(UTC)
-        detail = (
-            f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}",'
-            f'"submitted_by":"user:bench"}}'
-        )
+        detail = f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}","submitted_by":"user:bench"}}'
         done = await self.connection.fetchval(self._complete, held, now, detail, self._ids.new())
         assert done == len(held)
 

@@ -12,12 +12,12 @@ import growth
 import open_loop
 import postgres_limit
 import verbs
-from ground import Ground
 from holdfast.sdk.open import open_registry
 from plot import Point, draw
 from postgres_limit import Bare
+from postgres_setup import PostgresSetup
+from process_group import Group, run_together, wall_seconds
 from report import Figure, Outcome, at_most, flat
-from together import Group, together, wall_seconds
 
 PLOT = Path(__file__).parent / "results" / "postgres.svg"
 PROCESSES = 2
@@ -69,24 +69,24 @@ class Measured:
         return median(of(step) for step in self.steps[name])
 
 
-def measure_step(ground: Ground, role: str, order: dict[str, Any]) -> Step:
+def measure_step(setup: PostgresSetup, role: str, order: dict[str, Any]) -> Step:
     """Let two processes do it at the same time."""
     with Group([(role, order)] * PROCESSES) as group:
-        written, used = ground.wal_bytes(), ground.cpu_seconds()
+        written, used = setup.wal_bytes(), setup.cpu_seconds()
         group.go()
         answers = group.answers()
-        used = ground.cpu_seconds() - used
+        used = setup.cpu_seconds() - used
     jobs = sum(answer.found for answer in answers)
     client = sum(answer.cpu_seconds for answer in answers)
-    written = ground.wal_bytes() - written
+    written = setup.wal_bytes() - written
     each = 1e6 / jobs
     return Step(jobs / wall_seconds(answers), written / jobs, client * each, used * each)
 
 
-async def equal_rows(ground: Ground) -> None:
+async def equal_rows(setup: PostgresSetup) -> None:
     """The bare script writes what the verbs would: every job equals the fold of its log, and the counts
     are right."""
-    url = await ground.schema("equal")
+    url = await setup.schema("equal")
     bare = await Bare.open(url)
     for _ in range(3):
         await bare.enqueue(1_000)
@@ -99,12 +99,12 @@ async def equal_rows(ground: Ground) -> None:
     assert verification.equal, verification.mismatches[:3]
     assert verification.events == 1_000 * 4 + 500 * 2 + 1_500
     assert counts == {"queued": 1_500, "assigned": 500, "succeeded": 1_000}
-    ground.drop("equal")
+    setup.drop("equal")
 
 
-async def one_round(ground: Ground, size: Size, found: Measured) -> None:
+async def one_round(setup: PostgresSetup, size: Size, found: Measured) -> None:
     share = size.jobs // PROCESSES
-    bare, ours = await ground.schema("bare"), await ground.schema("ours")
+    bare, ours = await setup.schema("bare"), await setup.schema("ours")
     steps: dict[str, tuple[str, dict[str, Any]]] = {
         "limit enqueue": ("bare_enqueue", {"url": bare, "jobs": share, "batch": verbs.CHUNK}),
         "enqueue": ("enqueue", {"url": ours, "jobs": share}),
@@ -112,34 +112,34 @@ async def one_round(ground: Ground, size: Size, found: Measured) -> None:
         "drain": ("drain", {"url": ours}),
     }
     for name, (role, order) in steps.items():
-        step = measure_step(ground, role, order)
+        step = measure_step(setup, role, order)
         print(f"{name}: {step.rate:,.0f}/s", file=sys.stderr)
         found.steps.setdefault(name, []).append(step)
-    [alone] = together([("bare_enqueue", {"url": bare, "jobs": size.single_jobs, "batch": 1})])
+    [alone] = run_together([("bare_enqueue", {"url": bare, "jobs": size.single_jobs, "batch": 1})])
     found.single.append(alone.found / wall_seconds([alone]))
     registry = await open_registry(ours)
     found.one.append(await verbs.awaited_enqueues(registry, size.single_jobs, 1))
     found.many.append(await verbs.awaited_enqueues(registry, size.clients_jobs, 64))
     await registry.close()
-    ground.drop("bare", "ours")
+    setup.drop("bare", "ours")
 
 
-async def profiles(ground: Ground, jobs: int) -> dict[str, dict[str, float]]:
+async def profiles(setup: PostgresSetup, jobs: int) -> dict[str, dict[str, float]]:
     """Microseconds per job by step, of one process alone."""
-    url = await ground.schema("profiled")
+    url = await setup.schema("profiled")
     found = {}
     for role, order in {"enqueue": {"jobs": jobs}, "drain": {}}.items():
-        used = ground.cpu_seconds()
-        [answer] = together([(f"profile_{role}", {"url": url, **order})])
-        server = (ground.cpu_seconds() - used) / jobs * 1e6
+        used = setup.cpu_seconds()
+        [answer] = run_together([(f"profile_{role}", {"url": url, **order})])
+        server = (setup.cpu_seconds() - used) / jobs * 1e6
         found[role] = {**answer.found, "CPU of the server meanwhile": server}
-    ground.drop("profiled")
+    setup.drop("profiled")
     return found
 
 
-async def bare_wake_up(ground: Ground, jobs: int) -> verbs.Spread:
+async def bare_wake_up(setup: PostgresSetup, jobs: int) -> verbs.Spread:
     """From before an enqueue here to the claim in another process that listens, with nothing of ours."""
-    url = await ground.schema("told")
+    url = await setup.schema("told")
     bare = await Bare.open(url)
     with Group([("bare_wake", {"url": url, "jobs": jobs})]) as group:
         group.go()
@@ -239,20 +239,18 @@ def plot(found: growth.Growth) -> None:
 
 async def main(size: Size) -> Outcome:
     found = Measured()
-    with Ground() as ground:
-        version = ground.server.sql("SHOW server_version;")
-        await equal_rows(ground)
-        grown = await growth.measure(ground, size.levels, size.ended, size.claims)
+    with PostgresSetup() as setup:
+        version = setup.server.sql("SHOW server_version;")
+        await equal_rows(setup)
+        grown = await growth.measure(setup, size.levels, size.ended, size.claims)
         plot(grown)
-        ground.server.sql("CHECKPOINT;")  # the next rounds write into WAL files that exist already
+        setup.server.sql("CHECKPOINT;")  # the next rounds write into WAL files that exist already
         for _ in range(size.rounds):
-            await one_round(ground, size, found)
-        profiled = await profiles(ground, size.jobs)
-        told = await bare_wake_up(ground, size.wakes)
-        wake = await verbs.wake_up(await ground.schema("wake"), size.wakes)
-        stream = open_loop.measure(
-            await ground.schema("stream"), rate=RATE, seconds=size.stream_seconds
-        )
+            await one_round(setup, size, found)
+        profiled = await profiles(setup, size.jobs)
+        told = await bare_wake_up(setup, size.wakes)
+        wake = await verbs.wake_up(await setup.schema("wake"), size.wakes)
+        stream = open_loop.measure(await setup.schema("stream"), rate=RATE, seconds=size.stream_seconds)
     figures = [
         *rate_figures(found),
         *(

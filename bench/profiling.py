@@ -8,14 +8,14 @@ from typing import Any
 import verbs
 from holdfast.sdk.open import open_registry
 from holdfast.stores.batch import Batch
-from holdfast.stores.postgres.committing import Commit
+from holdfast.stores.postgres.commit import PostgresCommit
 
 STEPS: dict[str, list[tuple[type, str]]] = {
-    "decide": [(Batch, "decide_ones"), (Batch, "decide_due"), (Batch, "decide_ready")],
-    "rows into jobs": [(Commit, "_load")],
-    "jobs and events into rows": [(Commit, "_write")],
-    "driver, reading": [(Commit, "_ask")],
-    "driver, writing": [(Commit, "_send")],
+    "decide": [(Batch, "decide_by_id"), (Batch, "decide_due"), (Batch, "decide_ready")],
+    "rows into jobs": [(PostgresCommit, "_load")],
+    "jobs and events into rows": [(PostgresCommit, "_write")],
+    "driver, reading": [(PostgresCommit, "_fetch")],
+    "driver, writing": [(PostgresCommit, "_send")],
 }
 NAMES = (*STEPS, "verbs and line")
 

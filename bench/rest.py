@@ -18,8 +18,8 @@ import msgspec
 import uvloop
 from pyqwest import Client, HTTPTransport
 
-from ground import Ground
 from holdfast.system import SystemIds
+from postgres_setup import PostgresSetup
 from report import Figure, Outcome, at_most, conclude
 from wire import CLIENTS, server
 
@@ -44,9 +44,7 @@ class Rest:
     async def post(self, path: str, body: object, *, name: str) -> Any:
         begun = time.perf_counter()
         headers = {**JSON, "idempotency-key": ids.new()}
-        answer = await self._http.post(
-            self._url + path, headers=headers, content=msgspec.json.encode(body)
-        )
+        answer = await self._http.post(self._url + path, headers=headers, content=msgspec.json.encode(body))
         self.times[name].append(time.perf_counter() - begun)
         assert answer.status in (200, 201), (path, answer.content)
         return msgspec.json.decode(answer.content)
@@ -110,9 +108,7 @@ def measure(name: str, url: str, *, quick: bool) -> list[Figure]:
         Figure(f"{name}: /v1/jobs/ID, {CLIENTS} clients, beside /healthz", whole, "/s", bare),
     ]
     if must is not None:
-        found.append(
-            at_most("… ms for 1,000 status reads", 1e6 / status, "ms", must=1e3, gate=True)
-        )
+        found.append(at_most("… ms for 1,000 status reads", 1e6 / status, "ms", must=1e3, gate=True))
     for call, times in rest.times.items():
         times.sort()
         p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
@@ -127,10 +123,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    with Ground() as ground, tempfile.TemporaryDirectory() as folder:
+    with PostgresSetup() as setup, tempfile.TemporaryDirectory() as folder:
         found = measure("SQLite", f"sqlite:///{Path(folder) / 'jobs.db'}", quick=quick)
-        found += measure("PostgreSQL", asyncio.run(ground.schema("rest")), quick=quick)
-        version = ground.server.sql("SHOW server_version;").strip()
+        found += measure("PostgreSQL", asyncio.run(setup.schema("rest")), quick=quick)
+        version = setup.server.sql("SHOW server_version;").strip()
     notes = [
         "server and clients are a process each, on the machine's two cores; every change has a key",
         "64 clients with a closed loop: as many changes as the server can take",

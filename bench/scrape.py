@@ -16,7 +16,7 @@ import uvloop
 
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Completion, Request
+from holdfast.ports import Completion, JobRequest
 from holdfast.sdk.open import open_local, open_registry
 from report import HERE, Figure, Outcome, at_most, machine, row
 from wire import server
@@ -33,7 +33,7 @@ async def fill(url: str, jobs: int) -> None:
     registry = await open_local(url)
     specs = [Spec(queue=f"queue-{n}", kind=f"kind-{n}") for n in range(QUEUES)]
     for start in range(0, jobs, BATCH):
-        requests = [Request(spec=specs[n % QUEUES]) for n in range(start, min(start + BATCH, jobs))]
+        requests = [JobRequest(spec=specs[n % QUEUES]) for n in range(start, min(start + BATCH, jobs))]
         await registry.enqueue_many(requests, actor="user:bench")
     await registry.close()
 

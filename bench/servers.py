@@ -8,7 +8,7 @@ from typing import Literal
 
 import apsw
 
-from ground import Ground
+from postgres_setup import PostgresSetup
 from verify.postgres_server import PostgresServer
 from verify.redis_server import redis_server, redis_version
 
@@ -20,11 +20,11 @@ POSTGRES_MAJOR = 15
 class Servers:
     """`with Servers() as servers:` and then `with servers.empty("Redis", folder) as url:`.
 
-    PostgreSQL is the one of `ground`, which is on the disk, or else one of our own in memory."""
+    PostgreSQL is the one of `setup`, which is on the disk, or else one of our own in memory."""
 
-    def __init__(self, ground: Ground | None = None) -> None:
+    def __init__(self, setup: PostgresSetup | None = None) -> None:
         self._stack = ExitStack()
-        self._postgres = ground.server if ground else None
+        self._postgres = setup.server if setup else None
         self._numbers = count(1)
         self.versions: dict[Kind, str] = {}
 

@@ -20,8 +20,8 @@ import postgres_run
 import sqlite_limit
 import verbs
 import worker_drain
-from ground import Ground
 from holdfast.sdk.open import open_registry
+from postgres_setup import PostgresSetup
 from worker_stores import Postgres, Sqlite, Store
 
 KEPT = Path(__file__).parent / "results" / "short.json"
@@ -68,14 +68,10 @@ async def postgres_verbs(store: Postgres, jobs: int, rates: Rates) -> None:
         (DRAIN, "ours"): ("drain", {"url": ours}),
     }
     for (name, whose), (role, order) in steps.items():
-        better(
-            getattr(rates, whose), name, postgres_run.measure_step(store.ground, role, order).rate
-        )
+        better(getattr(rates, whose), name, postgres_run.measure_step(store.setup, role, order).rate)
 
 
-async def measure(
-    store: Store, jobs: int, by_verbs: Callable[[], Awaitable[None]], rates: Rates
-) -> None:
+async def measure(store: Store, jobs: int, by_verbs: Callable[[], Awaitable[None]], rates: Rates) -> None:
     """The bare script, the verbs and the workers take turns, so that noise meets all of them alike."""
     for _ in range(ROUNDS):
         await by_verbs()
@@ -92,11 +88,9 @@ async def main(jobs: int) -> dict[str, Rates]:
         prefix=".run-", dir=Path(__file__).parent, ignore_cleanup_errors=True
     ) as folder:
         sqlite = Sqlite(Path(folder))
-        await measure(
-            sqlite, jobs, lambda: sqlite_verbs(sqlite, jobs, found["SQLite"]), found["SQLite"]
-        )
-        with Ground() as ground:
-            postgres = Postgres(Path(folder), ground)
+        await measure(sqlite, jobs, lambda: sqlite_verbs(sqlite, jobs, found["SQLite"]), found["SQLite"])
+        with PostgresSetup() as setup:
+            postgres = Postgres(Path(folder), setup)
             rates = found["PostgreSQL"]
             await measure(postgres, jobs, lambda: postgres_verbs(postgres, jobs, rates), rates)
     return found
@@ -104,9 +98,7 @@ async def main(jobs: int) -> dict[str, Rates]:
 
 def shares_of(found: dict[str, Rates]) -> dict[str, float]:
     return {
-        f"{store}, {name}": share
-        for store, rates in found.items()
-        for name, share in rates.shares().items()
+        f"{store}, {name}": share for store, rates in found.items() for name, share in rates.shares().items()
     }
 
 

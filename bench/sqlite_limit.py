@@ -105,10 +105,7 @@ class Bare:
 
     def complete(self, held: list[int]) -> None:
         now, updates, events = time.time_ns() // 1000, [], []
-        detail = (
-            f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}",'
-            f'"submitted_by":"user:bench"}}'
-        )
+        detail = f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}","submitted_by":"user:bench"}}'
         call = f"01a1df61-4a35-778c-80e6-{next(self._ops):012x}"
         for number, seq in enumerate(held):
             op = f"{call}.{number}"

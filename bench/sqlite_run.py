@@ -10,8 +10,8 @@ import apsw
 import sqlite_limit
 import verbs
 from holdfast.sdk.open import open_registry
+from process_group import run_together
 from report import Figure, Outcome, at_most, flat
-from together import together
 
 HERE = Path(__file__).parent
 
@@ -67,9 +67,7 @@ async def one_round(folder: Path, size: Size, found: Measured) -> None:
     names = (folder / f"{n}.db" for n in count())
 
     def bare(batch: int, jobs: int) -> None:
-        found.limits.setdefault(batch, []).append(
-            sqlite_limit.measure(next(names), jobs=jobs, batch=batch)
-        )
+        found.limits.setdefault(batch, []).append(sqlite_limit.measure(next(names), jobs=jobs, batch=batch))
 
     bare(500, size.jobs)
     registry = await open_registry(url_of(next(names)))
@@ -111,9 +109,7 @@ def figures_of(
     claim_rate = max(c.rate for c in found.claims)
     bulk, drained = max(found.bulk), max(found.drain)
     return [
-        Figure(
-            "bulk enqueue, 500 at a time", bulk, "/s", whole.enqueue, 60_000, 120_000, floor=0.22
-        ),
+        Figure("bulk enqueue, 500 at a time", bulk, "/s", whole.enqueue, 60_000, 120_000, floor=0.22),
         Figure(
             "drain: claim 500, complete 500 in one call",
             drained,
@@ -178,7 +174,7 @@ async def main(size: Size) -> Outcome:
             with tempfile.TemporaryDirectory(dir=folder) as inner:
                 await one_round(Path(inner), size, found)
         costs, ended = await growth(folder, size)
-        [rss] = together([("rss", {"url": url_of(folder / "rss.db"), "jobs": 100_000})])
+        [rss] = run_together([("rss", {"url": url_of(folder / "rss.db"), "jobs": 100_000})])
         wake = await verbs.wake_up(url_of(folder / "wake.db"), size.wakes)
     figures = figures_of(size, found, costs, ended, rss.found, wake)
     return Outcome("SQLite", apsw.sqlite_lib_version(), figures, notes_of(found))

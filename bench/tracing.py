@@ -24,9 +24,10 @@ import worker_app
 from holdfast import AsyncClient, tracing
 from holdfast.core.job import Job
 from holdfast.ports import Grant
-from holdfast.system import SystemClock, SystemIds, settle_memory
-from holdfast.worker.claims import Settings
-from holdfast.worker.functions import Functions
+from holdfast.runner import RUNNER_ARGV
+from holdfast.system import SystemClock, SystemIds, tune_garbage_collector
+from holdfast.worker.claims import WorkerSettings
+from holdfast.worker.function_executor import FunctionExecutor
 from holdfast.worker.processes import Processes
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.worker import Worker
@@ -78,11 +79,18 @@ async def working(client: AsyncClient, folder: Path, ends: Ends) -> AsyncIterato
     clock, ids = SystemClock(), SystemIds()
     spool = FileSpool(folder / "spool", "bench")
     processes = Processes(clock, inherited=[spool.lock])
-    functions = Functions(processes, worker_app.NAME, slots=SLOTS, env=os.environ, url=client.url)
+    functions = FunctionExecutor(
+        processes,
+        worker_app.NAME,
+        runner_argv=RUNNER_ARGV,
+        slots=SLOTS,
+        env=os.environ,
+        url=client.url,
+    )
     await functions.load()
     worker = Worker(
         client.registry,
-        Settings(owner="bench", slots=SLOTS),
+        WorkerSettings(owner="bench", slots=SLOTS),
         ends,
         clock=clock,
         ids=ids,
@@ -161,7 +169,7 @@ async def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
             found["send"].append((time.process_time() - began) / PORTION * 1e6)
             if turn == 3:  # everything has been done once
                 beside = started()
-                settle_memory(ours=True)
+                tune_garbage_collector(own_code_only=True)
                 for figures in found.values():
                     figures.clear()
     return found
@@ -182,9 +190,7 @@ class Sink(BaseHTTPRequestHandler):
 @contextmanager
 def collector() -> Iterator[str]:
     """A process of its own: what it does is not our cost."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--collector"], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, __file__, "--collector"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -208,7 +214,7 @@ def figures(rounds: int) -> list[Figure]:
             "OTEL_BSP_SCHEDULE_DELAY": "3600000",  # they are sent where that is measured
             "PYTHONPATH": str(Path(__file__).parent),
         }
-        end = tracing.switch_on("otlp", "bench", SystemIds().chance())
+        end = tracing.configure("otlp", "bench", SystemIds().chance())
         found = asyncio.run(measure(Path(folder), rounds))
         end()
     off, on = (statistics.quantiles(found[how], n=4)[0] for how in ("off", "on"))

@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Registry, Request
+from holdfast.ports import JobRequest, Registry
 from holdfast.ports.registry import Completion
 from holdfast.sdk.open import open_registry
-from together import Group
+from process_group import Group
 
 ACTOR = "user:bench"
 CHUNK = 500
@@ -31,11 +31,9 @@ class Spread:
     most: float
 
 
-def requests(start: int, many: int) -> list[Request]:
+def requests(start: int, many: int) -> list[JobRequest]:
     return [
-        Request(
-            spec=Spec(kind="echo", payload=msgspec.Raw(b'{"n":%d,"argv":["echo","hello"]}' % n))
-        )
+        JobRequest(spec=Spec(kind="echo", payload=msgspec.Raw(b'{"n":%d,"argv":["echo","hello"]}' % n)))
         for n in range(start, start + many)
     ]
 
@@ -148,7 +146,7 @@ async def wake_up(url: str, jobs: int) -> Spread:
         for n in range(jobs):
             await asyncio.sleep(0.01 + n % 7 * 0.001)
             payload = msgspec.Raw(b"%d" % time.monotonic_ns())
-            await registry.enqueue(Request(spec=Spec(payload=payload)), actor=ACTOR)
+            await registry.enqueue(JobRequest(spec=Spec(payload=payload)), actor=ACTOR)
         [answer] = await asyncio.to_thread(group.answers)
     await registry.close()
     return spread(answer.found)
@@ -158,9 +156,9 @@ async def awaken(registry: Registry, jobs: int) -> list[float]:
     """The other process: seconds from each job's enqueue to its grant."""
     waits: list[float] = []
     while len(waits) < jobs:
-        mark = registry.mark()
+        mark = registry.change_mark()
         for grant in await registry.claim(["default"], owner="w1", limit=10, lease=LEASE):
             sent = int(bytes(grant.job.spec.payload))
             waits.append((time.monotonic_ns() - sent) / 1e9)
-        await registry.changed(since=mark, timeout=5)
+        await registry.changes(since=mark, timeout=5)
     return waits

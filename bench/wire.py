@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # verify/postgres_server.py
 
 import uvloop
 
-from ground import Ground
+from postgres_setup import PostgresSetup
 from report import Figure, Outcome, at_most, conclude
 from wire_load import Load, enqueues, fan_out
 
@@ -103,10 +103,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    with Ground() as ground, tempfile.TemporaryDirectory() as folder:
+    with PostgresSetup() as setup, tempfile.TemporaryDirectory() as folder:
         found = measure("SQLite", f"sqlite:///{Path(folder) / 'jobs.db'}", quick=quick)
-        found += measure("PostgreSQL", asyncio.run(ground.schema("wire")), quick=quick)
-        version = ground.server.sql("SHOW server_version;").strip()
+        found += measure("PostgreSQL", asyncio.run(setup.schema("wire")), quick=quick)
+        version = setup.server.sql("SHOW server_version;").strip()
     notes = [
         "server and clients are a process each, on the machine's two cores; requests have a request_id",
         "the constant server is the same one: it parses, checks and answers, and asks no store",

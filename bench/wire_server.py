@@ -7,20 +7,18 @@ import sys
 
 import uvloop
 
-from holdfast.cli.serve_log import ServerLog
-from holdfast.cli.serving import run
-from holdfast.server import jobs
-from holdfast.server.context import Settings
-from holdfast.server.serving import Place
+from holdfast.cli.server_log import ServerLog
+from holdfast.cli.server_process import run_server
+from holdfast.server import job_service
+from holdfast.server.context import ServerSettings
+from holdfast.server.http_server import ListenAddress
 from holdfast.wire.generated.job.v1 import job_pb as pb
 
-ANSWER = pb.EnqueueJobResponse(
-    job_id="018f3c5e-7c1a-7e6b-9f30-2b5d0f3f8a11", state=pb.JobState.SCHEDULED
-)
+ANSWER = pb.EnqueueJobResponse(job_id="018f3c5e-7c1a-7e6b-9f30-2b5d0f3f8a11", state=pb.JobState.SCHEDULED)
 
 
 async def constant(
-    self: jobs.JobService, request: pb.EnqueueJobRequest, _: jobs.Call
+    self: job_service.JobService, request: pb.EnqueueJobRequest, _: job_service.Call
 ) -> pb.EnqueueJobResponse:
     """The framework, the parsing and the answer, and nothing else."""
     return ANSWER
@@ -29,5 +27,5 @@ async def constant(
 if __name__ == "__main__":
     url, port, *more = sys.argv[1:]
     if more == ["--constant"]:
-        jobs.JobService.enqueue_job = constant  # type: ignore[method-assign]
-    uvloop.run(run(url, Place(port=int(port)), Settings(), ServerLog("text")))
+        job_service.JobService.enqueue_job = constant  # type: ignore[method-assign]
+    uvloop.run(run_server(url, ListenAddress(port=int(port)), ServerSettings(), ServerLog("text")))

@@ -20,7 +20,7 @@ import worker_drain
 import worker_load
 import worker_page
 import worker_waits
-from ground import Ground
+from postgres_setup import PostgresSetup
 from report import Figure, Outcome, conclude
 from worker_page import Limits, Page
 from worker_stores import Postgres, Sqlite, Store
@@ -81,18 +81,12 @@ class Run:
         limits = Limits(await store.limit(size.jobs))
         work, many = worker_drain.JOBS, store.workers
         found = {
-            slots: await worker_drain.measure(
-                store, work["coroutines"], size.jobs, workers=many, slots=slots
-            )
+            slots: await worker_drain.measure(store, work["coroutines"], size.jobs, workers=many, slots=slots)
             for slots in size.slots
         }
         others = {
-            "threads": await worker_drain.measure(
-                store, work["threads"], size.thread_jobs, workers=many
-            ),
-            "processes": await worker_drain.measure(
-                store, work["processes"], size.process_jobs, workers=1
-            ),
+            "threads": await worker_drain.measure(store, work["threads"], size.thread_jobs, workers=many),
+            "processes": await worker_drain.measure(store, work["processes"], size.process_jobs, workers=1),
         }
         limits.after = await store.limit(size.jobs)
         self.page.notes.append(
@@ -131,17 +125,13 @@ class Run:
 
 
 async def main(stores: Iterable[str], size: Size) -> tuple[Outcome, list[str]]:
-    page = Page(
-        notes=["one run; ratio: ours / the bare script at batch 500, the better of its two runs"]
-    )
+    page = Page(notes=["one run; ratio: ours / the bare script at batch 500, the better of its two runs"])
     versions = []
     for name in stores:
         with ExitStack() as stack:
             folder = _folder(stack)
             store: Store = (
-                Sqlite(folder)
-                if name == "sqlite"
-                else Postgres(folder, stack.enter_context(Ground()))
+                Sqlite(folder) if name == "sqlite" else Postgres(folder, stack.enter_context(PostgresSetup()))
             )
             versions.append(store.version)
             await Run(store, size, page).whole()
@@ -157,8 +147,7 @@ async def smoke() -> dict[str, float]:
         drain = await worker_drain.measure(store, work["coroutines"], SMOKE.jobs, workers=1)
         apart = await worker_drain.measure(store, work["processes"], SMOKE.process_jobs, workers=1)
         talks = {
-            how: await worker_load.output(store, how, SMOKE.megabytes)
-            for how in ("command", "function")
+            how: await worker_load.output(store, how, SMOKE.megabytes) for how in ("command", "function")
         }
     return {
         "jobs per second": drain.rate,

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import worker_app
 from holdfast import AsyncClient, State
-from holdfast.sdk.calls import Call
+from holdfast.runner.call import Call
 from worker_fleet import Fleet, NotMeasured, fleet
 from worker_stores import Store
 
@@ -44,9 +44,7 @@ class Sample:
     server: float
 
 
-async def measure(
-    store: Store, make: Make, jobs: int, *, workers: int, slots: int | None = None
-) -> Drain:
+async def measure(store: Store, make: Make, jobs: int, *, workers: int, slots: int | None = None) -> Drain:
     """Enqueue them all, start the workers, and let them run dry."""
     url = await store.fresh()
     async with fleet(url, store.folder / "drain") as (workshop, client):

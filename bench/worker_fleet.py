@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 SOURCES = HERE.parent / "src"
 PATIENCE_SECONDS = 60.0
 LEAVE_SECONDS = 20.0
-SUPERVISOR, WARDEN, RUNNERS = "supervisor", "warden", "runners"
+WORKER, SUPERVISOR, RUNNERS = "worker", "process supervisor", "runners"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SET_DEATH_SIGNAL = 1
@@ -97,22 +97,22 @@ class Worker:
 
     def pids(self) -> dict[int, str]:
         """Its processes, each with its role."""
-        found = {self._process.pid: SUPERVISOR} if self.alive else {}
+        found = {self._process.pid: WORKER} if self.alive else {}
         for reaper in found and _children(self._process.pid):
-            found[reaper] = WARDEN
+            found[reaper] = SUPERVISOR
             for pid in _children(reaper):
-                found[pid] = WARDEN
+                found[pid] = SUPERVISOR
                 found |= dict.fromkeys(_children(pid), RUNNERS)
         self._seen |= {pid: _born(pid) for pid in found}
         return found
 
     def cpu_seconds(self) -> dict[str, float]:
         """What its processes have used, by role; runners that have ended are counted in."""
-        used = dict.fromkeys((SUPERVISOR, WARDEN, RUNNERS), 0.0)
+        used = dict.fromkeys((WORKER, SUPERVISOR, RUNNERS), 0.0)
         for pid, role in self.pids().items():
             own, ended = _cpu(pid)
             used[role] += own
-            if role == WARDEN:
+            if role == SUPERVISOR:
                 used[RUNNERS] += ended
         return used
 
@@ -164,7 +164,7 @@ class Fleet:
 
     def cpu_seconds(self) -> dict[str, float]:
         each = [worker.cpu_seconds() for worker in self.workers]
-        return {role: sum(used[role] for used in each) for role in (SUPERVISOR, WARDEN, RUNNERS)}
+        return {role: sum(used[role] for used in each) for role in (WORKER, SUPERVISOR, RUNNERS)}
 
     def stop(self) -> None:
         for worker in self.workers:

@@ -44,7 +44,7 @@ class Idle:
 async def idle(store: Store, seconds: float) -> Idle:
     if not isinstance(store, Postgres):
         return (await _rested(store, await store.fresh(), seconds, list))[0]
-    ground = store.ground
+    ground = store.setup
     ground.server.create_database(IDLE_DATABASE)
     url = await ground.schema(IDLE_DATABASE, IDLE_DATABASE)
 
@@ -106,9 +106,7 @@ async def output(store: Store, how: str, megabytes: int) -> Talk:
         await handle.result_async(timeout=JOB_SECONDS)
         seconds = time.monotonic() - now
         pieces = [
-            piece.data
-            async for piece in client.logs(handle.job_id, follow=False)
-            if piece.stream == "stdout"
+            piece.data async for piece in client.logs(handle.job_id, follow=False) if piece.stream == "stdout"
         ]
     wrong = wrong_lines(b"".join(pieces), lines)
     talk = Talk(lines * worker_app.LINE_BYTES / 1e6 / seconds, lines, wrong)

@@ -68,9 +68,7 @@ def drain_figures(store: Store, drains: dict[int | None, Drain], limits: Limits)
     tried = ", ".join(f"{slots}: {drain.rate:,.0f}" for slots, drain in drains.items() if slots)
     return [
         *_drain(f"{store.name}: drain, {workers}, by default", drains[None], store, limits),
-        *_drain(
-            f"{store.name}: drain, {workers}, -c {best or 'default'}", drains[best], store, limits
-        ),
+        *_drain(f"{store.name}: drain, {workers}, -c {best or 'default'}", drains[best], store, limits),
         Figure("… by -c", drains[best].rate, f"/s at best ({tried})"),
     ]
 
@@ -179,7 +177,7 @@ Everything goes through the public SDK and real `holdfast worker` processes; not
 - Drain: all jobs wait before a worker is started. The rate counts from the first claim to the last end, as
   the store recorded them, so that the start of a worker is not in it. Its limit is the bare script of the
   same store, which claims and completes 500 at a time and runs nothing; it ran before and after.
-- CPU per job is that of the supervisor, the warden and all runners between those moments.
+- CPU per job is that of the worker, its process supervisor and all runners between those moments.
 - With `isolation="process"` the runners are started when the first jobs are there: their start is part of
   the rate, and not of the one after the first tenth.
 - Idle latency: one process enqueues after irregular pauses, the handler answers when it began, by the

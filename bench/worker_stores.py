@@ -10,7 +10,7 @@ import apsw
 import postgres_run
 import sqlite_limit
 import verbs
-from ground import Ground
+from postgres_setup import PostgresSetup
 
 
 class Store(Protocol):
@@ -70,26 +70,26 @@ class Postgres:
     """Every store is a schema of one server."""
 
     folder: Path
-    ground: Ground
+    setup: PostgresSetup
     name: str = "PostgreSQL"
     workers: int = 2
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     @property
     def version(self) -> str:
-        return f"PostgreSQL {self.ground.server.sql('SHOW server_version;')}"
+        return f"PostgreSQL {self.setup.server.sql('SHOW server_version;')}"
 
     async def fresh(self) -> str:
-        return await self.ground.schema(f"bench_{next(self._numbers)}")
+        return await self.setup.schema(f"bench_{next(self._numbers)}")
 
     async def limit(self, jobs: int) -> float:
         url, share = await self.fresh(), jobs // postgres_run.PROCESSES
         order = {"url": url, "batch": verbs.CHUNK}
-        postgres_run.measure_step(self.ground, "bare_enqueue", {**order, "jobs": share})
-        return postgres_run.measure_step(self.ground, "bare_drain", order).rate
+        postgres_run.measure_step(self.setup, "bare_enqueue", {**order, "jobs": share})
+        return postgres_run.measure_step(self.setup, "bare_drain", order).rate
 
     async def wake_limit(self, jobs: int) -> verbs.Spread | None:
-        return await postgres_run.bare_wake_up(self.ground, jobs)
+        return await postgres_run.bare_wake_up(self.setup, jobs)
 
     def server_cpu_seconds(self) -> float:
-        return self.ground.cpu_seconds()
+        return self.setup.cpu_seconds()

@@ -29,9 +29,7 @@ async def idle_latency(store: Store, jobs: int) -> verbs.Spread:
             sent.append((now, await client.enqueue(worker_app.moment.call())))
         begun = [await handle.result_async(timeout=RESULT_SECONDS) for _, handle in sent]
     found = verbs.spread([end - now for (now, _), end in zip(sent, begun, strict=True)])
-    print(
-        f"{store.name}: idle latency p50 {found.p50:.2f} ms, p99 {found.p99:.2f}", file=sys.stderr
-    )
+    print(f"{store.name}: idle latency p50 {found.p50:.2f} ms, p99 {found.p99:.2f}", file=sys.stderr)
     return found
 
 

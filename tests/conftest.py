@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Generator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,17 +15,15 @@ from holdfast.ports import Clock, Ids, Store
 from holdfast.stores.cas.store import CasStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.world import Opener, World, play
-from postgres_world import postgres_store
-from wire_world import play_served
+from holdfast.testing.world import Opener, World, open_world
+from tests.server.running_server import served_world
+from tests.stores.postgres.running_server import postgres_store
 
 # A process that has spoken gRPC starts threads again in whatever it forks, and one in seven of these then
 # ends by SIGABRT before its program begins. Nothing of ours forks and goes on: it need not.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # as a shell starts what runs in the background
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and no verdict on a machine that is busy with something else.
@@ -53,8 +52,6 @@ STORES: dict[str, Opener] = {
     "postgres": postgres_store,
 }
 
-Body = Callable[[World], Coroutine[None, None, None]]
-Run = Callable[[Body], None]
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
@@ -82,9 +79,13 @@ def unskipped(report: Report) -> Report:
     return report
 
 
+def open_on(name: str, folder: Path) -> AbstractAsyncContextManager[World]:
+    """A fresh world on the store of this name, or at a `server`."""
+    return served_world() if name == "server" else open_world(STORES[name], folder)
+
+
 @pytest.fixture(params=[*STORES, "server"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run an async test body in a fresh world, once for each store, and once through a server."""
-    if request.param == "server":
-        return lambda body: play_served(tmp_path, body)
-    return lambda body: play(STORES[request.param], tmp_path, body)
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    """A fresh store and its registry, once for each store, and once through a server."""
+    async with open_on(request.param, tmp_path) as world:
+        yield world

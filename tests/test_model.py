@@ -123,9 +123,7 @@ def test_a_switch_changes_the_fault_and_nothing_else(name: str) -> None:
     assert plain.count("Broken = {}") == 1
     assert "ShowArrows" in plain
     head = plain.partition("INVARIANTS")[0]
-    assert faulty == (
-        head.replace("Broken = {}", 'Broken = {"noFence"}') + "INVARIANTS\n    NoStaleAct\n"
-    )
+    assert faulty == (head.replace("Broken = {}", 'Broken = {"noFence"}') + "INVARIANTS\n    NoStaleAct\n")
 
 
 def test_a_complete_run_is_read() -> None:

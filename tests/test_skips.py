@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+from tests import ROOT
+
 SKIPS = """
 import pytest
 
@@ -29,12 +30,11 @@ def ran(folder: Path, source: str, environment: dict[str, str]) -> str:
     test = folder / "test_given.py"
     test.write_text(source)
     known = {name: value for name, value in os.environ.items() if name != "CI"}
-    paths = os.pathsep.join((str(TESTS), str(TESTS.parent)))
-    options = ("-q", "-p", "conftest", "-p", "no:randomly", "-p", "no:cacheprovider")
+    options = ("-q", "-p", "tests.conftest", "-p", "no:randomly", "-p", "no:cacheprovider")
     found = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(folder), str(test)],
         cwd=folder,
-        env={**known, "PYTHONPATH": paths, **environment},
+        env={**known, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=60,

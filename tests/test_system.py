@@ -26,62 +26,50 @@ class Awaited:
         return result
 
 
-def test_first_of_returns_the_first_result_and_ends_the_others_before_it_returns() -> None:
-    async def main() -> None:
-        slow, fast = Awaited(), Awaited()
-        fast.go_on.set()
+async def test_first_of_returns_the_first_result_and_ends_the_others_before_it_returns() -> None:
+    slow, fast = Awaited(), Awaited()
+    fast.go_on.set()
 
-        result = await first_of(slow.wait("slow"), fast.wait("fast"))
+    result = await first_of(slow.wait("slow"), fast.wait("fast"))
 
-        assert (result, slow.ended, fast.ended) == ("fast", "cancelled", "done")
-
-    asyncio.run(main())
+    assert (result, slow.ended, fast.ended) == ("fast", "cancelled", "done")
 
 
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
-def test_of_several_that_are_done_first_of_takes_the_earlier_argument(
+async def test_of_several_that_are_done_first_of_takes_the_earlier_argument(
     order: tuple[str, ...],
 ) -> None:
-    async def main() -> None:
-        for _ in range(20):
-            done = [asyncio.get_running_loop().create_future() for _ in order]
-            for future, name in zip(done, order, strict=True):
-                future.set_result(name)
+    for _ in range(20):
+        done = [asyncio.get_running_loop().create_future() for _ in order]
+        for future, name in zip(done, order, strict=True):
+            future.set_result(name)
 
-            assert await first_of(*done) == order[0]
-
-    asyncio.run(main())
+        assert await first_of(*done) == order[0]
 
 
-def test_first_of_raises_the_error_of_the_first_and_ends_the_others() -> None:
+async def test_first_of_raises_the_error_of_the_first_and_ends_the_others() -> None:
     async def fail() -> str:
         raise ValueError("x")
 
-    async def main() -> None:
-        slow = Awaited()
+    slow = Awaited()
 
-        with pytest.raises(ValueError, match="x"):
-            await first_of(slow.wait("slow"), fail())
+    with pytest.raises(ValueError, match="x"):
+        await first_of(slow.wait("slow"), fail())
 
-        assert slow.ended == "cancelled"
-
-    asyncio.run(main())
+    assert slow.ended == "cancelled"
 
 
-def test_first_of_that_is_cancelled_ends_all() -> None:
-    async def main() -> None:
-        both = Awaited(), Awaited()
-        waiting = asyncio.create_task(first_of(*(one.wait("") for one in both)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+async def test_first_of_that_is_cancelled_ends_all() -> None:
+    both = Awaited(), Awaited()
+    waiting = asyncio.create_task(first_of(*(one.wait("") for one in both)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
-        assert [one.ended for one in both] == ["cancelled", "cancelled"]
-
-    asyncio.run(main())
+    assert [one.ended for one in both] == ["cancelled", "cancelled"]
 
 
 def test_jitter_is_a_quarter_either_way() -> None:
@@ -99,23 +87,20 @@ def test_jitter_is_a_quarter_either_way() -> None:
     assert (least, jittered(40.0, ids)) == (30.0, 50.0)
 
 
-def test_every_sleeps_before_it_acts_and_ends_with_the_error_of_the_action() -> None:
-    async def main() -> None:
-        clock, acted = ManualClock(), list[float]()
+async def test_every_sleeps_before_it_acts_and_ends_with_the_error_of_the_action() -> None:
+    clock, acted = ManualClock(), list[float]()
 
-        async def act() -> None:
-            acted.append(clock.monotonic())
-            if len(acted) == 2:
-                raise ValueError("enough")
+    async def act() -> None:
+        acted.append(clock.monotonic())
+        if len(acted) == 2:
+            raise ValueError("enough")
 
-        loop = asyncio.create_task(every(10.0, act, clock=clock, ids=CountingIds()))
-        for _ in range(3):
-            for _turn in range(5):
-                await asyncio.sleep(0)
-            clock.advance(12.5)
+    loop = asyncio.create_task(every(10.0, act, clock=clock, ids=CountingIds()))
+    for _ in range(3):
+        for _turn in range(5):
+            await asyncio.sleep(0)
+        clock.advance(12.5)
 
-        with pytest.raises(ValueError, match="enough"):
-            await loop
-        assert len(acted) == 2
-
-    asyncio.run(main())
+    with pytest.raises(ValueError, match="enough"):
+        await loop
+    assert len(acted) == 2

@@ -18,9 +18,7 @@ def call(*words: str | Path, cwd: Path) -> str:
 @pytest.mark.slow
 def test_the_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    call(
-        *pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT, cwd=tmp_path
-    )
+    call(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT, cwd=tmp_path)
     [wheel] = tmp_path.glob("*.whl")
     call(sys.executable, "-m", "venv", "--without-pip", "empty", cwd=tmp_path)
     python, holdfast = tmp_path / "empty/bin/python", tmp_path / "empty/bin/holdfast"

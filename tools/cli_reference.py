@@ -1,7 +1,7 @@
 """Write the generated parts of docs/cli.md: every command with its options, and the exit codes.
 
 `python tools/cli_reference.py` writes them; with `--check` nothing is written, and a part that is
-out of date is an exit with 1.
+out of date makes it exit with 1.
 """
 
 import inspect
@@ -11,30 +11,30 @@ from collections.abc import Iterator
 import click
 from states import main, table
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.main import SECTIONS, cli
 
 MEANINGS = {
-    Exit.DONE: "Done.",
-    Exit.NO: "The answer is no: `verify` found differences, `doctor` found a fault, or the job that was"
+    ExitCode.DONE: "Done.",
+    ExitCode.NO: "The answer is no: `verify` found differences, `doctor` found a fault, or the job that was"
     " followed or validated did not succeed and has no exit code of its own.",
-    Exit.INVALID: "Wrong usage, or a request that can never be accepted.",
-    Exit.NOT_FOUND: "There is no such job or store.",
-    Exit.CONFLICT: "The job is not in a state that allows this.",
-    Exit.EXHAUSTED: "A limit is reached.",
-    Exit.DENIED: "Not allowed.",
-    Exit.CORRUPT: "What is stored contradicts itself.",
-    Exit.UNAVAILABLE: "The store is unavailable, or outputs cannot be seen; try again.",
-    Exit.RUN_FAILED: "`run` itself failed, not the command it ran.",
-    Exit.INTERRUPTED: (
+    ExitCode.INVALID: "Wrong usage, or a request that can never be accepted.",
+    ExitCode.NOT_FOUND: "There is no such job or store.",
+    ExitCode.CONFLICT: "The job is not in a state that allows this.",
+    ExitCode.EXHAUSTED: "A limit is reached.",
+    ExitCode.DENIED: "Not allowed.",
+    ExitCode.CORRUPT: "What is stored contradicts itself.",
+    ExitCode.UNAVAILABLE: "The store is unavailable, or outputs cannot be seen; try again.",
+    ExitCode.RUN_FAILED: "`run` itself failed, not the command it ran.",
+    ExitCode.INTERRUPTED: (
         "Interrupted with Ctrl-C. A job that was only watched goes on; one under `run` was asked to stop."
     ),
-    Exit.NO_READER: "Nobody reads the output any more.",
+    ExitCode.NO_READER: "The reader of the output is gone.",
 }
 
 
 def reference() -> str:
-    """Every command, section by section, in the order of --help."""
+    """Return every command, section by section, in the order of --help."""
     root = click.Context(cli, info_name="holdfast")
     parts = []
     for section, entries in SECTIONS.items():
@@ -48,7 +48,7 @@ def reference() -> str:
 
 
 def _contexts(command: click.Command, parent: click.Context, name: str) -> Iterator[click.Context]:
-    """The command, and what is below it."""
+    """Yield the context of the command, and of every command below it."""
     context = click.Context(command, parent=parent, info_name=name)
     yield context
     if isinstance(command, click.Group):
@@ -71,13 +71,13 @@ def _describe(context: click.Context) -> Iterator[str]:
 
 
 def _row(names: str, text: str) -> tuple[str, str]:
-    """A bar ends a cell of a table, even inside a code span."""
+    """Return one row. A bar would end a cell, even inside a code span, so it is escaped."""
     meaning = " ".join(text.replace("*", "\\*").split())
     return f"`{names}`".replace("|", "\\|"), meaning.replace("|", "\\|")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Click's help text: a paragraph after a \\b is kept as it is."""
+    """Yield the paragraphs of a help text; one after a \\b is kept as it is."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield f"```text\n{paragraph.removeprefix(chr(8)).strip(chr(10))}\n```"
@@ -85,10 +85,10 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield " ".join(paragraph.split())
 
 
-def exits() -> str:
-    """The exit codes. Every one must have its meaning here."""
-    return table(("code", "meaning"), ((f"{code:d}", MEANINGS[code]) for code in Exit))
+def exit_codes() -> str:
+    """Return the table of exit codes. Every code must have its meaning here."""
+    return table(("code", "meaning"), ((f"{code:d}", MEANINGS[code]) for code in ExitCode))
 
 
 if __name__ == "__main__":
-    sys.exit(main({"cli.md": {"commands": reference(), "exit codes": exits()}}, sys.argv[1:]))
+    sys.exit(main({"cli.md": {"commands": reference(), "exit codes": exit_codes()}}, sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Write the generated parts of docs/states.md and docs/events.md from the code.
 
 `python tools/states.py` writes them; with `--check` nothing is written, and a part that is out of
-date is an exit with 1.
+date makes it exit with 1.
 """
 
 import re
@@ -26,7 +26,7 @@ NEW = "new"
 
 
 def main(pages: Mapping[str, Mapping[str, str]], arguments: Sequence[str]) -> int:
-    """Put every part between its markers; answers the exit code."""
+    """Put every part between its markers; return the exit code."""
     stale = []
     for page, parts in pages.items():
         path = DOCS / page
@@ -55,13 +55,13 @@ def _between(page: str, name: str, text: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [headers, ["---"] * len(headers), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def diagram() -> str:
-    """The machine as a drawing. An arrow that leaves all held states leaves their frame."""
+    """Return the state machine as a diagram. An arrow that leaves all held states leaves their frame."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for transition in TRANSITIONS:
         label = transition.number + (", attempt + 1" if transition.next_attempt else "")
@@ -70,7 +70,7 @@ def diagram() -> str:
     held, ended = _by_rank(LEASED), _by_rank(ENDED)
     lines = ["```mermaid", "flowchart LR", f"    {NEW}(( ))"]
     for name, title, states in (
-        (HELD, "held: somebody has the lease", held),
+        (HELD, "held: a worker has the lease", held),
         ("over", "ended", ended),
     ):
         lines.append(f'    subgraph {name} ["{title}"]')
@@ -95,9 +95,9 @@ def _sources(transition: Transition) -> list[str]:
 
 
 def transitions() -> str:
-    """The table of transitions."""
+    """Return the table of transitions."""
     return table(
-        ("", "from", "to", "event", "who may ask", "note"),
+        ("", "from", "to", "event", "allowed for", "note"),
         (
             (
                 t.number,
@@ -113,13 +113,11 @@ def transitions() -> str:
 
 
 def catalogue() -> str:
-    """Every event type with its class, and the transitions that write it."""
+    """Return every event type with its class, and the transitions that write it."""
     numbers: dict[str, list[str]] = {}
     for transition in TRANSITIONS:
         numbers.setdefault(transition.event, []).append(transition.number)
-    rows = [
-        (f"`{event}`", _class_of(event), ", ".join(numbers.get(event, []))) for event in EventType
-    ]
+    rows = [(f"`{event}`", _class_of(event), ", ".join(numbers.get(event, []))) for event in EventType]
     worker = ", ".join(f"`{event}`" for event in WorkerEventType)
     return "\n\n".join(
         [

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import apsw
 
-from verify.ground import CANNOT_RUN
+from verify.environment import CANNOT_RUN
 
 SECTIONS = (
     "simulation",
-    "planted",
+    "planted_bugs",
     "history",
     "rest_fuzz",
     "kills",
@@ -80,9 +80,7 @@ def page(results: dict[str, tuple[str, int, float]], proved: str) -> str:
     for text, code, seconds in results.values():
         title = text.splitlines()[0].lstrip("# ")
         lines.append(f"| {title} | {_verdict(code)} | {seconds:.0f} |")
-    missing = [
-        name for name in SECTIONS if not any(name == one.partition(":")[0] for one in results)
-    ]
+    missing = [name for name in SECTIONS if not any(name == one.partition(":")[0] for one in results)]
     lines += [f"| {name} | not in this run | |" for name in missing]
     lines += ["", *(f"{text}\n" for text, _, _ in results.values())]
     return "\n".join(lines)
@@ -96,9 +94,7 @@ def _verdict(code: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m verify")
-    parser.add_argument(
-        "--short", action="store_true", help="the small form of each; no page is saved"
-    )
+    parser.add_argument("--short", action="store_true", help="the small form of each; no page is saved")
     parser.add_argument(
         "sections",
         nargs="*",

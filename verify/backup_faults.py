@@ -109,13 +109,23 @@ def _not_made_whole(path: Path) -> None:
 
 PLANTS = {
     "backup": (
-        ("a failed call is passed over", "holdfast.sdk.backup._told", _passed_over, NO_LINK),
+        (
+            "a failed call is passed over",
+            "holdfast.sdk.backup._translate_errors",
+            _passed_over,
+            NO_LINK,
+        ),
     ),
     "restore": (
-        ("a failed call is passed over", "holdfast.sdk.backup._told", _passed_over, NO_RENAME),
+        (
+            "a failed call is passed over",
+            "holdfast.sdk.backup._translate_errors",
+            _passed_over,
+            NO_RENAME,
+        ),
         (
             "the draft is not made whole",
-            "holdfast.stores.sqlite.restoring._make_whole",
+            "holdfast.stores.sqlite.restore._make_whole",
             _not_made_whole,
             NO_SYNC,
         ),
@@ -164,9 +174,7 @@ class BackupFaults:
             found += await self._each(what, self._system, SYSTEM_FAMILIES, attempt, most)
             if what == "restore":
                 words = "restore to a new file"
-                found += await self._each(
-                    words, self._system, SYSTEM_FAMILIES, self._make_new, most
-                )
+                found += await self._each(words, self._system, SYSTEM_FAMILIES, self._make_new, most)
             for words, place, plant, family in PLANTS[what]:
                 with patch(place, plant):
                     swept = Swept(Family(f"planted, must be bad: {what}: {words}", family.call, 0))

@@ -65,9 +65,7 @@ def s3_store(bucket: str = PLAIN, port: int | None = None, *, retries: int = 0) 
 
 def versions(path: str) -> list[str]:
     """The ids of all versions of an object in the bucket `VERSIONED`, oldest first."""
-    answer = ElementTree.fromstring(
-        _ask(bucket_port(), "GET", f"{VERSIONED}?versions&prefix={path}")
-    )
+    answer = ElementTree.fromstring(_ask(bucket_port(), "GET", f"{VERSIONED}?versions&prefix={path}"))
     found = [v.findtext("{*}VersionId") or "" for v in answer.findall("{*}Version")]
     assert answer.findtext("{*}IsTruncated") == "false"
     return found[::-1]

@@ -1,7 +1,7 @@
 """Clocks that are set, that drift, and that come back as others: leases and delays last what was promised.
 
-`python -m verify.clocks` sets the clock of a PostgreSQL server, and of processes on a SQLite file, while jobs
-are held, left and delayed, and prints one section; `--short` does less of it.
+`python -m verify.clocks` sets the clock of a PostgreSQL server, and of processes on a SQLite file, while
+jobs are held, left and delayed, and prints one section; `--short` does less of it.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from holdfast.core.errors import Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Grant, Request
+from holdfast.ports import Grant, JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
 from holdfast.stores.postgres import server_time
 from holdfast.system import SystemClock
+from verify.environment import say
 from verify.faked_clock import FakedClock, SettableServer
-from verify.ground import say
 
 ACTOR = "user:ana"
 LEASE_SECONDS = 7.0
@@ -93,9 +93,7 @@ class Round(Struct, frozen=True, kw_only=True):
         if self.ready != ["ready"]:
             found.append(f"{self.ready} could be claimed, not the one that was ready")
         if not self.whole:
-            found.append(
-                "the job of the living owner did not succeed, or a record differs from its log"
-            )
+            found.append("the job of the living owner did not succeed, or a record differs from its log")
         return [f"{self.store}, {self.case.name}: {words}" for words in found]
 
 
@@ -139,18 +137,18 @@ class Stage:
         length = timedelta(seconds=case.lease_seconds)
         owner = self._open.owner
         for job_id in ("held", "left", "ready"):
-            await owner.enqueue(Request(spec=Spec(), job_id=job_id), actor=ACTOR)
+            await owner.enqueue(JobRequest(spec=Spec(), job_id=job_id), actor=ACTOR)
         held = await owner.acquire("held", owner="w-1", lease=length)
         began = time.monotonic()
         await owner.acquire("left", owner="w-1", lease=length)
-        delayed = Request(spec=Spec(queue="later", delay=length), job_id="delayed")
+        delayed = JobRequest(spec=Spec(queue="later", delay=length), job_id="delayed")
         await owner.enqueue(delayed, actor=ACTOR)
         await self._strike(case)
         claimed = await self._open.other.claim(["default"], owner="w-2", limit=5)
         lasted = await self._watch(case, held, began)
         with suppress(Fenced):
             await self._open.owner.complete(held, Success())
-        ended = await self._open.other.get("held")
+        ended = await self._open.other.status("held")
         return Round(
             store=self._store,
             case=case,
@@ -184,7 +182,7 @@ class Stage:
                 self._refused += 1
             other = self._open.other
             await other.expire()
-            if (await other.get("left")).state is not State.ASSIGNED:
+            if (await other.status("left")).state is not State.ASSIGNED:
                 lasted.setdefault("lease", time.monotonic() - began)
             if await other.claim(["later"], owner="w-2"):
                 lasted.setdefault("delay", time.monotonic() - began)
@@ -244,9 +242,7 @@ def play_round(folder: Path, case: Case) -> None:
     sys.stdout.write(msgspec.json.encode(asyncio.run(stage.play(case))).decode())
 
 
-def section(
-    rounds: list[Round], blind: list[str], seconds: float, *, short: bool
-) -> tuple[str, bool]:
+def section(rounds: list[Round], blind: list[str], seconds: float, *, short: bool) -> tuple[str, bool]:
     """The report, and whether its claim holds."""
     wrong = [words for one in rounds for words in one.wrong]
     if not blind:

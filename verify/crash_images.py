@@ -1,4 +1,4 @@
-"""Power cuts on paper: the recorded file calls of a run, cut after each of them, in every bad way."""
+"""Simulated power cuts: the recorded file calls of a run, cut after each of them, in every bad way."""
 
 import random
 import shutil
@@ -37,9 +37,7 @@ async def record(disk: FaultyDisk, folder: Path) -> Recording:
     return recording
 
 
-async def cut_everywhere(
-    recording: Recording, folder: Path, *, torn: int, every: int = 1
-) -> Images:
+async def cut_everywhere(recording: Recording, folder: Path, *, torn: int, every: int = 1) -> Images:
     """After every call: one image without all that was not synced, and `torn` with some of it."""
     images = Images(calls=len(recording.calls))
     for instant, (shadow, answers) in enumerate(recording.instants(), start=1):

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from holdfast.core.catalogue import EventType
+from holdfast.core.derived_ids import derived_id
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.naming import derived_id
 from holdfast.ports import Registry
 from holdfast.registry.resume import resumed_id
 from holdfast.sdk.open import open_registry
-from verify.ground import damage
+from verify.environment import damage
 
 ENQUEUED = ("first", "second", "third", "fourth", "fifth", "last", "handed", "mortal", "promised")
 OLD_JOBS = ("old", "older")
@@ -52,7 +52,7 @@ STEPS = (
 async def holds(registry: Registry) -> set[str]:
     """The steps this store holds. One held in part shows as its name and what is there of it."""
     jobs = {job.job_id: job for job in (await registry.list_jobs(limit=1000)).jobs}
-    events = (await registry.feed(limit=1000)).events
+    events = (await registry.events(limit=1000)).events
     held = {event.op_id for event in events if event.op_id in STEPS}
     for step, wanted, there in (
         ("enqueue", ENQUEUED, jobs.keys()),
@@ -74,15 +74,13 @@ async def holds(registry: Registry) -> set[str]:
         held.add("expire")
     if any(event.event_type == EventType.PUBLISH_REFUSED for event in events):
         held.add("refuse")
-    keys = await registry.keys()
+    keys = await registry.list_keys()
     held |= {"create-key"} if keys else set()
     held |= {"revoke-key"} if any(key.revoked_at for key in keys) else set()
     return {step for step in held if step}
 
 
-def _halves(
-    jobs: dict[str, Job], events: tuple[Event, ...], job_id: str, link: EventType
-) -> set[str]:
+def _halves(jobs: dict[str, Job], events: tuple[Event, ...], job_id: str, link: EventType) -> set[str]:
     """The two halves of a replay, or of what is resumed: a new job, and its link on the original."""
     linked = any(event.event_type == link for event in events)
     return {half for half, there in (("job", job_id in jobs), ("link", linked)) if there}

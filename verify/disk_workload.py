@@ -1,4 +1,4 @@
-"""Every verb of the registry, on one store, by a client that keeps book of what it was told.
+"""Every verb of the registry, on one store, by a client that records every response.
 
 Each step runs under an op_id of its own, so that a look at the store says which steps it holds.
 """
@@ -19,11 +19,11 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Failure
 from holdfast.core.lifecycle import HandoffStep, Success
-from holdfast.core.outputs import Found, Output, Promise
+from holdfast.core.outputs import Output, OutputPromise, ValidationResult
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Completion, Grant, Request
+from holdfast.ports import Completion, Grant, JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
 from verify.disk_verdict import (
@@ -46,15 +46,13 @@ RETRY = Retry(max_failures=5, backoff=timedelta(0))
 SPEC = Spec(retry=RETRY)
 LARGE = Spec(retry=RETRY, payload=msgspec.Raw(b'"' + b"x" * 6_000 + b'"'))
 """A job of more than a page."""
-PROMISE = Promise(names=("model", "curve"), store="s-1")
+PROMISE = OutputPromise(names=("model", "curve"), store="s-1")
 REQUESTS = {
-    **{
-        job_id: Request(spec=LARGE, job_id=job_id) for job_id in ("old", "first", "second", "third")
-    },
-    "handed": Request(spec=Spec(queue="outside"), job_id="handed", register=True),
-    "mortal": Request(spec=Spec(queue="outside", ttl=timedelta(microseconds=1)), job_id="mortal"),
-    "acquired": Request(spec=Spec(queue="outside", lock="disk"), job_id="acquired"),
-    "promised": Request(spec=Spec(queue="outside", outputs=PROMISE), job_id="promised"),
+    **{job_id: JobRequest(spec=LARGE, job_id=job_id) for job_id in ("old", "first", "second", "third")},
+    "handed": JobRequest(spec=Spec(queue="outside"), job_id="handed", register=True),
+    "mortal": JobRequest(spec=Spec(queue="outside", ttl=timedelta(microseconds=1)), job_id="mortal"),
+    "acquired": JobRequest(spec=Spec(queue="outside", lock="disk"), job_id="acquired"),
+    "promised": JobRequest(spec=Spec(queue="outside", outputs=PROMISE), job_id="promised"),
 }
 VALIDATOR = "validator:v-1"
 TRANSIENT = Failure(message="the network hiccuped", code="TransientError")
@@ -98,9 +96,7 @@ class Workload:
         await self._step("enqueue-old", lambda: self._enqueue(*OLD_JOBS))
         await self._step("cancel-older", lambda: self._cancel("older"), after="enqueue-old")
         await self._step("cancel-old", lambda: self._cancel("old"), after="cancel-older")
-        await self._step(
-            "prune", lambda: registry.prune(older_than=timedelta(0)), after="cancel-old"
-        )
+        await self._step("prune", lambda: registry.prune(older_than=timedelta(0)), after="cancel-old")
         await self._step("enqueue", lambda: self._enqueue(*ENQUEUED), after="prune")
         await self._step("expire", self._expire, after="enqueue")
         await self._step("claim", lambda: self._claim("claim", 4), after="expire")
@@ -141,9 +137,7 @@ class Workload:
             registry, self.registry = self.registry, None
             await self._ask("close", registry.close)
 
-    async def _step(
-        self, name: str, call: Callable[[], Awaitable[object]], after: str | None = None
-    ) -> None:
+    async def _step(self, name: str, call: Callable[[], Awaitable[object]], after: str | None = None) -> None:
         ready = after is None or self.answers.get(after) == "acknowledged"
         if ready and self.answers.get(name) != "acknowledged":
             await self._ask(name, call)
@@ -180,7 +174,7 @@ class Workload:
         return self.registry
 
     async def _enqueue(self, *job_ids: str) -> None:
-        requests = [REQUESTS.get(i) or Request(spec=SPEC, job_id=i) for i in job_ids]
+        requests = [REQUESTS.get(i) or JobRequest(spec=SPEC, job_id=i) for i in job_ids]
         await self._open_registry.enqueue_many(requests, actor="user:ana")
 
     async def _cancel(self, job_id: str) -> None:
@@ -208,7 +202,7 @@ class Workload:
         await self._open_registry.publish(self._grants["claim"][0], events)
 
     async def _refuse(self) -> None:
-        await self._open_registry.refuse(self._grants["claim"][0], "An event is too large.")
+        await self._open_registry.refuse_publish(self._grants["claim"][0], "An event is too large.")
 
     async def _complete(self) -> None:
         await self._open_registry.complete(
@@ -236,9 +230,7 @@ class Workload:
         )
 
     async def _acquire(self, job_id: str, op_id: str) -> None:
-        grant = await self._open_registry.acquire(
-            job_id, owner="w-2", op_id=op_id, create=REQUESTS[job_id]
-        )
+        grant = await self._open_registry.acquire(job_id, owner="w-2", op_id=op_id, create=REQUESTS[job_id])
         self._grants[op_id] = [grant]
 
     async def _aggregate(self) -> None:
@@ -253,17 +245,17 @@ class Workload:
         await self._open_registry.complete(grant, done, op_id="complete-promised")
 
     async def _look(self) -> None:
-        await self._open_registry.look("promised", actor=VALIDATOR, done=1, total=2)
+        await self._open_registry.report_validation("promised", actor=VALIDATOR, done=1, total=2)
 
     async def _judge(self) -> None:
-        found = Found(verified=1, missing=1, names=("curve",))
+        found = ValidationResult(verified=1, missing=1, names=("curve",))
         evidence = [Output(name="curve", missing="x" * 4_000)]
-        await self._open_registry.judge(
+        await self._open_registry.complete_validation(
             "promised", found, actor=VALIDATOR, op_id="judge", evidence=evidence
         )
 
     async def _resume(self) -> None:
-        lacking = Promise(names=("curve",), store="s-1")
+        lacking = OutputPromise(names=("curve",), store="s-1")
         await self._open_registry.resume("promised", lacking, actor="user:ana", resume_id="resume")
 
     async def _create_key(self) -> None:
@@ -280,18 +272,18 @@ class Workload:
         """Every look at the store is right, or refused."""
         registry, [grant] = self._open_registry, self._grants["acquire"]
         self.troubles += differences(self.answers, await holds(registry))
-        told = await registry.claimed_by(await registry.task_token(grant))
-        log = (await registry.log("second", output=False)).events
+        told = await registry.unseal_task_token(await registry.seal_task_token(grant))
+        log = (await registry.logs("second", output=False)).events
         looks = {
-            "get": (await registry.get("second")).state is State.SUCCEEDED,
-            "get_many": await registry.get_many(["second", "none"])
+            "get": (await registry.status("second")).state is State.SUCCEEDED,
+            "get_many": await registry.status_many(["second", "none"])
             == [await registry.wait("second", timeout=1), None],
-            "enqueue": (await registry.enqueue(Request(spec=SPEC, job_id="last"), actor="user:ana"))
-            == await registry.get("last"),
+            "enqueue": (await registry.enqueue(JobRequest(spec=SPEC, job_id="last"), actor="user:ana"))
+            == await registry.status("last"),
             "counts": sum((await registry.counts()).values()) == len(JOBS),
             "census": {SPEC.queue: await registry.counts(SPEC.queue)}.items()
             <= (await registry.census(10)).queues.items(),
-            "resource": (await registry.resource("disk")).token == grant.fencing_token,
+            "resource": (await registry.locks("disk")).token == grant.fencing_token,
             "cursor": await registry.unseal_cursor(
                 await registry.seal_cursor("7", holder="ana"), holder="ana"
             )
@@ -299,20 +291,18 @@ class Workload:
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
             "history_page": (await registry.history_page("second")).events == log,
-            "tail": (await registry.feed(after=await registry.tail())).events == (),
-            "keys": self._key_id in {key.key_id for key in await registry.keys()},
+            "tail": (await registry.events(after=await registry.tail())).events == (),
+            "keys": self._key_id in {key.key_id for key in await registry.list_keys()},
             "why": "succeeded" in await registry.why("second"),
-            "examine": (await registry.examine())[0].topic == "store",
+            "examine": (await registry.doctor())[0].topic == "store",
             "verify": (await registry.verify()).jobs == len(JOBS),
         }
-        self.troubles += [
-            f"{look} shows what is not so" for look, right in looks.items() if not right
-        ]
+        self.troubles += [f"{look} shows what is not so" for look, right in looks.items() if not right]
 
     async def _watch(self) -> None:
         """A job that has ended is followed to its end."""
         followed = [event async for event in self._open_registry.watch("second")]
-        if followed != list((await self._open_registry.log("second")).events):
+        if followed != list((await self._open_registry.logs("second")).events):
             self.troubles.append("watch and log differ")
 
 

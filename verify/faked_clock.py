@@ -26,9 +26,7 @@ class FakedClock:
     def environment(self, cache_seconds: int = 0) -> dict[str, str]:
         """With `cache_seconds`, the file is not read at every look, which is slow."""
         cache = (
-            {"FAKETIME_CACHE_DURATION": str(cache_seconds)}
-            if cache_seconds
-            else {"FAKETIME_NO_CACHE": "1"}
+            {"FAKETIME_CACHE_DURATION": str(cache_seconds)} if cache_seconds else {"FAKETIME_NO_CACHE": "1"}
         )
         return {
             "LD_PRELOAD": str(LIBRARY),

@@ -110,9 +110,7 @@ class Sweep:
             faulthandler.cancel_dump_traceback_later()
 
 
-async def _live(
-    disk: FaultyDisk, fault: Fault | None, folder: Path
-) -> tuple[list[str], dict[str, str]]:
+async def _live(disk: FaultyDisk, fault: Fault | None, folder: Path) -> tuple[list[str], dict[str, str]]:
     """A store's whole life with this fault in it: what went wrong, and what was answered."""
     workload = Workload(folder / "jobs.db")
     disk.shadow = shadow = ShadowDisk()
@@ -134,9 +132,7 @@ async def _live(
         found += await _cut(folder / "cut-at-the-end", shadow, workload.answers)
     await workload.close()
     rest = [
-        step
-        for step in (*STEPS, "read", "watch", "close")
-        if workload.answers.get(step) != "acknowledged"
+        step for step in (*STEPS, "read", "watch", "close") if workload.answers.get(step) != "acknowledged"
     ]
     found += [f"{step} does not work although the disk does" for step in rest]
     ended = workload.troubles + await contradictions(workload.path, workload.answers)

@@ -131,9 +131,7 @@ class FaultyDisk:
     def _table(self, methods: int) -> "ctypes.Array[Any]":
         """A file's methods with ours in the place of some; made once for each kind of file."""
         if methods not in self._tables:
-            table = (_POINTER * _IO_METHODS).from_buffer_copy(
-                ctypes.string_at(methods, 8 * _IO_METHODS)
-            )
+            table = (_POINTER * _IO_METHODS).from_buffer_copy(ctypes.string_at(methods, 8 * _IO_METHODS))
             wrappers: dict[str, Method] = {
                 "xClose": self._close,
                 "xRead": self._read,
@@ -161,9 +159,7 @@ class FaultyDisk:
             return fault
         return None
 
-    def _open(
-        self, original: Method, vfs: int, name: int | None, file: int, flags: int, out: int
-    ) -> int:
+    def _open(self, original: Method, vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
         methods = _POINTER.from_address(file)
         if fault := self._strike("xOpen"):
             methods.value = None
@@ -210,9 +206,7 @@ class FaultyDisk:
             self.shadow.synced(self._names[file], failed=fault is not None)
         return fault.code if fault else original(file, flags)
 
-    def _map_memory(
-        self, original: Method, file: int, page: int, size: int, extend: int, out: int
-    ) -> int:
+    def _map_memory(self, original: Method, file: int, page: int, size: int, extend: int, out: int) -> int:
         if fault := self._strike("xShmMap"):
             _POINTER.from_address(out).value = None
             return fault.code

@@ -13,9 +13,9 @@ import msgspec
 from holdfast.core.errors import NotFound, Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Registry, Request
+from holdfast.ports import JobRequest, Registry
 from holdfast.sdk.open import open_registry
-from verify.ground import damage
+from verify.environment import damage
 
 T = TypeVar("T")
 
@@ -63,13 +63,13 @@ class Load:
         while since_freed < AFTER_FREED:
             job_id, number = f"{name}-{number}", number + 1
             freed = not self._ballast.exists()
-            await self._again(partial(self._enqueue, Request(spec=SPEC, job_id=job_id)))
+            await self._again(partial(self._enqueue, JobRequest(spec=SPEC, job_id=job_id)))
             self.enqueued.append(job_id)
             self._filled.before += not freed
             self._filled.after += freed
             since_freed += freed
 
-    async def _enqueue(self, request: Request) -> None:
+    async def _enqueue(self, request: JobRequest) -> None:
         """Enqueue; of what is refused as not applied, nothing may be there."""
         try:
             await self._registry.enqueue(request, actor="user:ana")
@@ -80,7 +80,7 @@ class Load:
 
     async def _is_there(self, job_id: str) -> bool:
         try:
-            await self._registry.get(job_id)
+            await self._registry.status(job_id)
         except NotFound:
             return False
         return True
@@ -147,7 +147,7 @@ async def _contradictions(path: Path, load: Load) -> list[str]:
     found: list[str] = []
     registry = await open_registry(f"sqlite:///{path}")
     try:
-        jobs = {j.job_id: j for j in await registry.get_many(load.enqueued) if j is not None}
+        jobs = {j.job_id: j for j in await registry.status_many(load.enqueued) if j is not None}
         found += [f"{j} was enqueued, but is not there" for j in load.enqueued if j not in jobs]
         ended = {job_id for job_id, job in jobs.items() if job.ended}
         found += [f"{j} was completed, but is not" for j in load.completed if j not in ended]

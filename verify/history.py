@@ -23,8 +23,8 @@ from holdfast.core.event import Event
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 from holdfast.testing.history import Entry, Operation, Violation, check, join
-from holdfast.testing.recorder import Recorder, read_lines
-from verify.ground import say
+from holdfast.testing.recorder import read_lines, recorded
+from verify.environment import say
 from verify.history_faults import FAULTS
 from verify.history_part import NoPlace, Part
 
@@ -124,11 +124,11 @@ async def _read(url: str, entries: list[Entry], jobs: int) -> Recorded:
     """Read every job once more, on the record, and every log."""
     registry = await open_registry(url)
     try:
-        reader = Recorder(registry, SystemIds(), entries.append, process="reader")
+        reader = recorded(registry, SystemIds(), entries.append, process="reader")
         verification = await registry.verify()
         logs = {}
         for job_id in (f"job-{n}" for n in range(jobs)):
-            await reader.get(job_id)
+            await reader.status(job_id)
             logs[job_id] = await registry.history(job_id)
     finally:
         await registry.close()
@@ -174,18 +174,14 @@ def parts(
     for job_id, log in logs.items():
         for event in log:
             jobs_of[event.op_id].add(job_id)
-    split: dict[str, tuple[list[Operation], list[Event]]] = {
-        j: ([], log) for j, log in logs.items()
-    }
+    split: dict[str, tuple[list[Operation], list[Event]]] = {j: ([], log) for j, log in logs.items()}
     for op in operations:
         for job_id in (op.job_id,) if op.job_id else jobs_of.get(op.op_id, ()):
             split[job_id][0].append(op)
     return split
 
 
-def plant(
-    operations: list[Operation], logs: dict[str, list[Event]], places: int
-) -> dict[str, Planting]:
+def plant(operations: list[Operation], logs: dict[str, list[Event]], places: int) -> dict[str, Planting]:
     """Plant each fault in random places of random jobs, one at a time, and let it be found.
 
     Jobs are checked one by one, since each fault is in one; the first of each kind is looked for in the

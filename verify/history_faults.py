@@ -42,15 +42,13 @@ def stale_read(part: Part) -> History:
 
 def vanished(part: Part) -> History:
     end = part.pick("enqueue").end
-    read = Operation("get", "fail", end + 1, end + 2, job_id=part.log[0].job_id, version=0)
+    read = Operation("status", "fail", end + 1, end + 2, job_id=part.log[0].job_id, version=0)
     return [*part.operations, read], part.log
 
 
 def back_in_time(part: Part) -> History:
     early = part.pick()
-    late = part.pick(
-        where=lambda op: op.start > early.end and (op.version or 0) > (early.version or 0)
-    )
+    late = part.pick(where=lambda op: op.start > early.end and (op.version or 0) > (early.version or 0))
     swapped = [
         replace(early, start=late.start, end=late.end),
         replace(late, start=early.start, end=early.end),
@@ -94,9 +92,7 @@ def lost_complete(part: Part) -> History:
 
 
 def applied_refusal(part: Part) -> History:
-    op = part.pick(
-        "release", "complete", "aggregate", "cancel", where=lambda op: part.first(op) > 0
-    )
+    op = part.pick("release", "complete", "aggregate", "cancel", where=lambda op: part.first(op) > 0)
     return part.changed(op, answer="fail", error="Conflict", version=None, state=None)
 
 
@@ -150,8 +146,7 @@ def _renumbered(part: Part, old: int, new: int) -> History:
 
     log = [replace(event, fencing_token=changed(event.fencing_token)) for event in part.log]
     operations = [
-        replace(op, token=changed(op.token), seen_token=changed(op.seen_token))
-        for op in part.operations
+        replace(op, token=changed(op.token), seen_token=changed(op.seen_token)) for op in part.operations
     ]
     return operations, log
 
@@ -168,7 +163,7 @@ def wrong_attempt(part: Part) -> History:
 
 
 def version_of_nothing(part: Part) -> History:
-    op = part.pick("get")
+    op = part.pick("status")
     return part.changed(op, version=len(part.log) + 1)
 
 

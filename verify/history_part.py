@@ -64,7 +64,7 @@ class Part:
 
     def with_read(self, version: int, start: int, end: int) -> "History":
         """Add a read that was shown the job as the log has it at this version."""
-        read = Operation("get", "ok", start, end, job_id=self.log[0].job_id, version=version)
+        read = Operation("status", "ok", start, end, job_id=self.log[0].job_id, version=version)
         read.seen_token, read.state = self.tokens[version], self.states[version]
         return [*self.operations, read], self.log
 

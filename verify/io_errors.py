@@ -20,10 +20,10 @@ from verify.backup_faults import BackupFaults
 from verify.crash_images import Images, cut_everywhere, record
 from verify.disk_verdict import STEPS
 from verify.disk_workload import small
+from verify.environment import CANNOT_RUN, say, scratch
 from verify.fault_sweep import FAMILIES, SYNC_FAILS, Sweep, Swept
 from verify.faulty_disk import FaultyDisk
 from verify.full_disk import Filled, fill
-from verify.ground import CANNOT_RUN, say, scratch
 from verify.loop_disk import Forbidden, LoopDisk, mount_tmpfs, private_mounts, unmount
 
 SCRATCH_MEBIBYTES = 48
@@ -47,9 +47,7 @@ class Proof:
     @property
     def troubles(self) -> list[str]:
         found = [one for swept in self.swept + self.backups for one in swept.troubles[:5]]
-        found += [
-            f"{s.family.words}: never struck" for s in self.swept + self.backups if not s.struck
-        ]
+        found += [f"{s.family.words}: never struck" for s in self.swept + self.backups if not s.struck]
         found += [f"NOT FOUND: {words}" for words, s in self.planted.items() if not s.bad]
         found += self.images.troubles[:5]
         if not self.careless.bad:
@@ -168,9 +166,7 @@ def section(proof: Proof, *, short: bool) -> str:
     if proof.forbidden:
         lines.append(f"**NOT PROVED: NO FULL DISK CAN BE MADE ON THIS MACHINE.** {proof.forbidden}")
     form = " --short" if short else ""
-    return "\n".join(
-        [*lines, "", f"Repeat (as root): `.venv/dev/bin/python -m verify.io_errors{form}`"]
-    )
+    return "\n".join([*lines, "", f"Repeat (as root): `.venv/dev/bin/python -m verify.io_errors{form}`"])
 
 
 def _row(swept: Swept, words: str) -> str:

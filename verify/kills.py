@@ -17,8 +17,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.failpoint import failpoint
-from verify.ground import say
-from verify.kills_harness import ROOT, Nursery
+from verify.environment import say
+from verify.kills_harness import ROOT, ForkedProcesses
 from verify.kills_runs import (
     PROCESSES,
     Load,
@@ -81,16 +81,16 @@ def nanoseconds() -> float:
 
 def run(root: Path, *, short: bool) -> Results:
     started_at = time.monotonic()
-    with Nursery() as nursery:
-        passed = rehearse(nursery, root)
-        at_failpoints = kill_at_failpoints(nursery, root, chosen(passed, short=short))
-        load = Load(nursery, root / "load", SEED)
+    with ForkedProcesses() as processes:
+        passed = rehearse(processes, root)
+        at_failpoints = kill_at_failpoints(processes, root, chosen(passed, short=short))
+        load = Load(processes, root / "load", SEED)
         load.run(RANDOM_KILLS_SHORT if short else RANDOM_KILLS)
-        deaths, status = crash_documents(nursery, root, short=short)
+        deaths, status = crash_documents(processes, root, short=short)
         say(f"{deaths.total()} deaths of the document store")
-        controls = [control(nursery, root)]
+        controls = [control(processes, root)]
         if not short:
-            controls.append(control_under_load(nursery, root, CONTROL_KILLS))
+            controls.append(control_under_load(processes, root, CONTROL_KILLS))
     names = {name: at for name, at in failpoints().items() if not name.startswith("postgres.")}
     return Results(
         unpassed=sorted(names.keys() - deaths.keys() - set().union(*passed.values())),
@@ -104,11 +104,11 @@ def run(root: Path, *, short: bool) -> Results:
     )
 
 
-def crash_documents(nursery: Nursery, root: Path, *, short: bool) -> tuple[Counter[str], int]:
+def crash_documents(processes: ForkedProcesses, root: Path, *, short: bool) -> tuple[Counter[str], int]:
     """Let the document store crash at its failpoints, in memory: deaths at each, and exit status."""
     folder = root / "documents"
     folder.mkdir()
-    status = nursery.ended(nursery.start(f"{'some' if short else 'all'}_documents", folder))
+    status = processes.ended(processes.start(f"{'some' if short else 'all'}_documents", folder))
     if status:
         return Counter(), status
     return Counter(json.loads((folder / "deaths").read_text("ascii"))), 0
@@ -129,9 +129,7 @@ def section(results: Results, *, short: bool) -> str:
     ]
     table = "\n".join(f"| {what} | {one} | {two} |" for what, one, two in rows)
     words = ("lost at a failpoint", "under load")
-    controls = ", ".join(
-        f"{len(t.lost)} {w}" for t, w in zip(results.controls, words, strict=False)
-    )
+    controls = ", ".join(f"{len(t.lost)} {w}" for t, w in zip(results.controls, words, strict=False))
     trouble = [*points.lost, *points.wrong, *load.tally.lost, *load.tally.wrong]
     trouble += [f"never passed: {name}" for name in results.unpassed]
     return f"""## Kill -9

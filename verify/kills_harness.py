@@ -1,4 +1,4 @@
-"""What the kill tests are made of: a nursery of processes, a picture of a store, and what it lacks.
+"""The harness of the kill tests: forked processes, a snapshot of a store, and what it lacks.
 
 They need Linux, and so does all of tests/load: `pidfd_open`, `prctl` and /proc.
 """
@@ -22,18 +22,18 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.state import ENDED, State
-from holdfast.ports import Filter, Registry, Verification
+from holdfast.ports import JobFilter, Registry, Verification
 from holdfast.sdk.open import open_registry
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESS = ROOT / "tests" / "load" / "nursery_process.py"
+PROCESS = ROOT / "tests" / "load" / "fork_server.py"
 PATIENCE_SECONDS = 60.0
 
 T = TypeVar("T")
 
 
-class Nursery:
-    """Starts processes in milliseconds. Whatever is left of them ends with it."""
+class ForkedProcesses:
+    """Processes that are forked from a warm one in milliseconds, and end with it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -57,11 +57,12 @@ class Nursery:
         self._process.communicate()
 
     def start(self, role: str, folder: Path, **more: object) -> int:
-        """The pid of a new process."""
+        """Start a process; return its pid."""
         return self._ask(json.dumps({"role": role, "folder": str(folder), **more}))
 
     def ended(self, pid: int, seconds: float = PATIENCE_SECONDS) -> int:
-        """How the process has ended: 0, the number of the signal, or an error. It must end in time."""
+        """Return how the process has ended: 0, the number of the signal, or an error. It must end in
+        time."""
         if not self.is_gone(pid, seconds):
             os.kill(pid, signal.SIGKILL)
             self._ask(str(pid))
@@ -77,7 +78,7 @@ class Nursery:
             os.close(descriptor)
 
     def kill(self, *pids: int) -> int:
-        """Kill all of these and see them gone; answers how many of them were alive."""
+        """Kill all of these and wait for their end; return how many of them were alive."""
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return [self.ended(pid) for pid in pids].count(signal.SIGKILL)
@@ -90,7 +91,7 @@ class Nursery:
         return int(self._process.stdout.readline())
 
 
-class Picture(Struct, frozen=True):
+class StoreSnapshot(Struct, frozen=True):
     """A whole store, as it is found after a crash."""
 
     jobs: dict[str, Job]
@@ -104,7 +105,7 @@ class Picture(Struct, frozen=True):
         return [job for job in self.jobs.values() if job.lease is not None]
 
 
-NOTHING = Picture(
+NOTHING = StoreSnapshot(
     {}, {}, set(), set(), Verification(jobs=0, transitions=0, events=0, control=0, mismatches=())
 )
 
@@ -113,9 +114,9 @@ def url(folder: Path) -> str:
     return f"sqlite:///{folder}/jobs.db"
 
 
-def picture(folder: Path) -> Picture:
+def snapshot(folder: Path) -> StoreSnapshot:
     """Open the store as after a restart, and read all of it."""
-    return asked(folder, _picture)
+    return asked(folder, _snapshot)
 
 
 def asked(folder: Path, question: Callable[[Registry], Awaitable[T]]) -> T:
@@ -129,22 +130,22 @@ def asked(folder: Path, question: Callable[[Registry], Awaitable[T]]) -> T:
     return asyncio.run(body())
 
 
-async def _picture(registry: Registry) -> Picture:
-    found = Picture({}, {}, set(), set(), await registry.verify())
+async def _snapshot(registry: Registry) -> StoreSnapshot:
+    found = StoreSnapshot({}, {}, set(), set(), await registry.verify())
     cursor: str | None = None
     while True:
-        page = await registry.list_jobs(Filter(), after=cursor, limit=1000)
+        page = await registry.list_jobs(JobFilter(), after=cursor, limit=1000)
         found.jobs.update({job.job_id: job for job in page.jobs})
         if (cursor := page.next) is None:
             break
-    while (slice_ := await registry.feed(after=cursor, limit=1000)).events:
+    while (slice_ := await registry.events(after=cursor, limit=1000)).events:
         for event in slice_.events:
             _sort(found, event)
         cursor = slice_.cursor
     return found
 
 
-def _sort(found: Picture, event: Event) -> None:
+def _sort(found: StoreSnapshot, event: Event) -> None:
     if event.given_id is not None:
         found.facts.add(event.given_id)
     elif event.sequence is not None:
@@ -159,7 +160,7 @@ def acknowledged(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text("ascii").splitlines()] if path.exists() else []
 
 
-def losses(found: Picture, lines: list[list[str]]) -> list[str]:
+def losses(found: StoreSnapshot, lines: list[list[str]]) -> list[str]:
     """What was acknowledged and is not there. A prune that was asked for takes all or nothing."""
     asked = lines[: lines.index(["pruning"])] if ["pruning"] in lines else []
     old = {line[1] for line in asked if line[0] == "done" and line[2] in ENDED}
@@ -169,7 +170,7 @@ def losses(found: Picture, lines: list[list[str]]) -> list[str]:
     return lost + [f"claimed twice: {claim}" for claim, n in claims.items() if n > 1]
 
 
-def _kept(found: Picture, line: list[str], pruned: set[str]) -> bool:
+def _kept(found: StoreSnapshot, line: list[str], pruned: set[str]) -> bool:
     match line:
         case [_, job_id, *_] if job_id in pruned:
             return True

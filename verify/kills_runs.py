@@ -15,15 +15,15 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.state import ENDED
-from holdfast.registry.counted import EXPIRER
-from verify.ground import damage, say
+from holdfast.registry.counters import EXPIRE_ACTOR
+from verify.environment import damage, say
 from verify.kills_harness import (
     NOTHING,
-    Nursery,
-    Picture,
+    ForkedProcesses,
+    StoreSnapshot,
     acknowledged,
     losses,
-    picture,
+    snapshot,
 )
 
 SCENES = ("commands", "life", "safekeeping", "outputs")
@@ -83,11 +83,11 @@ class Tally:
         self.lost: list[str] = []
         self.wrong: list[str] = []
 
-    def look(self, where: str, folder: Path) -> Picture:
+    def look(self, where: str, folder: Path) -> StoreSnapshot:
         """Open the store anew, and hold it against what was acknowledged before."""
         lines = acknowledged(folder)
         try:
-            found, troubles = picture(folder), damage(folder / "jobs.db")
+            found, troubles = snapshot(folder), damage(folder / "jobs.db")
         except HoldfastError as error:
             self.wrong.append(f"{where}: cannot be opened: {error!r}")
             return NOTHING
@@ -100,7 +100,7 @@ class Tally:
         self.wrong += [f"{where}: {trouble}" for trouble in troubles]
         return found
 
-    def end(self, where: str, folder: Path, before: Picture) -> None:
+    def end(self, where: str, folder: Path, before: StoreSnapshot) -> None:
         """Count what was brought to its end since, all of it, and nothing before its time."""
         after = self.look(where, folder)
         self.acknowledged += len(acknowledged(folder))
@@ -116,27 +116,27 @@ class Tally:
             self.wrong.append(f"{where}: claimed while the dead held them: {early}")
 
 
-def _too_early(held: Job, after: Picture) -> bool:
+def _too_early(held: Job, after: StoreSnapshot) -> bool:
     """Whether the job was taken from its owner before the lease had ended."""
     assert held.lease is not None  # the caller has looked
     for event in after.events.get(held.job_id, []):
         if (event.offset or 0) > held.version and event.to_state is not None:
-            taken = event.actor == EXPIRER or event.event_type == EventType.CLAIMED
+            taken = event.actor == EXPIRE_ACTOR or event.event_type == EventType.CLAIMED
             return taken and event.occurred_at < held.lease.expires_at
     return False
 
 
-def rehearse(nursery: Nursery, root: Path) -> dict[str, Counter[str]]:
+def rehearse(processes: ForkedProcesses, root: Path) -> dict[str, Counter[str]]:
     """Play every scene undisturbed: how often each passes which failpoint."""
     folders = {scene: root / f"rehearsal-{scene}" for scene in SCENES}
     for folder in folders.values():
         folder.mkdir()
     pids = {
-        scene: nursery.start(scene, folder, name="p", files=scene == "life")
+        scene: processes.start(scene, folder, name="p", files=scene == "life")
         for scene, folder in folders.items()
     }
     for scene, pid in pids.items():
-        assert nursery.ended(pid) == 0, f"the scene {scene} does not play"
+        assert processes.ended(pid) == 0, f"the scene {scene} does not play"
     return {
         scene: Counter(json.loads((folder / "passed-p").read_text("ascii")))
         for scene, folder in folders.items()
@@ -159,14 +159,14 @@ def chosen(passed: dict[str, Counter[str]], *, short: bool) -> list[Case]:
     return cases
 
 
-def kill_at_failpoints(nursery: Nursery, root: Path, cases: Sequence[Case]) -> Tally:
+def kill_at_failpoints(processes: ForkedProcesses, root: Path, cases: Sequence[Case]) -> Tally:
     """Let a process die in each case; let another one finish what it has left."""
     tally = Tally()
-    before: dict[Case, Picture] = {}
+    before: dict[Case, StoreSnapshot] = {}
     todo = list(cases)
     while todo:
         batch, todo = todo[:WIDTH], todo[WIDTH:]
-        for case, status in _played(nursery, root, batch):
+        for case, status in _played(processes, root, batch):
             if status == 0 and not case.again:
                 # How often a worker asks for jobs is up to its clock: this one asked less often.
                 todo.append(replace(case, passing=1, again=case.passing))
@@ -178,7 +178,7 @@ def kill_at_failpoints(nursery: Nursery, root: Path, cases: Sequence[Case]) -> T
             before[case] = tally.look(f"{case.name}, dead", root / case.name)
         say(f"{tally.kills} of {len(cases)} kills at failpoints, {len(tally.lost)} lost")
     for some in _batches(list(before)):
-        for case, status in _finished(nursery, root, some):
+        for case, status in _finished(processes, root, some):
             if status:
                 tally.wrong.append(f"{case.name}: its heir ended with {status}")
             tally.end(f"{case.name}, finished", root / case.name, before[case])
@@ -191,13 +191,13 @@ def _batches(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
         yield cases[start : start + WIDTH]
 
 
-def _played(nursery: Nursery, root: Path, batch: Sequence[Case]) -> list[tuple[Case, int]]:
+def _played(processes: ForkedProcesses, root: Path, batch: Sequence[Case]) -> list[tuple[Case, int]]:
     pids = []
     for case in batch:
         folder = root / case.name
         folder.mkdir()
         pids.append(
-            nursery.start(
+            processes.start(
                 case.scene,
                 folder,
                 failpoint=case.failpoint,
@@ -206,20 +206,20 @@ def _played(nursery: Nursery, root: Path, batch: Sequence[Case]) -> list[tuple[C
                 early=case.early,
             )
         )
-    return [(case, nursery.ended(pid)) for case, pid in zip(batch, pids, strict=True)]
+    return [(case, processes.ended(pid)) for case, pid in zip(batch, pids, strict=True)]
 
 
-def _finished(nursery: Nursery, root: Path, batch: Sequence[Case]) -> list[tuple[Case, int]]:
-    pids = [nursery.start(f"finish_{case.scene}", root / case.name) for case in batch]
-    return [(case, nursery.ended(pid)) for case, pid in zip(batch, pids, strict=True)]
+def _finished(processes: ForkedProcesses, root: Path, batch: Sequence[Case]) -> list[tuple[Case, int]]:
+    pids = [processes.start(f"finish_{case.scene}", root / case.name) for case in batch]
+    return [(case, processes.ended(pid)) for case, pid in zip(batch, pids, strict=True)]
 
 
 class Load:
     """Submitters and workers on one file, each replaced when it dies. Some carry a fuse that kills
     them at some failpoint; the others die by our hand, one by one or all at once."""
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int, *, early: bool = False) -> None:
-        self._nursery = nursery
+    def __init__(self, processes: ForkedProcesses, folder: Path, seed: int, *, early: bool = False) -> None:
+        self._processes = processes
         self._folder = folder
         self._chance = random.Random(seed)
         self._early = early
@@ -244,9 +244,7 @@ class Load:
                 self.tally.look(f"after {self.tally.kills} kills", self._folder)
                 say(f"{self.tally.kills} of {kills} random kills, {len(self.tally.lost)} lost")
         if self.tally.kills < kills:
-            self.tally.wrong.append(
-                f"only {self.tally.kills} of {kills} kills met a living process"
-            )
+            self.tally.wrong.append(f"only {self.tally.kills} of {kills} kills met a living process")
         before = self.tally.look("after all kills", self._folder)
         self._finish()
         if self._early:
@@ -256,7 +254,7 @@ class Load:
     def _start(self, role: str, *, fuse: bool = True) -> None:
         self._started += 1
         fused = fuse and self._chance.random() < 0.3
-        pid = self._nursery.start(
+        pid = self._processes.start(
             role,
             self._folder,
             name=f"{role}-{self._started}",
@@ -266,14 +264,14 @@ class Load:
         self._pids[pid] = role
 
     def _strike(self, most: int) -> None:
-        for pid in [pid for pid in self._pids if self._nursery.is_gone(pid)]:
-            self._judge(self._nursery.ended(pid))
+        for pid in [pid for pid in self._pids if self._processes.is_gone(pid)]:
+            self._judge(self._processes.ended(pid))
             self._start(self._pids.pop(pid))
         victims = [self._chance.choice(list(self._pids))]
         if self._chance.random() < ALL_AT_ONCE and most >= len(self._pids):
             victims = list(self._pids)
             self.at_once += 1
-        self.tally.kills += self._nursery.kill(*victims)
+        self.tally.kills += self._processes.kill(*victims)
         for pid in victims:
             self._start(self._pids.pop(pid))
 
@@ -283,7 +281,7 @@ class Load:
         until = time.monotonic() + LOAD_SECONDS_MAX
         self._start("work", fuse=False)
         for pid in self._pids:
-            self._judge(self._nursery.ended(pid, max(1.0, until - time.monotonic())), 0)
+            self._judge(self._processes.ended(pid, max(1.0, until - time.monotonic())), 0)
 
     def _judge(self, status: int, *also: int) -> None:
         """A process that we have not killed was killed by its fuse, or has no business to end."""
@@ -292,13 +290,13 @@ class Load:
             self.tally.wrong.append(f"a process ended with {status}")
 
 
-def control(nursery: Nursery, root: Path) -> Tally:
+def control(processes: ForkedProcesses, root: Path) -> Tally:
     """The same with a process that acknowledges before it is answered: its loss must be seen."""
     case = Case("life", "sqlite.written", 3, early=True)
-    return kill_at_failpoints(nursery, root, [case])
+    return kill_at_failpoints(processes, root, [case])
 
 
-def control_under_load(nursery: Nursery, root: Path, kills: int) -> Tally:
-    load = Load(nursery, root / "control", 7, early=True)
+def control_under_load(processes: ForkedProcesses, root: Path, kills: int) -> Tally:
+    load = Load(processes, root / "control", 7, early=True)
     load.run(kills)
     return load.tally

@@ -119,8 +119,7 @@ def report(walked: dict[str, Outcome], refuted: Refuted, seconds: float, command
         verdict = f"all {len(promises(name))} hold" if outcome.complete else "**FAIL**"
         broken = f": {outcome.violated}" if outcome.violated else ""
         lines.append(
-            f"| {name} | {outcome.distinct:,} | {outcome.depth} | {outcome.seconds:.0f}"
-            f" | {verdict}{broken} |"
+            f"| {name} | {outcome.distinct:,} | {outcome.depth} | {outcome.seconds:.0f} | {verdict}{broken} |"
         )
     missing = sorted(untaken(walked))
     lines += [

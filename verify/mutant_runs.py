@@ -34,8 +34,8 @@ SURVIVED, KILLED, BROKEN, COLD = range(4)
 TIMEOUT = 4
 _CPU_SECONDS, _WALL_SECONDS, _MEMORY_BYTES = 30, 240, 3 * 1024**3
 _FLAGS = (
-    "-q", "-x", "--noconftest", "-p", "pytest_timeout", "-o", "timeout=0",
-    f"--ignore={TESTS / 'test_core_mutants.py'}",
+    "-q", "-x", "--noconftest", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-o", "timeout=0",
+    f"--ignore={TESTS / 'test_mutants.py'}",
 )  # fmt: skip
 
 
@@ -63,8 +63,9 @@ def _cold(mutant: Mutant | None, near_only: Collection[str]) -> int:
     if mutant is None:
         return _outcome(pytest.main([*_FLAGS, str(TESTS)]))
     sys.meta_path.insert(0, _Finder(mutant.name, mutant.path, mutant.code()))
-    own = TESTS / f"test_{mutant.module.replace('.', '_')}.py"
-    near = [str(file) for file in (own, TESTS / "test_values.py") if file.exists()]
+    *packages, name = mutant.module.split(".")
+    own = TESTS.joinpath(*packages).glob(f"test_{name}*.py")
+    near = [str(file) for file in (*own, TESTS / "test_values.py")]
     outcome = _outcome(pytest.main([*_FLAGS, *near]))
     if outcome == KILLED or mutant.id in near_only:
         return outcome

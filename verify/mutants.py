@@ -70,11 +70,7 @@ def _options() -> argparse.Namespace:
 
 def known_survivors(text: str) -> dict[str, str]:
     """The reason of every listed survivor by its id."""
-    return {
-        name: group["reason"]
-        for group in tomllib.loads(text)["survivors"]
-        for name in group["mutants"]
-    }
+    return {name: group["reason"] for group in tomllib.loads(text)["survivors"] for name in group["mutants"]}
 
 
 def only(

@@ -100,9 +100,7 @@ def mutants_of(module: str, tree: ast.Module, enums: Enums) -> Iterator[Mutant]:
             name = f"{'.'.join(filter(None, (module, place.scope)))}: {words}"
             seen[name] += 1
             number = f" #{seen[name]}" if seen[name] > 1 else ""
-            yield Mutant(
-                name + number, module, place.scope, place.in_body, place.lines, tree, slot, node
-            )
+            yield Mutant(name + number, module, place.scope, place.in_body, place.lines, tree, slot, node)
 
 
 def _module(path: Path) -> str:

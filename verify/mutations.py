@@ -88,9 +88,7 @@ def variations(
         case ast.ExceptHandler():
             yield ast.ExceptHandler(ast.Tuple([], ast.Load()), node.name, node.body)
         case ast.MatchOr():
-            yield from (
-                ast.MatchOr(rest) if len(rest) > 1 else rest[0] for rest in _less(node.patterns)
-            )
+            yield from (ast.MatchOr(rest) if len(rest) > 1 else rest[0] for rest in _less(node.patterns))
         case ast.Constant() if not wording:
             yield from _constants(node)
         case ast.Call():

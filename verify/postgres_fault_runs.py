@@ -17,17 +17,17 @@ from holdfast.core.errors import NotFound
 from holdfast.core.event import Event
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Request
+from holdfast.ports import JobRequest
 from holdfast.sdk.open import open_registry
 from holdfast.testing.history import Entry, check, join
-from holdfast.testing.life import Violation
+from holdfast.testing.job_timeline import Violation
 from holdfast.testing.recorder import read_lines
-from verify.ground import say
+from verify.environment import say
 from verify.kills_harness import ROOT
 from verify.postgres_server import PostgresServer
 
-PROCESS = ROOT / "tests" / "postgres" / "postgres_load_process.py"
-PATHS = os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests" / "load")))
+PROCESS = ROOT / "tests" / "stores" / "postgres" / "load_process.py"
+PATHS = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PATHS}
 SECONDS_MAX = 600
 CALM_SECONDS = 1.5
@@ -38,9 +38,7 @@ PATIENT = Retry(
     backoff=timedelta(milliseconds=20),
     backoff_max=timedelta(milliseconds=100),
 )
-TERMINATE = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast';"
-)
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast';"
 
 
 def child(*words: str) -> subprocess.Popen[str]:
@@ -157,9 +155,7 @@ def outages(
             tallies = [list(map(int, hear(one).split())) for one in children]
             if any(one.wait(SECONDS_MAX) for one in children):
                 raise RuntimeError("a process of the run failed")
-        entries = sorted(
-            read_lines([Path(path) for path, _ in words]), key=lambda entry: entry.at_ns
-        )
+        entries = sorted(read_lines([Path(path) for path, _ in words]), key=lambda entry: entry.at_ns)
         logs, equal = asyncio.run(_kept(url, entries))
     return Outages(
         entries=entries,
@@ -207,6 +203,6 @@ async def _kept(url: str, entries: Sequence[Entry]) -> tuple[dict[str, list[Even
 async def make(url: str, jobs: int) -> None:
     """Make the tables, and some jobs in them."""
     registry = await open_registry(url)
-    requests = [Request(spec=Spec(retry=PATIENT), job_id=f"job-{n}") for n in range(jobs)]
+    requests = [JobRequest(spec=Spec(retry=PATIENT), job_id=f"job-{n}") for n in range(jobs)]
     await registry.enqueue_many(requests, actor="user:load")
     await registry.close()

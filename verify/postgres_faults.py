@@ -13,19 +13,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from verify.ground import say
+from verify.environment import say
 from verify.kills_runs import Case, Load, Tally, kill_at_failpoints
 from verify.postgres_fault_runs import FAULTS, Outages, outages
 from verify.postgres_order_runs import BATCH, Orders, opposite_orders
 from verify.postgres_race_runs import (
-    PostgresNursery,
+    ChaosResult,
+    PostgresProcesses,
     Races,
     SlowLoad,
-    Turmoil,
+    chaos,
     deaths,
     races,
     rehearse,
-    turmoil,
 )
 from verify.postgres_server import PostgresServer
 
@@ -42,12 +42,12 @@ class Size(Struct, frozen=True, kw_only=True):
     deaths: int
     kills: int
     jobs: int
-    blows: int
+    faults: int
     orders: int
 
 
-LONG = Size(strikes=5, rounds=1_000, deaths=100, kills=450, jobs=1_000, blows=60, orders=25)
-SHORT = Size(strikes=1, rounds=20, deaths=0, kills=10, jobs=150, blows=5, orders=2)
+LONG = Size(strikes=5, rounds=1_000, deaths=100, kills=450, jobs=1_000, faults=60, orders=25)
+SHORT = Size(strikes=1, rounds=20, deaths=0, kills=10, jobs=150, faults=5, orders=2)
 
 
 class Results(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Results(Struct, frozen=True, kw_only=True):
     deaths: Tally
     deaths_control: Tally
     load: Load
-    turmoil: Turmoil
+    chaos: ChaosResult
     seconds: float
 
 
@@ -80,15 +80,15 @@ def run(root: Path, size: Size) -> Results:
         )
         orders = asyncio.run(opposite_orders(server.url(schema="orders"), rounds=size.orders))
         deadlocks = int(server.sql("SELECT sum(deadlocks) FROM pg_stat_database;"))
-        with PostgresNursery(server).at_home() as nursery:
-            cases = deaths(rehearse(nursery, folders["kills"]), size.deaths)
-            died = kill_at_failpoints(nursery, folders["kills"], cases)
+        with PostgresProcesses(server).at_home() as processes:
+            cases = deaths(rehearse(processes, folders["kills"]), size.deaths)
+            died = kill_at_failpoints(processes, folders["kills"], cases)
             early = [Case("life", "postgres.decided", 2, early=True)]
-            died_early = kill_at_failpoints(nursery, folders["control_kills"], early)
-            load = SlowLoad(nursery, root / "load", SEED)
+            died_early = kill_at_failpoints(processes, folders["control_kills"], early)
+            load = SlowLoad(processes, root / "load", SEED)
             load.run(size.kills)
-            say("turmoil")
-            workers = turmoil(nursery, root / "turmoil", jobs=size.jobs, blows=size.blows)
+            say("chaos")
+            workers = chaos(processes, root / "chaos", jobs=size.jobs, faults=size.faults)
     return Results(
         outages=struck,
         control=control,
@@ -99,14 +99,15 @@ def run(root: Path, size: Size) -> Results:
         deaths=died,
         deaths_control=died_early,
         load=load,
-        turmoil=workers,
+        chaos=workers,
         seconds=time.monotonic() - started,
     )
 
 
 def troubles(results: Results, *, short: bool) -> list[str]:
-    """Everything that must not be. Few outages need not lose an answer; many that lose none are too kind."""
-    struck, workers = results.outages, results.turmoil
+    """Everything that must not be. Few outages need not lose an answer; many that lose none are too
+    kind."""
+    struck, workers = results.outages, results.chaos
     found = [f"{v.job_id}: {v.invariant}: {v.details}" for v in struck.violations]
     found += [] if struck.equal else ["after the outages, a record differs from its log"]
     found += [] if struck.unknown or short else ["no answer was lost in an outage"]
@@ -132,7 +133,7 @@ def troubles(results: Results, *, short: bool) -> list[str]:
     return found
 
 
-def retried(workers: Turmoil) -> float:
+def retried(workers: ChaosResult) -> float:
     return workers.retries / max(1, workers.commits)
 
 
@@ -168,7 +169,7 @@ outage, {len(results.deaths_control.lost)} in the kills (none would mean that th
 
 
 def figures(results: Results) -> list[tuple[str, object]]:
-    struck, orders, workers = results.outages, results.orders, results.turmoil
+    struck, orders, workers = results.outages, results.orders, results.chaos
     deaths, load = results.deaths, results.load
     return [
         ("operations answered while the server went away", f"{struck.answered:,}"),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Grant, Request
+from holdfast.ports import Grant, JobRequest
 from holdfast.ports.registry import Completion
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
@@ -61,8 +61,8 @@ async def opposite_orders(url: str, *, rounds: int) -> Orders:
     return done
 
 
-def _requests(names: Sequence[str]) -> list[Request]:
-    return [Request(spec=Spec(), job_id=name) for name in names]
+def _requests(names: Sequence[str]) -> list[JobRequest]:
+    return [JobRequest(spec=Spec(), job_id=name) for name in names]
 
 
 async def _timed(done: Orders, turns: Sequence[Awaitable[object]]) -> None:

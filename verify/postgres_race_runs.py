@@ -19,18 +19,18 @@ from msgspec import Struct
 
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED
-from holdfast.ports import Request
+from holdfast.ports import JobRequest
 from holdfast.sdk.open import open_registry
-from holdfast.testing.life import Life, Violation
+from holdfast.testing.job_timeline import JobTimeline, Violation
 from verify import kills_harness
-from verify.ground import say
-from verify.kills_harness import ROOT, Nursery, acknowledged, losses, picture
+from verify.environment import say
+from verify.kills_harness import ROOT, ForkedProcesses, acknowledged, losses, snapshot
 from verify.kills_runs import Case, Load
 from verify.postgres_fault_runs import ENVIRONMENT, child, hear, kept, make, tell
 from verify.postgres_server import PostgresServer
 from verify.wire_proxy import WireProxy
 
-NURSERY = ROOT / "tests" / "postgres" / "postgres_nursery_process.py"
+FORK_SERVER = ROOT / "tests" / "stores" / "postgres" / "fork_server.py"
 SCENES = ("life", "upkeep")
 STALL_SECONDS = 2.5
 PATIENCE_SECONDS = 30.0
@@ -59,7 +59,7 @@ def races(url: str, verb: str, *, processes: int, rounds: int) -> Races:
         loop = asyncio.new_event_loop()
         registry = loop.run_until_complete(open_registry(url))
         for n in range(rounds):
-            request = Request(spec=Spec(), job_id=f"{verb}-{n}")
+            request = JobRequest(spec=Spec(), job_id=f"{verb}-{n}")
             loop.run_until_complete(registry.enqueue(request, actor="user:load"))
             for one in children:
                 tell(one, f"{verb} {verb}-{n}")
@@ -78,13 +78,13 @@ def races(url: str, verb: str, *, processes: int, rounds: int) -> Races:
     return found
 
 
-class PostgresNursery(Nursery):
-    """A nursery whose folders are schemas of one server."""
+class PostgresProcesses(ForkedProcesses):
+    """Processes whose folders are schemas of one server."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self._process = subprocess.Popen(
-            [sys.executable, str(NURSERY)],
+            [sys.executable, str(FORK_SERVER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -98,19 +98,19 @@ class PostgresNursery(Nursery):
         return super().start(role, folder, **{"store": self.url(folder), **more})
 
     @contextmanager
-    def at_home(self) -> Iterator["PostgresNursery"]:
-        """While this lasts, the harness of the kill tests looks for its stores on the server."""
+    def at_home(self) -> Iterator["PostgresProcesses"]:
+        """Return a context in which the harness of the kill tests finds its stores on the server."""
         with self, patch.object(kills_harness, "url", self.url):
             yield self
 
 
-def rehearse(nursery: PostgresNursery, root: Path) -> dict[str, Counter[str]]:
+def rehearse(processes: PostgresProcesses, root: Path) -> dict[str, Counter[str]]:
     """Play every scene undisturbed: how often each passes which failpoint of ours."""
     passed = {}
     for scene in SCENES:
         folder = root / f"postgres-{scene}"
         folder.mkdir()
-        assert nursery.ended(nursery.start(scene, folder)) == 0, f"{scene} does not play"
+        assert processes.ended(processes.start(scene, folder)) == 0, f"{scene} does not play"
         counted = Counter(json.loads((folder / "passed-p").read_text("ascii")))
         passed[scene] = Counter({n: m for n, m in counted.items() if n.startswith("postgres.")})
     return passed
@@ -141,7 +141,7 @@ class SlowLoad(Load):
         super()._strike(most)
 
 
-class Turmoil(Struct, kw_only=True):
+class ChaosResult(Struct, kw_only=True):
     """What became of many jobs while their workers were killed, stopped and cut off."""
 
     jobs: int
@@ -156,64 +156,64 @@ class Turmoil(Struct, kw_only=True):
     seconds: float = 0.0
 
 
-def turmoil(nursery: PostgresNursery, folder: Path, *, jobs: int, blows: int) -> Turmoil:
-    """32 workers in 8 processes do all the jobs while somebody strikes at them: scenario 37."""
+def chaos(processes: PostgresProcesses, folder: Path, *, jobs: int, faults: int) -> ChaosResult:
+    """32 workers in 8 processes do all the jobs while they are killed, stopped and cut off: scenario 37."""
     folder.mkdir()
-    url = nursery.url(folder)
+    url = processes.url(folder)
     asyncio.run(make(url, jobs))
     started = time.monotonic()
-    done = Turmoil(jobs=jobs, lost=[], wrong=[])
-    with WireProxy(nursery.server.port) as proxy:
+    done = ChaosResult(jobs=jobs, lost=[], wrong=[])
+    with WireProxy(processes.server.port) as proxy:
         urls = [url] * 6 + [proxy.through(url)] * 2
-        crews = {_crew(nursery, folder, n, one): one for n, one in enumerate(urls)}
-        _all_at_once(nursery, folder, crews, done)
+        workers = {_start_worker(processes, folder, n, one): one for n, one in enumerate(urls)}
+        _all_at_once(processes, folder, workers, done)
         chance = random.Random(jobs)
-        for n in range(2 * len(urls), 2 * len(urls) + blows):
+        for n in range(2 * len(urls), 2 * len(urls) + faults):
             time.sleep(chance.uniform(0.1, 0.4))
-            _blow(nursery, folder, crews, proxy, done, number=n, chance=chance)
+            _inject_fault(processes, folder, workers, proxy, done, number=n, chance=chance)
         (folder / "stop").touch()
-        for pid in crews:
-            status = nursery.ended(pid, 120.0)
+        for pid in workers:
+            status = processes.ended(pid, 120.0)
             if status:
-                done.wrong.append(f"a crew ended with {status}")
+                done.wrong.append(f"a worker process ended with {status}")
     done.seconds = time.monotonic() - started
     _judge(folder, done)
     return done
 
 
-def _crew(nursery: PostgresNursery, folder: Path, number: int, url: str) -> int:
-    return nursery.start("crew", folder, name=f"crew-{number}", store=url)
+def _start_worker(processes: PostgresProcesses, folder: Path, number: int, url: str) -> int:
+    return processes.start("crew", folder, name=f"crew-{number}", store=url)
 
 
 def _all_at_once(
-    nursery: PostgresNursery, folder: Path, crews: dict[int, str], done: Turmoil
+    processes: PostgresProcesses, folder: Path, workers: dict[int, str], done: ChaosResult
 ) -> None:
-    """Kill every crew, as soon as they are at work, and start as many anew."""
+    """Kill every process as soon as it works, and start as many again."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while len(acknowledged(folder)) < len(crews) and time.monotonic() < until:
+    while len(acknowledged(folder)) < len(workers) and time.monotonic() < until:
         time.sleep(0.01)
-    done.kills += nursery.kill(*crews)
-    urls = list(crews.values())
-    crews.clear()
-    crews.update({_crew(nursery, folder, len(urls) + n, url): url for n, url in enumerate(urls)})
+    done.kills += processes.kill(*workers)
+    urls = list(workers.values())
+    workers.clear()
+    workers.update({_start_worker(processes, folder, len(urls) + n, url): url for n, url in enumerate(urls)})
 
 
-def _blow(
-    nursery: PostgresNursery,
+def _inject_fault(
+    processes: PostgresProcesses,
     folder: Path,
-    crews: dict[int, str],
+    workers: dict[int, str],
     proxy: WireProxy,
-    done: Turmoil,
+    done: ChaosResult,
     *,
     number: int,
     chance: random.Random,
 ) -> None:
-    pid = chance.choice(list(crews))
+    pid = chance.choice(list(workers))
     draw = chance.random()
     if draw < 0.7:
-        url = crews.pop(pid)
-        done.kills += nursery.kill(pid)
-        crews[_crew(nursery, folder, number, url)] = url
+        url = workers.pop(pid)
+        done.kills += processes.kill(pid)
+        workers[_start_worker(processes, folder, number, url)] = url
     elif draw < 0.85:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(STALL_SECONDS)
@@ -226,8 +226,8 @@ def _blow(
         done.partitions += 1
 
 
-def _judge(folder: Path, done: Turmoil) -> None:
-    found, lines = picture(folder), acknowledged(folder)
+def _judge(folder: Path, done: ChaosResult) -> None:
+    found, lines = snapshot(folder), acknowledged(folder)
     done.lost += losses(found, [line for line in lines if line[0] != "commits"])
     for line in lines:
         if line[0] == "commits":
@@ -235,7 +235,7 @@ def _judge(folder: Path, done: Turmoil) -> None:
             done.retries += int(line[2])
     blamed: list[Violation] = []
     for job in found.jobs.values():
-        Life(job.job_id, found.events[job.job_id], blamed)
+        JobTimeline(job.job_id, found.events[job.job_id], blamed)
         done.crashes += job.crashes
         if job.state not in ENDED:
             done.wrong.append(f"{job.job_id} is {job.state}")

@@ -326,9 +326,7 @@ def _version(binaries: Path) -> str:
 
 def _run(command: list[str], text: str = "", **options: Any) -> str:
     options |= {"capture_output": True, "text": True, "cwd": "/", "env": _environment()}
-    ran: subprocess.CompletedProcess[str] = subprocess.run(
-        command, input=text, check=False, **options
-    )
+    ran: subprocess.CompletedProcess[str] = subprocess.run(command, input=text, check=False, **options)
     if ran.returncode != 0:
         raise ServerFailed(f"{command[0]} failed:\n{ran.stdout}{ran.stderr}")
     return ran.stdout.rstrip("\n")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import apsw
 
-from verify.cut_check import check
-from verify.cut_load import Line, Listener, end, fork
-from verify.ground import CANNOT_RUN, say, scratch
+from verify.environment import CANNOT_RUN, say, scratch
 from verify.loop_disk import Forbidden, LoopDisk, private_mounts
+from verify.power_cut_check import check
+from verify.power_cut_load import Line, Listener, end, fork
 
 DISK_MEBIBYTES = 96
 STORE_CUTS = 3

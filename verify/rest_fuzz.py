@@ -24,16 +24,16 @@ from msgspec import Raw, Struct, field
 from holdfast.core.access import Scope
 from holdfast.core.catalogue import EventType
 from holdfast.core.lifecycle import Success
-from holdfast.core.outputs import Found, Promise
+from holdfast.core.outputs import OutputPromise, ValidationResult
 from holdfast.core.spec import Spec
-from holdfast.outputs.opening import open_outputs
-from holdfast.ports import Filter, Registry, Request
+from holdfast.outputs.url import open_outputs
+from holdfast.ports import JobFilter, JobRequest, Registry
 from holdfast.sdk.open import open_registry
 from holdfast.server.rest import facade, routes
-from holdfast.testing.life import Life, Violation
-from verify.ground import damage, say, scratch
+from holdfast.testing.job_timeline import JobTimeline, Violation
+from verify.environment import damage, say, scratch
 from verify.postgres_server import PostgresServer
-from verify.rest_plain import PARTIAL
+from verify.rest_requests import PARTIAL
 
 ROOT = Path(__file__).parents[1]
 SEED = 9
@@ -123,16 +123,12 @@ async def _prepare(url: str, place: Path) -> tuple[str, str, str]:
     outputs, registry = await open_outputs(str(place), create=True), await open_registry(url)
     try:
         await registry.enqueue(
-            Request(
-                spec=Spec(kind="canary", payload=Raw(json.dumps(CANARY).encode())), job_id="canary"
-            ),
+            JobRequest(spec=Spec(kind="canary", payload=Raw(json.dumps(CANARY).encode())), job_id="canary"),
             actor="user:verify",
         )
         for job_id in PARTIAL:
             await _partial(registry, job_id, outputs.store_id)
-        made, text = await registry.create_key(
-            name="fuzz", scopes=tuple(Scope), actor="user:verify"
-        )
+        made, text = await registry.create_key(name="fuzz", scopes=tuple(Scope), actor="user:verify")
         return made.key_id, text, outputs.store_id
     finally:
         await registry.close()
@@ -143,14 +139,14 @@ async def _partial(registry: Registry, job_id: str, store_id: str) -> None:
     spec = Spec(
         kind="plain",
         queue="plain",
-        outputs=Promise(names=("a", "b"), store=store_id),
+        outputs=OutputPromise(names=("a", "b"), store=store_id),
         promised_outputs=2,
     )
-    await registry.enqueue(Request(spec=spec, job_id=job_id), actor="user:verify")
+    await registry.enqueue(JobRequest(spec=spec, job_id=job_id), actor="user:verify")
     grant = await registry.acquire(job_id, owner="verify")
     await registry.complete(grant, Success())
-    found = Found(verified=1, missing=1, names=("b",))
-    await registry.judge(job_id, found, actor="validator:verify")
+    found = ValidationResult(verified=1, missing=1, names=("b",))
+    await registry.complete_validation(job_id, found, actor="validator:verify")
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -240,7 +236,7 @@ async def _judge_store(run: Run, url: str) -> None:
         found, grants = list[Violation](), dict[str, list[int]]()
         for job_id, lock in await _everybody(registry):
             log = await registry.history(job_id)
-            Life(job_id, log, found)
+            JobTimeline(job_id, log, found)
             claims = [e.fencing_token or 0 for e in log if e.event_type == EventType.CLAIMED]
             grants.setdefault(lock, []).extend(claims)
         run.failures += [f"{one.invariant}: {one.job_id}: {one.details}" for one in found[:5]]
@@ -254,7 +250,7 @@ async def _judge_store(run: Run, url: str) -> None:
 async def _everybody(registry: Registry) -> list[tuple[str, str]]:
     found, cursor = list[tuple[str, str]](), None
     while True:
-        page = await registry.list_jobs(Filter(), after=cursor, limit=500)
+        page = await registry.list_jobs(JobFilter(), after=cursor, limit=500)
         found += [(job.job_id, job.spec.lock or "") for job in page.jobs]
         if (cursor := page.next) is None:
             return found
@@ -285,7 +281,7 @@ def section(runs: list[Run]) -> str:
             "",
             *(f"**FAILED**: {one}\n" for one in troubles),
             "The two streams, which do not end by themselves, are left out:"
-            " `tests/wire/test_rest_schema.py` asks for them with a limit."
+            " `tests/server/rest/test_openapi.py` asks for them with a limit."
             " Repeat it: `python -m verify.rest_fuzz --seed N`",
         ]
     )

@@ -1,9 +1,9 @@
 """What schemathesis is told about this API while it makes up requests: `SCHEMATHESIS_HOOKS` names this.
 
 Only requests that keep to the description are touched. Waits are cut short, whole numbers are written as
-such (`5`, not `5.0`), no two verbs share an op_id, the first request to an operation that needs something to
-act on is a plain one, and every second request uses what an earlier answer has granted: no token that is made
-up is ever a good one. All answers go to a file.
+such (`5`, not `5.0`), no two verbs share an op_id, the first request to an operation that needs something
+to act on is a plain one, and every second request uses what an earlier answer has granted: no token that is
+made up is ever a good one. All answers go to a file.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import schemathesis
 
-from verify.rest_plain import plain
+from verify.rest_requests import plain
 
 WAIT_SECONDS_MAX = 0.02
 OUTCOMES = ("success", "failure", "stopped")

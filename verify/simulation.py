@@ -98,9 +98,7 @@ def main() -> int:
     print(f"| faults | {struck} |")
     print(f"| **violations** | **{len(wrong)}** |")
     words = "the same traces" if same else "**DIFFERENT TRACES**"
-    print(
-        f"| determinism | {guarded} seeds, two hash seeds each, Python {', '.join(versions)}: {words} |"
-    )
+    print(f"| determinism | {guarded} seeds, two hash seeds each, Python {', '.join(versions)}: {words} |")
     for line in wrong:
         print(f"\n{line}")
     print("\nRepeat: `python -m verify.simulation`;", end=" ")

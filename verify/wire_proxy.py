@@ -197,9 +197,7 @@ class _Batch:
 class _Link:
     """One client's connection and ours to the server for it."""
 
-    def __init__(
-        self, proxy: WireProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, proxy: WireProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
         self._from_client, self._to_client = reader, writer
         self._over = asyncio.Event()
@@ -354,9 +352,7 @@ async def _accepted(listener: asyncio.Server) -> None:
     loop = asyncio.get_running_loop()
     for one in listener.sockets:
         loop.remove_reader(one.fileno())
-    while beginning := [
-        task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task)
-    ]:
+    while beginning := [task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task)]:
         await asyncio.wait(beginning)
 
 

@@ -14,10 +14,10 @@ from textwrap import fill
 
 from msgspec import Struct
 
-from verify.zombie_ground import STORES, Ground, freeze, grounds
-from verify.zombie_judge import Judgement
 from verify.zombie_resources import ASKED, CHECKED, UNCHECKED
-from verify.zombie_scenes import Scene, play, scenes_of
+from verify.zombie_scenarios import Scenario, play, scenarios_of
+from verify.zombie_setup import STORES, ZombieSetup, freeze, setups
+from verify.zombie_verdict import Verdict
 
 FREEZES = 100
 SCENES_AT_ONCE = 2
@@ -44,46 +44,46 @@ class Result(Struct, frozen=True, kw_only=True):
     """The zombie test on one store."""
 
     store: str
-    judgement: Judgement
-    scenes: Sequence[Scene]
+    verdict: Verdict
+    scenarios: Sequence[Scenario]
     seconds: float
 
     @property
     def troubles(self) -> list[str]:
-        spoiled = [f"{scene.name}: {scene.trouble}" for scene in self.scenes if scene.trouble]
-        return [f"{self.store}: {trouble}" for trouble in (*self.judgement.troubles, *spoiled)]
+        spoiled = [f"{scenario.name}: {scenario.trouble}" for scenario in self.scenarios if scenario.trouble]
+        return [f"{self.store}: {trouble}" for trouble in (*self.verdict.troubles, *spoiled)]
 
 
 def run(kind: str, freezes: int, tell: Tell) -> Result:
-    """The pool of stubborn owners, then every scene, on one store."""
+    """The pool of stubborn owners, then every scenario, on one store."""
     started_at = time.monotonic()
-    with grounds(kind) as new:
-        judgement = freeze(new("pool"), freezes, told=Progress(freezes, tell))
+    with setups(kind) as new:
+        verdict = freeze(new("pool"), freezes, told=Progress(freezes, tell))
         tell("")
-        for line in table(judgement):
+        for line in table(verdict):
             tell(line)
         tell("")
-        names = scenes_of(kind)
-        # Each on a ground of its own, made here: databases are made one at a time.
-        scenes = play_all([(name, new(f"scene_{n}")) for n, name in enumerate(names)], tell)
+        names = scenarios_of(kind)
+        # Each on a setup of its own, made here: databases are made one at a time.
+        scenarios = play_all([(name, new(f"scene_{n}")) for n, name in enumerate(names)], tell)
     return Result(
         store=STORES[kind],
-        judgement=judgement,
-        scenes=scenes,
+        verdict=verdict,
+        scenarios=scenarios,
         seconds=time.monotonic() - started_at,
     )
 
 
-def play_all(todo: Sequence[tuple[str, Ground]], tell: Tell) -> list[Scene]:
+def play_all(todo: Sequence[tuple[str, ZombieSetup]], tell: Tell) -> list[Scenario]:
     """Most of their time they wait for a lease to end: two of them at a time."""
-    scenes = []
+    scenarios = []
     with ThreadPoolExecutor(SCENES_AT_ONCE) as threads:
-        for done in as_completed([threads.submit(play, name, ground) for name, ground in todo]):
-            scene = done.result()
-            scenes.append(scene)
-            tell(f"  {scene.name}")
-            tell(f"      {scene.trouble and 'WRONG: '}{scene.trouble or scene.seen}")
-    return scenes
+        for done in as_completed([threads.submit(play, name, setup) for name, setup in todo]):
+            scenario = done.result()
+            scenarios.append(scenario)
+            tell(f"  {scenario.name}")
+            tell(f"      {scenario.trouble and 'WRONG: '}{scenario.trouble or scenario.seen}")
+    return scenarios
 
 
 class Progress:
@@ -102,7 +102,7 @@ class Progress:
             self._tell(f"  {self._seen} of {self._freezes} owners frozen, replaced and thawed")
 
 
-def table(found: Judgement) -> list[str]:
+def table(found: Verdict) -> list[str]:
     """The ledgers side by side."""
     ledgers = [found.ledgers[name] for name in (UNCHECKED, CHECKED, ASKED)]
     rows = [
@@ -119,7 +119,7 @@ def table(found: Judgement) -> list[str]:
 
 def figures(result: Result) -> str:
     """The sentence that the test is made for."""
-    found = result.judgement
+    found = result.verdict
     free, checked = found.ledgers[UNCHECKED], found.ledgers[CHECKED]
     return (
         f"{result.store}: {found.freezes:,} freezes, {checked.attempted:,} stale writes attempted,"
@@ -130,7 +130,7 @@ def figures(result: Result) -> str:
 
 def details(result: Result) -> str:
     """What else there is to say about these figures."""
-    found = result.judgement
+    found = result.verdict
     checked, asked = found.ledgers[CHECKED], found.ledgers[ASKED]
     tried = sum(tried for tried, _ in found.verbs.values())
     refused = sum(refused for _, refused in found.verbs.values())

@@ -1,4 +1,4 @@
-"""The job of the scenes with real workers: writes to the ledgers with the fence it got at its start.
+"""The job of the scenarios with real workers: writes to the ledgers with the fence it got at its start.
 
 Its code is as stubborn as a job's code can be: it notes every refusal, and goes on.
 """

@@ -1,4 +1,4 @@
-"""The stubborn owner: claims jobs, works on them and ends them, and never asks whether they are still his.
+"""The stubborn owner: it claims jobs, works on them and ends them, and never checks its lease.
 
 Like a naive worker in another language it uses the verbs only, looks at no clock and goes on whatever it
 is told. It runs in a process group of its own, so that it can be frozen at any instant. This module is
@@ -119,9 +119,7 @@ class Owner:
             data=f"{self._task.name} has done {done}\n".encode(),
         )
         progress = Progress(done, 4)
-        await self._try(
-            "heartbeat", grant, lambda _: self._registry.heartbeat(grant, progress=progress)
-        )
+        await self._try("heartbeat", grant, lambda _: self._registry.heartbeat(grant, progress=progress))
         await self._try("publish", grant, lambda _: self._registry.publish(grant, [line]))
 
     async def _end(self, grant: Grant) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Registry, Request
+from holdfast.ports import JobRequest, Registry
 from verify.zombie_owner import LEASE, QUEUE, Task
 from verify.zombie_record import DONE, GRANTED, STOPPED, THAWED, WRITE, Act, Record
 from verify.zombie_resources import ASKED
@@ -79,7 +79,7 @@ class Pool:
     _heard_at: float = 0.0
 
     async def run(self, freezes: int) -> None:
-        """Freeze so many owners beyond their leases, then let all jobs come to their end."""
+        """Freeze this many owners beyond their leases, then let all jobs come to their end."""
         self._chance = random.Random(self.seed)
         self._record = Record(self.folder / "acts.jsonl")
         self._forks = _forks()
@@ -88,11 +88,7 @@ class Pool:
             for number in range(1, self.owners + 1):
                 self._start(f"owner-{number}")
             until = time.monotonic() + PATIENCE_SECONDS + SECONDS_PER_FREEZE_MAX * freezes
-            while (
-                self.freezes < freezes
-                or not self._making.done()
-                or len(self._ended) < len(self.jobs)
-            ):
+            while self.freezes < freezes or not self._making.done() or len(self._ended) < len(self.jobs):
                 if time.monotonic() > until:
                     raise Stuck(f"{self.freezes} of {freezes} freezes, {self._frozen}")
                 await self._turn(freezes)
@@ -153,7 +149,7 @@ class Pool:
             return
         numbers = range(len(self.jobs) + 1, len(self.jobs) + most + 1)
         spec = Spec(kind="ledger", queue=QUEUE, lease=LEASE, retry=PATIENT)
-        requests = [Request(spec=spec, job_id=f"job-{number}") for number in numbers]
+        requests = [JobRequest(spec=spec, job_id=f"job-{number}") for number in numbers]
         jobs = await self.registry.enqueue_many(requests, actor="user:zombie-test")
         self.jobs += [job.job_id for job in jobs]
 

@@ -1,4 +1,4 @@
-"""What owners did and what they were told: one line each, in one file, written as it happens."""
+"""The record of what owners did and of the responses: one line each, in one file, written at once."""
 
 import os
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What the owners write to: the same ledger three times, from trusting to careful.
+"""The resources that owners write to: the same ledger unchecked, checked, and checked with the registry.
 
 `unchecked` takes every write. `checked` compares the token in the transaction that writes
 (`holdfast.fencing.sqlite.admit`, `holdfast.fencing.postgres.admit`). `asked` does that too, and before it
-asks the registry whether the token still holds its job (`Guard(Authoritative(registry))`).
+asks the registry whether the token still holds its job (`Guard(RegistryAuthority(registry))`).
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from holdfast.core.errors import Unavailable
-from holdfast.fencing import Authoritative, Fence, Guard
+from holdfast.fencing import Fence, Guard, RegistryAuthority
 from holdfast.fencing import postgres as postgres_fence
 from holdfast.fencing import sqlite as sqlite_fence
 from holdfast.ports import Grant, Registry
@@ -57,9 +57,7 @@ class Resources(Protocol):
 
 
 def fence_of(ledger: str, grant: Grant) -> Fence:
-    return Fence(
-        resource=f"{ledger}:{grant.job_id}", token=grant.fencing_token, job_id=grant.job_id
-    )
+    return Fence(resource=f"{ledger}:{grant.job_id}", token=grant.fencing_token, job_id=grant.job_id)
 
 
 class Careful:
@@ -67,7 +65,7 @@ class Careful:
 
     def __init__(self, resources: Resources, registry: Registry) -> None:
         self._resources = resources
-        self._guard = Guard(Authoritative(registry))
+        self._guard = Guard(RegistryAuthority(registry))
 
     async def write(self, ledger: str, grant: Grant, who: str) -> None:
         fence = fence_of(ledger, grant)
@@ -167,6 +165,6 @@ def open_resources(url: str, *, check: bool = True) -> Resources:
 
 
 def admit_anything(connection: sqlite3.Connection, fence: Fence) -> None:
-    """As `holdfast.fencing.sqlite.admit` without its comparison: for the test of the judge."""
+    """As `holdfast.fencing.sqlite.admit` without its comparison: for the test of the verdict."""
     mark = "INSERT OR REPLACE INTO holdfast_mark (resource, source, token) VALUES (?, ?, ?)"
     connection.execute(mark, (fence.resource, fence.source, fence.token))

@@ -4,19 +4,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from verify.ground import CANNOT_RUN, say
+from verify.environment import CANNOT_RUN, say
 from verify.loop_disk import Forbidden
 from verify.zombie import Result, details, figures, run
-from verify.zombie_ground import STORES
 from verify.zombie_pool import OWNERS
 from verify.zombie_resources import ASKED, CHECKED, UNCHECKED
+from verify.zombie_setup import STORES
 
 FREEZES, FREEZES_SHORT = 1000, 12
 
 
 def section(results: Sequence[Result], *, short: bool) -> str:
     names = " | ".join(result.store for result in results)
-    verbs = dict.fromkeys(verb for result in results for verb in result.judgement.verbs)
+    verbs = dict.fromkeys(verb for result in results for verb in result.verdict.verbs)
     lines = [
         "## Zombies",
         "",
@@ -39,7 +39,7 @@ def section(results: Sequence[Result], *, short: bool) -> str:
         "",
         "And with real workers, each of worker, warden and runner:",
         "",
-        *(f"- {s.store}, {s.name}: {_seen(s.seen, s.trouble)}." for r in results for s in r.scenes),
+        *(f"- {s.store}, {s.name}: {_seen(s.seen, s.trouble)}." for r in results for s in r.scenarios),
         "",
         *(f"**{figures(result)}** {details(result)}\n" for result in results),
     ]
@@ -52,7 +52,7 @@ def section(results: Sequence[Result], *, short: bool) -> str:
 
 
 def _figures(results: Sequence[Result]) -> dict[str, list[str]]:
-    found = [result.judgement for result in results]
+    found = [result.verdict for result in results]
     rows: dict[str, list[int]] = {
         "freezes that outlived their lease": [one.freezes for one in found],
         "of them told that the job is no longer theirs": [one.learned for one in found],
@@ -74,7 +74,7 @@ def _figures(results: Sequence[Result]) -> dict[str, list[str]]:
 
 
 def _verb(result: Result, verb: str) -> str:
-    tried, refused = result.judgement.verbs.get(verb, (0, 0))
+    tried, refused = result.verdict.verbs.get(verb, (0, 0))
     return f"{tried:,} / {refused:,}"
 
 

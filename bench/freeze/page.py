@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from freeze.judge import Verdict
 from freeze.peers import Peer
+from freeze.verdict import Verdict
 
 PREFACE = """\
 A worker stops for a while in the middle of a job: a paused virtual machine, a suspended container, a long

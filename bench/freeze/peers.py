@@ -43,9 +43,7 @@ class Peer:
         return f"{self.name} on {self.store}"
 
 
-_HOLDFAST_PROMISE = (
-    "A job may run more than once; its result is committed at most once, by the newest owner."
-)
+_HOLDFAST_PROMISE = "A job may run more than once; its result is committed at most once, by the newest owner."
 
 PEERS = (
     Peer(

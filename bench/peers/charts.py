@@ -88,9 +88,7 @@ def lines(title: str, unit: str, names: Sequence[str], drawn: list[Line]) -> str
     parts = []
     for n in range(5):
         y = bottom - height * n / 4
-        parts.append(
-            f'<line class="grid" x1="{left}" x2="{WIDTH - LEGEND}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        )
+        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - LEGEND}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(left - 8, y + 4, f"{most * n / 4:,g}", "end", "small"))
     for n, name in enumerate(names):
         anchor = "end" if n and n == len(names) - 1 else "middle"
@@ -102,9 +100,7 @@ def lines(title: str, unit: str, names: Sequence[str], drawn: list[Line]) -> str
             continue
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{path}" stroke="{line.colour}"/>')
-        parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{line.colour}"/>' for x, y in places
-        ]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{line.colour}"/>' for x, y in places]
         spot = max([places[-1][1] + 4, *(y + 14 for y in taken[-1:])])
         taken.append(spot)
         parts.append(
@@ -119,9 +115,7 @@ def _round_up(value: float) -> float:
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
-    return next(
-        step * unit for step in (1, 1.2, 1.6, 2, 2.4, 3, 4, 6, 8, 10) if step * unit >= value
-    )
+    return next(step * unit for step in (1, 1.2, 1.6, 2, 2.4, 3, 4, 6, 8, 10) if step * unit >= value)
 
 
 def _ticks(low: float, high: float) -> list[float]:

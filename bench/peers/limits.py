@@ -8,8 +8,8 @@ from pathlib import Path
 
 import postgres_run
 import sqlite_limit
-from ground import Ground
-from peers.found import BULK, DRAIN, Found
+from peers.figures import BULK, DRAIN, Found
+from postgres_setup import PostgresSetup
 
 BATCH = 500
 _numbers = count(1)
@@ -22,14 +22,14 @@ def sqlite(found: Found, jobs: int, ground_folder: Path) -> None:
     found.add(DRAIN, rates.drain)
 
 
-def postgres(found: Found, jobs: int, ground: Ground) -> None:
+def postgres(found: Found, jobs: int, setup: PostgresSetup) -> None:
     schema = f"limit_{next(_numbers)}"
-    url = asyncio.run(ground.schema(schema))
+    url = asyncio.run(setup.schema(schema))
     order = {"url": url, "batch": BATCH}
     share = jobs // postgres_run.PROCESSES
     try:
-        made = postgres_run.measure_step(ground, "bare_enqueue", {**order, "jobs": share})
+        made = postgres_run.measure_step(setup, "bare_enqueue", {**order, "jobs": share})
         found.add(BULK, made.rate)
-        found.add(DRAIN, postgres_run.measure_step(ground, "bare_drain", order).rate)
+        found.add(DRAIN, postgres_run.measure_step(setup, "bare_drain", order).rate)
     finally:
-        ground.drop(schema)
+        setup.drop(schema)

@@ -5,7 +5,7 @@ from typing import Any
 
 from environments import Environment
 from peers.budget import Budget
-from peers.found import Found
+from peers.figures import Found
 from peers.size import Size
 from peers.soak import Soak
 from peers.systems import System

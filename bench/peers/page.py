@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from peers import words
-from peers.found import (
+from peers import page_text
+from peers.figures import (
     BULK,
     CLIENTS,
     CLIENTS_P99,
@@ -26,7 +26,7 @@ from peers.found import (
 )
 from peers.outcome import Entry, Outcome
 from peers.plots import plots
-from peers.soaked import soaked
+from peers.soak_tables import soaked
 
 CELL_MAX = 160
 Column = tuple[str, Callable[[Entry], str]]
@@ -49,23 +49,32 @@ def write(outcome: Outcome, folder: Path | None) -> str:
 def page(outcome: Outcome, pictures: list[str]) -> str:
     size = outcome.size
     sections = [
-        ["# holdfast beside others", "", words.PREFACE],
+        ["# holdfast beside others", "", page_text.PREFACE],
         [*(f"- {name}: {value}" for name, value in outcome.about.items()), ""],
         [*(f"![{name}]({name})" for name in pictures), ""],
         ["## Enqueue, drain, wait", "", *_table(outcome.entries, _speed(outcome))],
         [
             "",
-            words.COLUMNS.format(
-                jobs=f"{size.jobs:,}", long=f"{size.long_jobs:,}", waits=size.waits
-            ),
+            page_text.COLUMNS.format(jobs=f"{size.jobs:,}", long=f"{size.long_jobs:,}", waits=size.waits),
         ],
-        ["## What a job costs", "", words.COSTS, *_table(outcome.entries, _costs())],
-        ["", "## The limit, and how steady the machine was", "", words.LIMITS, *_limits(outcome)],
-        ["", "## Claims beside many others", "", words.CLAIMS.format(jobs=f"{size.behind_jobs:,}")],
+        ["## What a job costs", "", page_text.COSTS, *_table(outcome.entries, _costs())],
+        [
+            "",
+            "## The limit, and how steady the machine was",
+            "",
+            page_text.LIMITS,
+            *_limits(outcome),
+        ],
+        [
+            "",
+            "## Claims beside many others",
+            "",
+            page_text.CLAIMS.format(jobs=f"{size.behind_jobs:,}"),
+        ],
         _table(outcome.entries, _claims(size.levels)),
-        ["", "## Recovery", "", words.RECOVERY, *_table(outcome.entries, _recovery())],
-        ["", "## Soak", "", words.SOAK, *soaked(outcome.soaks)],
-        ["", "## What is guaranteed for it", "", words.GUARANTEES],
+        ["", "## Recovery", "", page_text.RECOVERY, *_table(outcome.entries, _recovery())],
+        ["", "## Soak", "", page_text.SOAK, *soaked(outcome.soaks)],
+        ["", "## What is guaranteed for it", "", page_text.GUARANTEES],
         _table(outcome.entries, _guarantees()),
         ["", "## Settings", "", *_settings(outcome.entries)],
         ["", "## What went wrong", "", *_failures(outcome)],

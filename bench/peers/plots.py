@@ -1,7 +1,7 @@
 """Which plots there are, and what is in them."""
 
 from peers.charts import COLOURS, LIMIT, OTHERS, OURS, OURS_TOO, Bar, Line, bars, lines, ranges
-from peers.found import DRAIN, LONG_DRAIN, P50, P99, Found, behind
+from peers.figures import DRAIN, LONG_DRAIN, P50, P99, Found, behind
 from peers.outcome import Entry, Outcome
 
 

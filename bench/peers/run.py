@@ -20,16 +20,16 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]  # peers, and verify/pos
 
 import report  # noqa: E402
 from environments import NODE, Environment, NotInstalled, ensure, ensure_node  # noqa: E402
-from ground import Ground  # noqa: E402
 from peers import limits  # noqa: E402
 from peers.budget import Budget  # noqa: E402
-from peers.found import BULK, DRAIN, LONG_DRAIN, RECOVERY, Found, behind  # noqa: E402
+from peers.figures import BULK, DRAIN, LONG_DRAIN, RECOVERY, Found, behind  # noqa: E402
+from peers.measurements import Measurements, attempt  # noqa: E402
 from peers.outcome import Entry, Outcome  # noqa: E402
 from peers.page import write  # noqa: E402
 from peers.size import FULL, QUICK, Size  # noqa: E402
 from peers.soak import soak  # noqa: E402
 from peers.systems import PROGRAMS, SYSTEMS, System  # noqa: E402
-from peers.works import Works, attempt  # noqa: E402
+from postgres_setup import PostgresSetup  # noqa: E402
 from servers import Kind, Servers  # noqa: E402
 
 CACHE = HERE.parents[1] / ".venv" / "peers"
@@ -46,30 +46,30 @@ Act = Callable[[System, Environment, Found], None]
 class Show:
     """One run: environments, rounds, long drains, claims, and at the end the soak with the recoveries."""
 
-    def __init__(self, outcome: Outcome, works: Works) -> None:
-        self._outcome, self._works, self._budget = outcome, works, outcome.budget
+    def __init__(self, outcome: Outcome, measurements: Measurements) -> None:
+        self._outcome, self._measurements, self._budget = outcome, measurements, outcome.budget
 
     def play(self) -> None:
         with self._budget.part("rounds"):
-            for number in range(1, self._works.size.rounds + 1):
+            for number in range(1, self._measurements.size.rounds + 1):
                 self._limits(f"limit, before round {number}")
-                self._each(f"round {number}", ROUND_SECONDS, self._works.one_round, BULK, DRAIN)
+                self._each(f"round {number}", ROUND_SECONDS, self._measurements.one_round, BULK, DRAIN)
                 self._limits(f"limit, after round {number}")
         with self._budget.part("long drains"):
-            self._each("long drain", LONG_SECONDS, self._works.long_drain, LONG_DRAIN)
+            self._each("long drain", LONG_SECONDS, self._measurements.long_drain, LONG_DRAIN)
         with self._budget.part("claims"):
-            names = [behind(level) for level in self._works.size.levels]
-            self._each("claims", CLAIMS_SECONDS, self._works.claims, *names)
+            names = [behind(level) for level in self._measurements.size.levels]
+            self._each("claims", CLAIMS_SECONDS, self._measurements.claims, *names)
         with self._budget.part("soak and recoveries"):
             self._last()
 
     def _limits(self, words: str) -> None:
-        works, jobs = self._works, self._works.size.limit_jobs
+        measurements, jobs = self._measurements, self._measurements.size.limit_jobs
         for kind, found in self._outcome.limits.items():
             if kind == "SQLite":
-                attempt(found, [BULK, DRAIN], limits.sqlite, found, jobs, works.folder)
+                attempt(found, [BULK, DRAIN], limits.sqlite, found, jobs, measurements.folder)
             else:
-                attempt(found, [BULK, DRAIN], limits.postgres, found, jobs, works.ground)
+                attempt(found, [BULK, DRAIN], limits.postgres, found, jobs, measurements.setup)
             self._budget.say(f"{words}, {kind}: {_latest(found, DRAIN)}")
 
     def _each(self, words: str, seconds: float, act: Act, *names: str) -> None:
@@ -88,17 +88,20 @@ class Show:
 
     def _last(self) -> None:
         """Recoveries are waits of idle processes: they all take place during the soak."""
-        works, entries = self._works, [e for e in self._outcome.entries if e.environment]
+        measurements, entries = (
+            self._measurements,
+            [e for e in self._outcome.entries if e.environment],
+        )
         ours = [(e.system, e.environment) for e in entries if e.system.ours and e.environment]
         leave = Event()
-        if works.ground:
-            works.ground.configure("checkpoint_timeout", "5min")
+        if measurements.setup:
+            measurements.setup.configure("checkpoint_timeout", "5min")
         with ThreadPoolExecutor(max(1, len(entries))) as pool:
-            delay = works.size.soak_mark_seconds if ours else 0.0
+            delay = measurements.size.soak_mark_seconds if ours else 0.0
             for n, entry in enumerate(entries):
                 pool.submit(self._recover, entry, delay + n * RECOVERIES_APART, leave)
             try:
-                self._outcome.soaks = soak(works, ours, self._budget.say)
+                self._outcome.soaks = soak(measurements, ours, self._budget.say)
             finally:
                 leave.set()
         for entry in entries:
@@ -107,7 +110,7 @@ class Show:
     def _recover(self, entry: Entry, delay: float, leave: Event) -> None:
         time.sleep(delay)
         assert entry.environment
-        self._works.recovery(entry.system, entry.environment, entry.found, leave)
+        self._measurements.recovery(entry.system, entry.environment, entry.found, leave)
 
 
 def _latest(found: Found, name: str) -> str:
@@ -159,13 +162,13 @@ def measure(systems: list[System], size: Size, cache: Path) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix=".run-peers-", dir=HERE.parent))
     try:
         with ExitStack() as stack:
-            ground = None
+            setup = None
             if "PostgreSQL" in kinds:
-                ground = Ground()
-                ground.server.settings["max_connections"] = CONNECTIONS
-                stack.enter_context(ground)
-            servers = stack.enter_context(Servers(ground))
-            Show(outcome, Works(servers, ground, folder, size)).play()
+                setup = PostgresSetup()
+                setup.server.settings["max_connections"] = CONNECTIONS
+                stack.enter_context(setup)
+            servers = stack.enter_context(Servers(setup))
+            Show(outcome, Measurements(servers, setup, folder, size)).play()
             stores = ", ".join(f"{name} {value}" for name, value in servers.versions.items())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

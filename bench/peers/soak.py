@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import verbs
 from environments import Environment
+from peers.measurements import Measurements, waited
+from peers.session import Failed, Session, cpu_seconds, rss_mb, until
 from peers.size import Size
 from peers.sizes import Sizes, postgres_sizes, sqlite_sizes
-from peers.stage import Failed, Stage, cpu_seconds, rss_mb, until
 from peers.systems import System
-from peers.works import Works, waited
 
 SETTLE_SECONDS = 30.0
 
@@ -45,7 +45,7 @@ class Soak:
 class Run:
     """One store under way."""
 
-    stage: Stage
+    session: Session
     soak: Soak
     sizes: Callable[[], Sizes]
     size: Size
@@ -56,14 +56,14 @@ class Run:
     _began: float = 0.0
 
     def begin(self) -> None:
-        self.stage.new_waits(self._read)
-        self._used, self._began = cpu_seconds(self.stage.pids()), time.monotonic()
+        self.session.new_waits(self._read)
+        self._used, self._began = cpu_seconds(self.session.pids()), time.monotonic()
         words = ("soak", f"{self.size.soak_seconds}", f"{self.size.soak_rate}")
-        self.producer = self.stage.process(*words, log="soak.log")
+        self.producer = self.session.process(*words, log="soak.log")
 
     def mark(self) -> None:
-        now, pids = time.monotonic() - self._began, self.stage.pids()
-        waits, used = self.stage.new_waits(self._read), cpu_seconds(pids)
+        now, pids = time.monotonic() - self._began, self.session.pids()
+        waits, used = self.session.new_waits(self._read), cpu_seconds(pids)
         spread = verbs.spread([wait / 1000 for wait in waits]) if waits else None
         before = self.soak.marks[-1].seconds if self.soak.marks else 0.0
         self.jobs += len(waits)
@@ -86,11 +86,11 @@ class Run:
         assert self.producer
         said, _ = self.producer.communicate(timeout=SETTLE_SECONDS)
         if self.producer.returncode != 0:
-            raise Failed(f"the producer failed: {self.stage.last_words('soak.log')}")
+            raise Failed(f"the producer failed: {self.session.last_words('soak.log')}")
         self.soak.sent = int(said.splitlines()[-1])
-        if not until(lambda: self.stage.ask("left") == 0, SETTLE_SECONDS, 0.2):
+        if not until(lambda: self.session.ask("left") == 0, SETTLE_SECONDS, 0.2):
             raise Failed("not all jobs have ended")
-        self.jobs += len(self.stage.new_waits(self._read))
+        self.jobs += len(self.session.new_waits(self._read))
         if self.jobs != self.soak.sent:
             raise Failed(f"{self.soak.sent} jobs were sent and {self.jobs} were run")
 
@@ -101,17 +101,19 @@ class Run:
 
 
 def soak(
-    works: Works, systems: list[tuple[System, Environment]], say: Callable[[str], None]
+    measurements: Measurements,
+    systems: list[tuple[System, Environment]],
+    say: Callable[[str], None],
 ) -> list[Soak]:
     """All at the same time, each with its own workers and producer."""
-    size = works.size
+    size = measurements.size
     soaks = [Soak(system.title, size.soak_rate) for system, _ in systems]
     with ExitStack() as stack:
         runs: list[Run] = []
         for (system, environment), told in zip(systems, soaks, strict=True):
             try:
-                stage = stack.enter_context(works.scene(system, environment, "soak"))
-                runs.append(_ready(works, stage, told))
+                session = stack.enter_context(measurements.scene(system, environment, "soak"))
+                runs.append(_ready(measurements, session, told))
                 stack.callback(runs[-1].close)
             except Exception as problem:
                 told.failures.append(f"the soak did not begin: {problem}")
@@ -130,22 +132,22 @@ def soak(
     return soaks
 
 
-def _ready(works: Works, stage: Stage, told: Soak) -> Run:
+def _ready(measurements: Measurements, session: Session, told: Soak) -> Run:
     def sizes() -> Sizes:
-        if stage.system.store == "SQLite":
-            return sqlite_sizes(stage.url)
-        assert works.ground
-        return postgres_sizes(works.ground.server, stage.url)
+        if session.system.store == "SQLite":
+            return sqlite_sizes(session.url)
+        assert measurements.setup
+        return postgres_sizes(measurements.setup.server, session.url)
 
-    stage.start()
-    waited(stage)
-    return Run(stage, told, sizes, works.size)
+    session.start()
+    waited(session)
+    return Run(session, told, sizes, measurements.size)
 
 
 def _tried(run: Run, runs: list[Run], act: Callable[[], None]) -> None:
     """What goes wrong ends the soak of this store only."""
     try:
-        run.stage.check()
+        run.session.check()
         act()
     except Exception as problem:
         run.soak.failures.append(str(problem) or repr(problem))

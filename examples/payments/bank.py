@@ -1,9 +1,9 @@
-"""A bank: it keeps what each order is charged, and refuses to hear of it from an old owner.
+"""A bank: it records what each order is charged, and refuses writes of an old owner.
 
     python bank.py 8080
 
-answers PUT /charges/order-17 with a number of cents as its body. The token and the charge are compared
-and written in one transaction, so no request can come in between.
+serves PUT /charges/order-17, whose body is a number of cents. The token and the charge are compared
+and written in one transaction, so no other request can come between them.
 """
 
 import sqlite3
@@ -34,20 +34,20 @@ class Bank(BaseHTTPRequestHandler):
                 sqlite.admit(books, fence)
                 books.execute(CHARGE, (order, cents))
         except holdfast.Invalid as error:
-            self.answer(400, f"{order}: {error}")
+            self.respond(400, f"{order}: {error}")
         except (holdfast.Fenced, holdfast.Conflict) as error:
-            self.answer(409, f"{order}: {cents / 100:.2f} refused. {error}")
+            self.respond(409, f"{order}: {cents / 100:.2f} refused. {error}")
         else:
-            self.answer(200, f"{order}: {cents / 100:.2f} charged under token {fence.token}")
+            self.respond(200, f"{order}: {cents / 100:.2f} charged under token {fence.token}")
 
-    def answer(self, status: int, words: str) -> None:
+    def respond(self, status: int, words: str) -> None:
         print(f"bank: {words}", flush=True)
         self.send_response(status)
         self.end_headers()
         self.wfile.write(words.encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing but what `answer` says."""
+        """Print nothing but what `respond` prints."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Orders that are charged by one owner at a time, also when a worker comes back from the dead.
+"""Orders that are charged by one owner at a time, also when a frozen worker comes back.
 
     python payments.py
 
@@ -63,7 +63,7 @@ def main() -> None:
     second.wait(timeout=60)
     say(f"order 1002 is done: {jobs[1].result(timeout=60) / 100:.2f}, says the registry")
     say("the first worker is thawed, and goes on where it was")
-    for pid in reversed(frozen):  # the handler first: nobody is awake to stop it
+    for pid in reversed(frozen):  # the handler first, before its worker can stop it
         os.kill(pid, signal.SIGCONT)
         time.sleep(1)
     first.terminate()

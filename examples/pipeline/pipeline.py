@@ -2,7 +2,7 @@
 
     python pipeline.py
 
-runs the pipeline for two days at once. In real life the worker is a service:
+runs the pipeline for two days at once. In production the worker is a service:
 holdfast worker pipeline:app --commands
 """
 
@@ -22,7 +22,7 @@ app = holdfast.App()
 
 @app.job
 async def pipeline(ctx: holdfast.Context, day: int, folder: str) -> str:
-    """Make one command after the other. While one runs this job sleeps, and takes up no worker."""
+    """Submit one command after the other. While one runs this job snoozes, and occupies no worker."""
     output = ""
     async with holdfast.AsyncClient(app.url) as client:
         for name, script in STEPS.items():
@@ -35,9 +35,9 @@ async def pipeline(ctx: holdfast.Context, day: int, folder: str) -> str:
                 correlation_id=ctx.correlation_id,
                 request_id=f"{ctx.job_id}-{name}",  # the same id again gives the same job again
             )
-            job = await client.get(step.job_id)
+            job = await client.status(step.job_id)
             if not job.ended:
-                raise holdfast.Snooze(0.2, f"{name} is under way")
+                raise holdfast.Snooze(0.2, f"{name} is running")
             if job.state != holdfast.State.SUCCEEDED:
                 raise holdfast.PermanentError(f"{name} ended {job.state}: {job.reason}")
             output = "".join([piece.text async for piece in client.logs(step.job_id)])
@@ -48,7 +48,7 @@ async def pipeline(ctx: holdfast.Context, day: int, folder: str) -> str:
 
 @app.job
 def announce(day: int, summary: str) -> None:
-    """Made in the same commit that ends the pipeline with success: never without it, never twice."""
+    """Enqueued in the same commit that ends the pipeline with success: never without it, never twice."""
     print(f"Day {day}: {summary}.")
 
 
@@ -56,8 +56,7 @@ def main() -> None:
     folder = Path("data").absolute()
     folder.mkdir(exist_ok=True)
     jobs = [
-        pipeline.configure(title=f"pipeline {day}").enqueue(day=day, folder=str(folder))
-        for day in (1, 2)
+        pipeline.configure(title=f"pipeline {day}").enqueue(day=day, folder=str(folder)) for day in (1, 2)
     ]
     command = ["holdfast", "worker", "pipeline:app", "--commands", "--drain"]
     with subprocess.Popen(command) as worker, holdfast.Client(app.url) as client:

@@ -3,8 +3,8 @@
     python sweep.py
 
 The census of one town has not come when the sweep is first run, so that half of it is missing: a
-partial success. The census comes, the job is resumed, and only what was missing is made. Asked for
-once more, nothing is run. In real life the worker is a service: holdfast worker sweep:app
+partial success. The census comes, the job is resumed, and only what was missing is made. Enqueued
+once more, nothing is run. In production the worker is a service: holdfast worker sweep:app
 """
 
 import hashlib
@@ -23,7 +23,7 @@ app = holdfast.App()
 
 @app.job
 def sweep(ctx: holdfast.Context) -> None:
-    """Make what is not there yet. What one task lacks keeps no other from being done."""
+    """Make what is not there yet. A task that fails does not stop the others."""
     for task in ctx.tasks():
         try:
             task.save(simulate(task) if task.kind == "simulation" else average(task))
@@ -57,8 +57,8 @@ def average(task: holdfast.TaskHandle) -> dict[str, bytes]:
 
 
 def study() -> list[holdfast.Task]:
-    """2 towns with 3 epidemics each, and the peak of each town: 6 + 2 outputs. Results are known by what
-    they are made from, this very program included."""
+    """2 towns with 3 epidemics each, and the peak of each town: 6 + 2 outputs. Results are named by what
+    they are made from, this program included."""
     program = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     return list(
         holdfast.study(
@@ -95,7 +95,7 @@ def run_and_resume(job_id: str) -> None:
 
 
 def shell(line: str) -> str:
-    """Run a command as one would type it, and show both; answers what it printed."""
+    """Run a command as a user would type it, print both, and return its output."""
     print(f"$ {line}", flush=True)
     out, err = subprocess.PIPE, subprocess.STDOUT
     done = subprocess.run(shlex.split(line), stdout=out, stderr=err, text=True, check=True)

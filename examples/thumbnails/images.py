@@ -10,7 +10,7 @@ _HEADER = re.compile(rb"P6\s+(\d+)\s+(\d+)\s+255\s")
 
 
 class Broken(Exception):
-    """This is no picture."""
+    """The data is not a picture."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Picture:
 def read_ppm(data: bytes) -> Picture:
     header = _HEADER.match(data)
     if header is None:
-        raise Broken("it is no PPM file of 8-bit colours")
+        raise Broken("it is not a PPM file of 8-bit colours")
     width, height = int(header[1]), int(header[2])
     pixels = data[header.end() :]
     if not width or not height or len(pixels) != width * height * 3:

@@ -2,8 +2,8 @@
 
     python thumbnails.py
 
-makes some pictures, queues a thumbnail of each, runs a worker until nothing is left, and says what
-came of it. In real life the worker is a service: holdfast worker thumbnails:app
+makes some pictures, queues a thumbnail of each, runs a worker until nothing is left, and prints the
+results. In production the worker is a service: holdfast worker thumbnails:app
 """
 
 import os
@@ -40,7 +40,7 @@ def thumbnail(ctx: holdfast.Context, source: str, target: str, width: int = 64) 
 
 
 def load(source: Path) -> Picture:
-    """The picture; what is raised otherwise says what is to be done."""
+    """Return the picture. Raise an error that says whether another try can help."""
     try:
         return read_ppm(source.read_bytes())
     except FileNotFoundError as error:
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def deliver_late(job_id: str, path: Path) -> None:
-    """Put the last picture there once somebody has looked for it in vain."""
+    """Write the last picture after its job has failed once without it."""
     with holdfast.Client(app.url) as client:
         for event in client.events(job_id):
             if event.event_type == "job_requeued":

@@ -3,7 +3,7 @@
     python training.py
 
 trains a small model, kills the worker in the middle of it, starts another one, and shows that the
-second went on where the first had stopped. In real life the workers are services:
+second went on where the first had stopped. In production the workers are services:
 holdfast worker training:app
 """
 
@@ -22,7 +22,7 @@ app = holdfast.App()
 
 @dataclass
 class Model:
-    """Logistic regression: a weight for each feature, after so many epochs."""
+    """Logistic regression: a weight for each feature, after `epoch` epochs."""
 
     epoch: int
     weights: list[float]

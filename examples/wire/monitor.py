@@ -1,8 +1,8 @@
-"""A monitor of job.v1: prints what a job says, live or afterwards, and exits with its exit code.
+"""A monitor of job.v1: prints the output of a job, live or afterwards, and exits with its exit code.
 
     python monitor.py JOB_ID [--url http://localhost:8080]
 
-If the server wants a key, it takes it from HOLDFAST_KEY.
+If the server requires a key, it is taken from HOLDFAST_KEY.
 """
 
 import argparse
@@ -22,7 +22,7 @@ HEADERS = {"authorization": f"Bearer {KEY}"} if KEY else {}
 
 
 class Monitor:
-    """Where it is in the job's events, and the exit code it saw last."""
+    """The position in the job's events, and the last exit code."""
 
     def __init__(self) -> None:
         self.seen = (0, 0)
@@ -34,17 +34,17 @@ class Monitor:
         request = pb.StreamJobEventsRequest(job_id=job_id)
         while True:
             try:
-                for answer in events.stream_job_events(request, headers=HEADERS):
-                    if answer.event is not None:
-                        self.show(answer.event)
+                for response in events.stream_job_events(request, headers=HEADERS):
+                    if response.event is not None:
+                        self.show(response.event)
                 return
             except ConnectError as error:
                 if error.code is not Code.UNAVAILABLE:
                     raise
-            time.sleep(1)  # the server is away: then again, without what was seen
+            time.sleep(1)  # the server is unavailable: read again, and skip what was seen
 
     def show(self, event: pb.JobEvent) -> None:
-        """Sequences start at 1 in every attempt; together they say where we are."""
+        """Sequences start at 1 in every attempt; both together are the position."""
         place = (event.attempt, event.sequence)
         if place <= self.seen:
             return

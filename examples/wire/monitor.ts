@@ -1,15 +1,15 @@
-// A monitor of job.v1: prints what a job says, live or afterwards, and exits with its exit code.
+// A monitor of job.v1: prints the output of a job, live or afterwards, and exits with its exit code.
 //
 //     node monitor.ts JOB_ID [--url http://localhost:8080]
 //
-// If the server wants a key, it takes it from HOLDFAST_KEY.
+// If the server requires a key, it is taken from HOLDFAST_KEY.
 
 import { parseArgs } from "node:util";
 import { ConnectError } from "@connectrpc/connect";
 import type { JobEvent } from "./generated/job/v1/job_pb.ts";
-import { connect, patiently } from "./service.ts";
+import { connect, withRetries } from "./service.ts";
 
-/** Where it is in the job's events, and the exit code it saw last. */
+/** The position in the job's events, and the last exit code. */
 class Monitor {
   exitCode: number | undefined;
   private attempt = 0;
@@ -18,12 +18,12 @@ class Monitor {
   /** Read until the server ends the stream, because the job has ended. */
   async follow(url: string, jobId: string): Promise<void> {
     const { events } = connect(url);
-    await patiently(async () => {
+    await withRetries(async () => {
       for await (const { event } of events.streamJobEvents({ jobId })) if (event) this.show(event);
     });
   }
 
-  /** Sequences start at 1 in every attempt. What was seen before the server left is passed over. */
+  /** Sequences start at 1 in every attempt. What was seen before the server went away is skipped. */
   private show({ attempt, sequence, eventData }: JobEvent): void {
     if (attempt < this.attempt || (attempt === this.attempt && sequence <= this.sequence)) return;
     this.attempt = attempt;

@@ -5,7 +5,7 @@ import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { JobEventsService, JobService } from "./generated/job/v1/job_pb.ts";
 
-/** Clients of the server there. If it wants a key, they take it from HOLDFAST_KEY. */
+/** Return clients of the server at this URL. If it requires a key, that is taken from HOLDFAST_KEY. */
 export function connect(url: string) {
   const key = process.env.HOLDFAST_KEY;
   const withKey: Interceptor = (next) => (request) => {
@@ -25,8 +25,8 @@ export function connect(url: string) {
 
 export type Service = ReturnType<typeof connect>;
 
-/** The answer to a call that may be sent again as it is, for as long as no server answers. */
-export async function patiently<T>(call: () => Promise<T>): Promise<T> {
+/** Return the response to a call; while the server is unavailable, send the call again unchanged. */
+export async function withRetries<T>(call: () => Promise<T>): Promise<T> {
   while (true) {
     try {
       return await call();

@@ -1,8 +1,8 @@
-"""A worker of job.v1: takes one job at a time, runs its command, passes on what it says and how it ends.
+"""A worker of job.v1: takes one job at a time, runs its command, publishes its output and reports its end.
 
     python worker.py [--url http://localhost:8080] [--queue default] [--visibility 300]
 
-Ctrl-C lets it end the job it has. If the server wants a key, it takes it from HOLDFAST_KEY.
+Ctrl-C lets it finish its job. If the server requires a key, it is taken from HOLDFAST_KEY.
 """
 
 import argparse
@@ -33,8 +33,8 @@ HEADERS = {"authorization": f"Bearer {KEY}"} if KEY else {}
 CHUNK_BYTES = 64 * 1024
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """The answer to a call that may be sent again as it is, for as long as no server answers."""
+def with_retries(call: Callable[[], T]) -> T:
+    """Return the response to a call; while the server is unavailable, send the call again unchanged."""
     while True:
         try:
             return call()
@@ -56,16 +56,16 @@ class Attempt:
         self.visibility = visibility
         self.process: subprocess.Popen[bytes] | None = None
         self.sequence = 0
-        self.saying = Lock()
+        self.publishing = Lock()
         self.over = Event()
 
     def run(self) -> str:
-        """What came of it. The job is completed only when all that it said is stored."""
+        """Return the outcome as text. The job is completed only when all its events are stored."""
         with ThreadPoolExecutor() as threads:
             try:
                 threads.submit(self.extend)
                 exit_code = self.execute(threads)
-                patiently(lambda: self.complete(exit_code))
+                with_retries(lambda: self.complete(exit_code))
             except ConnectError as error:
                 return f"given up: {error}"
             finally:
@@ -76,21 +76,19 @@ class Attempt:
         return f"exit code {exit_code}"
 
     def extend(self) -> None:
-        """Keep the job ours. When it is not any more, its process must not go on."""
-        request = pb.UpdateJobRequest(
-            task_token=self.token, visibility_timeout_seconds=self.visibility
-        )
+        """Renew the hold on the job. When it is lost, the process is killed."""
+        request = pb.UpdateJobRequest(task_token=self.token, visibility_timeout_seconds=self.visibility)
         try:
             while not self.over.is_set():
-                answer = patiently(lambda: self.jobs.update_job(request, headers=HEADERS))
-                if answer.cancel_requested:
+                response = with_retries(lambda: self.jobs.update_job(request, headers=HEADERS))
+                if response.cancel_requested:
                     self.stop(signal.SIGTERM)
                 self.over.wait(self.visibility / 3)
         except ConnectError:
             self.stop(signal.SIGKILL)
 
     def execute(self, threads: ThreadPoolExecutor) -> int:
-        """Run the command, pass on everything from its start to its end, and return its exit code."""
+        """Run the command, publish everything from its start to its end, and return its exit code."""
         params = self.job.job_params or pb.JobParams()
         try:
             self.process = process = subprocess.Popen(
@@ -103,28 +101,28 @@ class Attempt:
                 start_new_session=True,
             )
         except OSError as error:
-            self.say(pb.EventType.PROCESS_ERROR, pb.ProcessError(error_message=str(error)))
+            self.publish(pb.EventType.PROCESS_ERROR, pb.ProcessError(error_message=str(error)))
             return 127
         assert process.stdout is not None
         assert process.stderr is not None
         start = pb.ProcessStart(pid=process.pid, started_at=Timestamp.now())
-        self.say(pb.EventType.PROCESS_START, start)
+        self.publish(pb.EventType.PROCESS_START, start)
         errors = threads.submit(self.pump, process.stderr, pb.StreamType.STDERR)
         self.pump(process.stdout, pb.StreamType.STDOUT)
         errors.result()
         code = process.wait()
         exit_code = code if code >= 0 else 128 - code
-        self.say(pb.EventType.PROCESS_END, pb.ProcessEnd(pid=process.pid, exit_code=exit_code))
+        self.publish(pb.EventType.PROCESS_END, pb.ProcessEnd(pid=process.pid, exit_code=exit_code))
         return exit_code
 
     def pump(self, pipe: IO[bytes], stream: pb.StreamType) -> None:
-        """What comes while an event is being stored waits in the pipe, and goes with the next."""
+        """Publish a stream. What comes while an event is being stored waits in the pipe for the next."""
         while data := pipe.read(CHUNK_BYTES):
-            self.say(pb.EventType.OUTPUT, pb.Output(output=data, stream_type=stream))
+            self.publish(pb.EventType.OUTPUT, pb.Output(output=data, stream_type=stream))
 
-    def say(self, kind: pb.EventType, data: Message) -> None:
-        """Store an event, one after the other. Sent again under its number, it is stored once."""
-        with self.saying:
+    def publish(self, kind: pb.EventType, data: Message) -> None:
+        """Publish an event, one after the other. Sent again with its sequence, it is stored once."""
+        with self.publishing:
             self.sequence += 1
             event = pb.JobEvent(
                 sequence=self.sequence,
@@ -133,7 +131,7 @@ class Attempt:
                 event_data=Oneof(kind.name.lower(), data),  # type: ignore[arg-type]
             )
             message = pb.PublishJobEventsRequest(task_token=self.token, events=[event])
-            patiently(lambda: self.events.publish_job_events(iter([message]), headers=HEADERS))
+            with_retries(lambda: self.events.publish_job_events(iter([message]), headers=HEADERS))
 
     def complete(self, exit_code: int) -> None:
         result = pb.JobResult(success=exit_code == 0, exit_code=exit_code)
@@ -153,8 +151,8 @@ def main(url: str, queue: str, visibility: int) -> None:
     jobs = JobServiceClientSync(url)
     request = pb.DequeueJobRequest(queue=queue, max_jobs=1, visibility_timeout_seconds=visibility)
     while not stopping.is_set():
-        # The server waits a few seconds for a job; a stream without one says that there is none.
-        for granted in patiently(lambda: list(jobs.dequeue_job(request, headers=HEADERS))):
+        # The server waits a few seconds for a job; a stream without one means that there is none.
+        for granted in with_retries(lambda: list(jobs.dequeue_job(request, headers=HEADERS))):
             attempt = Attempt(url, granted, visibility)
             print(f"{attempt.job.job_id} attempt {granted.attempt}", flush=True)
             print(f"{attempt.job.job_id} {attempt.run()}", flush=True)
@@ -164,5 +162,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", default="http://localhost:8080")
     parser.add_argument("--queue", default="default")
-    parser.add_argument("--visibility", type=int, default=300, help="seconds a job is ours for")
+    parser.add_argument(
+        "--visibility",
+        type=int,
+        default=300,
+        help="seconds to hold a job",
+    )
     main(**vars(parser.parse_args()))

@@ -1,8 +1,8 @@
-// A worker of job.v1: takes one job at a time, runs its command, passes on what it says and how it ends.
+// A worker of job.v1: takes one job at a time, runs its command, publishes its output and reports its end.
 //
 //     node worker.ts [--url http://localhost:8080] [--queue default] [--visibility 300]
 //
-// Ctrl-C lets it end the job it has. If the server wants a key, it takes it from HOLDFAST_KEY.
+// Ctrl-C lets it finish its job. If the server requires a key, it is taken from HOLDFAST_KEY.
 
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -20,7 +20,7 @@ import {
   type PublishJobEventsRequestSchema,
   StreamType,
 } from "./generated/job/v1/job_pb.ts";
-import { connect, patiently, type Service } from "./service.ts";
+import { connect, withRetries, type Service } from "./service.ts";
 
 type Event = MessageInitShape<typeof JobEventSchema>;
 type Publish = MessageInitShape<typeof PublishJobEventsRequestSchema>;
@@ -42,7 +42,7 @@ class Attempt {
     this.visibility = visibility;
   }
 
-  /** What came of it. The job is completed only when all that it said is stored. */
+  /** Return the outcome as text. The job is completed only when all its events are stored. */
   async run(): Promise<string> {
     try {
       const [exitCode] = await Promise.all([this.work(), this.extend()]);
@@ -59,18 +59,18 @@ class Attempt {
     const exitCode = await this.execute();
     const jobResult = { success: exitCode === 0, exitCode };
     const { taskToken } = this.granted;
-    await patiently(() => this.service.jobs.completeJob({ taskToken, jobResult }));
+    await withRetries(() => this.service.jobs.completeJob({ taskToken, jobResult }));
     this.over.abort();
     return exitCode;
   }
 
-  /** Keep the job ours. NotFound says that it is not any more: then `run` stops it all. */
+  /** Renew the hold on the job. NotFound means that it is lost: then `run` kills the process. */
   private async extend(): Promise<void> {
     const { taskToken } = this.granted;
     const request = { taskToken, visibilityTimeoutSeconds: this.visibility };
     while (!this.over.signal.aborted) {
-      const answer = await patiently(() => this.service.jobs.updateJob(request));
-      if (answer.cancelRequested) this.stop("SIGTERM");
+      const response = await withRetries(() => this.service.jobs.updateJob(request));
+      if (response.cancelRequested) this.stop("SIGTERM");
       await sleep((this.visibility * 1000) / 3, null, this.over).catch(() => {});
     }
   }
@@ -88,42 +88,42 @@ class Attempt {
       await once(child, "spawn");
     } catch (error) {
       const value = { errorMessage: String(error) };
-      await this.say(EventType.PROCESS_ERROR, { case: "processError", value });
+      await this.publish(EventType.PROCESS_ERROR, { case: "processError", value });
       return 127;
     }
     this.child = child;
     return await this.listen(child);
   }
 
-  /** Pass on everything from the start of the process to its end. */
+  /** Publish everything from the start of the process to its end. */
   private async listen(child: Child): Promise<number> {
     const { pid } = child;
     const closed = once(child, "close");
     const start = { pid, startedAt: timestampNow() };
     await Promise.all([
-      // Both pipes are read from the first moment on: Node throws away what nobody reads at the end.
-      this.say(EventType.PROCESS_START, { case: "processStart", value: start }),
+      // Both pipes are read from the first moment on: Node discards what is still unread at the end.
+      this.publish(EventType.PROCESS_START, { case: "processStart", value: start }),
       this.pump(child.stdout, StreamType.STDOUT),
       this.pump(child.stderr, StreamType.STDERR),
     ]);
     const [code, signal] = (await closed) as [number | null, NodeJS.Signals];
     const exitCode = code ?? 128 + constants.signals[signal];
-    await this.say(EventType.PROCESS_END, { case: "processEnd", value: { pid, exitCode } });
+    await this.publish(EventType.PROCESS_END, { case: "processEnd", value: { pid, exitCode } });
     return exitCode;
   }
 
-  /** What comes while an event is being stored waits in the pipe. */
+  /** Publish a stream. What comes while an event is being stored waits in the pipe. */
   private async pump(pipe: Readable, streamType: StreamType): Promise<void> {
     for await (const output of pipe) {
-      await this.say(EventType.OUTPUT, { case: "output", value: { output, streamType } });
+      await this.publish(EventType.OUTPUT, { case: "output", value: { output, streamType } });
     }
   }
 
-  /** Store an event, one after the other. Sent again under its number, it is stored once. */
-  private say(eventType: EventType, eventData: Event["eventData"]): Promise<unknown> {
+  /** Publish an event, one after the other. Sent again with its sequence, it is stored once. */
+  private publish(eventType: EventType, eventData: Event["eventData"]): Promise<unknown> {
     const event = { sequence: ++this.sequence, timestamp: timestampNow(), eventType, eventData };
     this.stored = this.stored.then(() =>
-      patiently(() => this.service.events.publishJobEvents(this.messages([event]))),
+      withRetries(() => this.service.events.publishJobEvents(this.messages([event]))),
     );
     return this.stored;
   }
@@ -153,8 +153,8 @@ const request = { queue: values.queue, maxJobs: 1, visibilityTimeoutSeconds: vis
 let stopping = false;
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => (stopping = true));
 while (!stopping) {
-  // The server waits a few seconds for a job; a stream without one says that there is none.
-  const grants = await patiently(() => Array.fromAsync(service.jobs.dequeueJob(request)));
+  // The server waits a few seconds for a job; a stream without one means that there is none.
+  const grants = await withRetries(() => Array.fromAsync(service.jobs.dequeueJob(request)));
   for (const granted of grants) {
     console.log(`${granted.job?.jobId} attempt ${granted.attempt}`);
     console.log(`${granted.job?.jobId} ${await new Attempt(service, granted, visibility).run()}`);

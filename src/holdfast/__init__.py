@@ -1,4 +1,4 @@
-"""holdfast: the job registry that knows what really happened."""
+"""holdfast: a durable job queue for Python and the shell."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from holdfast.core.outputs import File
     from holdfast.core.retry import OnExhausted, Retry
     from holdfast.core.state import State
-    from holdfast.sdk.app import App
-    from holdfast.sdk.async_client import AsyncClient
-    from holdfast.sdk.calls import Call, command
-    from holdfast.sdk.client import Client
-    from holdfast.sdk.context import Context
-    from holdfast.sdk.errors import (
+    from holdfast.runner.call import Call
+    from holdfast.runner.context import Context
+    from holdfast.runner.errors import (
         Cancelled,
         PermanentError,
         Snooze,
         TransientError,
         ValidationError,
     )
+    from holdfast.runner.task_handle import TaskHandle
+    from holdfast.sdk.app import App
+    from holdfast.sdk.async_client import AsyncClient
+    from holdfast.sdk.client import Client
     from holdfast.sdk.handle import Handle, JobFailed
-    from holdfast.sdk.task_handle import TaskHandle
+    from holdfast.sdk.job_calls import command
 
 __version__ = "0.1.0"
 
@@ -75,21 +76,22 @@ _HOMES = {
     "core.outputs": "File",
     "core.retry": "OnExhausted Retry",
     "core.state": "State",
+    "runner.call": "Call",
+    "runner.context": "Context",
+    "runner.errors": "Cancelled PermanentError Snooze TransientError ValidationError",
+    "runner.task_handle": "TaskHandle",
     "sdk.app": "App",
     "sdk.async_client": "AsyncClient",
-    "sdk.calls": "Call command",
     "sdk.client": "Client",
-    "sdk.context": "Context",
-    "sdk.errors": "Cancelled PermanentError Snooze TransientError ValidationError",
     "sdk.handle": "Handle JobFailed",
-    "sdk.task_handle": "TaskHandle",
+    "sdk.job_calls": "command",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # so that a name that is not there is an error to the type checker
 
     def __getattr__(name: str) -> object:
-        """Bring in what is asked for, when it is asked for: the command line needs little of it."""
+        """Import a public name on first use: the command line needs few of them."""
         if name not in _HOME:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
         from importlib import import_module

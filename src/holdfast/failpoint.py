@@ -1,4 +1,5 @@
-"""Named places in the code where a test may stop, kill or fail the process. Nothing happens unless armed."""
+"""Failpoints: named places in the code where a test may stop, kill or fail the process. Off unless
+armed."""
 
 from collections.abc import Callable
 
@@ -6,12 +7,12 @@ _armed: Callable[[str], None] | None = None
 
 
 def failpoint(name: str) -> None:
-    """Tell whoever has armed the failpoints that the code is here."""
+    """Call the armed hook, if there is one, with the name of this failpoint."""
     if _armed is not None:
         _armed(name)
 
 
 def arm(hook: Callable[[str], None] | None) -> None:
-    """Call `hook` with the name of every failpoint that is passed from now on; None for nobody."""
+    """Call `hook` with the name of every failpoint that is passed from now on; None disarms."""
     global _armed  # noqa: PLW0603  # one per process, as the code that passes them is
     _armed = hook

@@ -1,4 +1,4 @@
-"""The world as it is: real clocks, real chance. Everything else gets these by injection."""
+"""The real clocks, ids and randomness, which all other code gets by injection; and helpers for tasks."""
 
 import asyncio
 import atexit
@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import NoReturn, TypeVar
 
 from holdfast.ports import Clock, Ids
@@ -15,8 +16,8 @@ from holdfast.ports import Clock, Ids
 T = TypeVar("T")
 
 
-def machine() -> str:
-    """The name of this machine: files that were written here are here."""
+def machine_name() -> str:
+    """Return the name of this machine, by which plain output files are located."""
     return socket.gethostname()
 
 
@@ -34,7 +35,7 @@ class SystemClock:
 
 
 class BootClock(SystemClock):
-    """The machine's clocks, with a sleep of the machine among the seconds that it counts."""
+    """The machine's clocks, with a monotonic clock that goes on while the machine sleeps."""
 
     def monotonic(self) -> float:
         return time.clock_gettime(_BOOT_SECONDS)
@@ -44,7 +45,7 @@ _BOOT_SECONDS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SteadyClock(SystemClock):
-    """The wall clock of its making, carried on by the monotonic clock: a step never touches it."""
+    """The wall clock at its creation, continued by the monotonic clock: a step does not change it."""
 
     def __init__(self) -> None:
         self._anchor = datetime.now(UTC) - timedelta(seconds=time.monotonic())
@@ -67,8 +68,8 @@ class SystemIds:
 
     def new(self) -> str:
         # 48 bits of milliseconds, then 12 + 6 bits of the fraction with a counter inside what the
-        # standard leaves to chance, then 56 random bits. Drawn 64 at a time, and the part that
-        # changes once a millisecond kept: 0.7 us an id, not 2.2.
+        # standard leaves random, then 56 random bits. Random bits are drawn for 64 ids at a time, and the
+        # part that changes once a millisecond is cached: 0.7 us an id, not 2.2.
         stamp = time.time_ns() // 1000 << 8
         if stamp <= self._last:
             stamp = self._last + 1
@@ -80,9 +81,7 @@ class SystemIds:
             self._prefix = f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}-7"
         if not self._chances:
             drawn = os.urandom(7 * 64).hex()
-            self._chances = [
-                f"{drawn[n : n + 2]}-{drawn[n + 2 : n + 14]}" for n in range(0, 896, 14)
-            ]
+            self._chances = [f"{drawn[n : n + 2]}-{drawn[n + 2 : n + 14]}" for n in range(0, 896, 14)]
         return f"{self._prefix}{fraction >> 6:03x}-{_VARIANT[fraction & 0x3F]}{self._chances.pop()}"
 
     def secret(self) -> bytes:
@@ -93,7 +92,7 @@ class SystemIds:
 
 
 def boot_id() -> str | None:
-    """The id of this boot of this machine, where the system has one."""
+    """Return the id of this boot of this machine, or None where the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -102,12 +101,12 @@ def boot_id() -> str | None:
 
 
 def boot_seconds() -> float:
-    """Seconds since boot, sleep included."""
+    """Return the seconds since boot, sleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def asleep_seconds() -> float:
-    """Seconds since boot in which the machine slept, and no process of it could renew a lease."""
+    """Return the seconds since boot in which the machine slept, so that no process could renew a lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -152,21 +151,29 @@ async def every(
         await action()
 
 
-def settle_memory(*, ours: bool) -> None:
-    """Let the garbage collector pass over what a process has loaded by now: it stays anyway.
+def tune_garbage_collector(*, own_code_only: bool) -> None:
+    """Exclude what a process has loaded by now from garbage collection: it stays anyway.
 
-    With `ours`, where no code but this package's runs, it also looks less often. We leave next to no
-    cycles, and by default it looks for some after 700 new objects, which is every twenty jobs.
+    With `own_code_only`, where no code but this package's runs, collections are also rarer. This package
+    leaves next to no cycles, and by default a collection runs after 700 new objects, which is every twenty
+    jobs.
     """
     gc.freeze()
-    if ours:
+    if own_code_only:
         gc.set_threshold(50_000, 20, 20)
 
 
-def rest_at_exit(seconds: float) -> None:
-    """Before the interpreter ends, give threads that are not Python's own so long to let go of what is.
+def prepare_rust_client() -> Event:
+    """Prepare this process for an HTTP client in Rust; return an event that is set in a child which this
+    process forks later: the threads of the client are not copied into it.
 
-    An HTTP client in Rust drops its last Python objects a moment after its last answer; before Python
-    3.13 one that does so while the interpreter ends takes the process down with SIGABRT.
+    The client drops its last Python objects a moment after its last response; before Python 3.13, doing so
+    while the interpreter ends aborts the process with SIGABRT. Therefore the exit waits for a moment.
     """
-    atexit.register(time.sleep, seconds)
+    forked = Event()
+    atexit.register(time.sleep, _EXIT_SECONDS)
+    os.register_at_fork(after_in_child=forked.set)
+    return forked
+
+
+_EXIT_SECONDS = 0.05

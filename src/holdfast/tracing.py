@@ -1,8 +1,8 @@
-"""Traces by OpenTelemetry: off unless its SDK is loaded in this process, and then free of cost.
+"""Traces by OpenTelemetry: off, and free of cost, unless its SDK is loaded in this process.
 
-`switch_on` loads it; so may whoever uses holdfast as a library. Nothing else here imports it. A context
-travels as text, as the W3C writes it (`core.trace`): where it begins and where it goes on need not know
-of one another.
+`configure` loads it; a program that uses holdfast as a library may load it, too. Nothing else here imports
+it. A context is passed as text in the form of the W3C (`core.trace`), so that the process that begins a
+trace and those that continue it are independent.
 """
 
 import os
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["producer", "server", "consumer"]
 Attributes: TypeAlias = Mapping[str, str | int]
 
-ROOTS_SAMPLED = 0.01
-"""Of the traces that begin here; those that began elsewhere are as they were there."""
+ROOT_SAMPLE_RATE = 0.01
+"""The share of traces that are sampled when they begin here; others keep the decision of their origin."""
 
-GOLDEN = 0.6180339887498949
+GOLDEN_RATIO = 0.6180339887498949
 SEND_SECONDS = 3.0
-"""How long a batch of spans is tried: so long a command may wait at its end for a collector that is gone."""
+"""The timeout of sending a batch of spans, and so how long a command may wait at its end for a lost
+collector."""
 
 _TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 _SDK = "opentelemetry.sdk.trace"
 
 
-def on() -> bool:
-    """Whether anybody in this process traces."""
+def is_enabled() -> bool:
+    """Return whether this process traces."""
     return _SDK in sys.modules
 
 
 class Span:
-    """A part of a trace that has begun. `traceparent` is what to hand on, so that more can be part of it."""
+    """A started span. `traceparent` is passed on, so that other spans can become its children."""
 
     __slots__ = ("_recorded", "traceparent")
 
@@ -46,12 +47,12 @@ class Span:
         self._recorded = recorded
         self.traceparent = _text(recorded.get_span_context())
 
-    def note(self, attributes: Attributes) -> None:
-        """Add what is known by now."""
+    def set_attributes(self, attributes: Attributes) -> None:
+        """Add attributes to the span."""
         self._recorded.set_attributes(attributes)
 
     def end(self, error: str | None = None) -> None:
-        """It is over; `error` names what went wrong, in a word."""
+        """End the span; `error` is the name of an error."""
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -59,34 +60,34 @@ class Span:
         self._recorded.end()
 
 
-class Roots:
-    """Which traces are sampled that begin in this process: decided before anything is made for them.
+class RootSampler:
+    """The sampler of traces that begin in this process: it decides before a span is created.
 
-    Multiples of the golden ratio, from a chance on, are as good as chance and cost a tenth.
+    Multiples of the golden ratio, from a random start, are as even as random numbers and cost a tenth.
     """
 
-    def __init__(self, share: float, place: float) -> None:
+    def __init__(self, share: float, position: float) -> None:
         self._share = share
-        self._place = place
+        self._position = position
 
-    def passed_over(self, parent: str | None) -> bool:
+    def skips(self, parent: str | None) -> bool:
         if parent is not None:
             return parent.endswith("-00")
-        self._place = (self._place + GOLDEN) % 1.0
-        return self._place >= self._share
+        self._position = (self._position + GOLDEN_RATIO) % 1.0
+        return self._position >= self._share
 
 
-_roots: Roots | None = None
-"""None where somebody else has set up OpenTelemetry, and decides this."""
+_root_sampler: RootSampler | None = None
+"""None where the host program has set up OpenTelemetry, and its sampler decides."""
 
 
-def wanted(parent: str | None) -> bool:
-    """Whether to begin a span, as part of `parent` or of a trace of its own."""
-    return _SDK in sys.modules and not (_roots is not None and _roots.passed_over(parent))
+def should_start(parent: str | None) -> bool:
+    """Return whether to start a span, as a child of `parent` or in a trace of its own."""
+    return _SDK in sys.modules and not (_root_sampler is not None and _root_sampler.skips(parent))
 
 
-def start(name: str, kind: Kind, parent: str | None, attributes: Attributes) -> Span:
-    """Begin a span that is `wanted`."""
+def start_span(name: str, kind: Kind, parent: str | None, attributes: Attributes) -> Span:
+    """Start a span, after `should_start` returned True."""
     from opentelemetry.trace import SpanKind
 
     return Span(
@@ -101,8 +102,8 @@ def start(name: str, kind: Kind, parent: str | None, attributes: Attributes) -> 
 
 
 @contextmanager
-def over(begun: Span) -> Iterator[Span]:
-    """The span, over what is done inside: there it is the current one, and it ends with it."""
+def use_span(begun: Span) -> Iterator[Span]:
+    """Make the span the current one inside the block, and end it with the block."""
     from opentelemetry.context import attach, detach
     from opentelemetry.trace import set_span_in_context
 
@@ -117,27 +118,28 @@ def over(begun: Span) -> Iterator[Span]:
         begun.end(error)
 
 
-def current() -> str | None:
-    """The context that the code which asks is in, if there is one."""
-    if not on():
+def current_traceparent() -> str | None:
+    """Return the context of the current span, or None."""
+    if not is_enabled():
         return None
-    trace = sys.modules["opentelemetry.trace"]  # an import takes as long as all the rest
+    trace = sys.modules["opentelemetry.trace"]  # an import statement takes as long as the rest
     span = trace.get_current_span()
     return None if span is trace.INVALID_SPAN else _text(span.get_span_context())
 
 
-def enter(traceparent: str | None) -> None:
-    """From here on, for as long as this task lives, spans are part of this one."""
-    if traceparent is not None and on():
+def attach_context(traceparent: str | None) -> None:
+    """Make the context the parent of all spans that this task starts from now on."""
+    if traceparent is not None and is_enabled():
         from opentelemetry.context import attach
 
         attach(_context(traceparent))
 
 
-def switch_on(where: str, service: str, chance: float) -> Callable[[], None]:
-    """Send traces: `otlp`, or `off` for not at all. Where to, and how many, is said by the standard
-    variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER_ARG, ...). Call the answer at the end."""
-    global _roots  # noqa: PLW0603
+def configure(where: str, service: str, chance: float) -> Callable[[], None]:
+    """Set up the sending of traces: `otlp`, or `off`. The standard variables
+    (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER_ARG, ...) give the collector and the share. Call
+    the returned function at the end."""
+    global _root_sampler  # noqa: PLW0603
     if where == "off":
         return lambda: None
     try:
@@ -149,10 +151,10 @@ def switch_on(where: str, service: str, chance: float) -> Callable[[], None]:
     except ImportError as error:
         raise Invalid("Traces need more packages: pip install 'holdfast[tracing]'") from error
     if isinstance(trace.get_tracer_provider(), TracerProvider):
-        return lambda: None  # whoever started us has seen to it
+        return lambda: None  # the host program has set it up
     name = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     if not os.environ.get("OTEL_TRACES_SAMPLER"):
-        _roots = Roots(_share(), chance)
+        _root_sampler = RootSampler(_sample_rate(), chance)
     provider = TracerProvider(resource=Resource.create(name), shutdown_on_exit=False)
     given = any(os.environ.get(name) for name in _TIMEOUTS)
     exporter = OTLPSpanExporter(timeout=None if given else SEND_SECONDS)
@@ -167,8 +169,8 @@ def switch_on(where: str, service: str, chance: float) -> Callable[[], None]:
 
 
 def flush() -> None:
-    """Send what is there, within a moment: this process is about to end."""
-    if on():
+    """Send the pending spans within `SEND_SECONDS`, before this process ends."""
+    if is_enabled():
         from opentelemetry.trace import get_tracer_provider
 
         send = getattr(get_tracer_provider(), "force_flush", None)
@@ -176,9 +178,9 @@ def flush() -> None:
             send(int(SEND_SECONDS * 1000))
 
 
-def _share() -> float:
-    """One in a hundred of those that begin here, unless the standard variable says otherwise."""
-    given = os.environ.get("OTEL_TRACES_SAMPLER_ARG") or ROOTS_SAMPLED
+def _sample_rate() -> float:
+    """The share of traces to sample: the standard variable, or one in a hundred."""
+    given = os.environ.get("OTEL_TRACES_SAMPLER_ARG") or ROOT_SAMPLE_RATE
     try:
         share = float(given)
     except ValueError:
@@ -188,18 +190,18 @@ def _share() -> float:
     return share
 
 
-_made: "tuple[TracerProvider, Tracer] | None" = None
+_cached_tracer: "tuple[TracerProvider, Tracer] | None" = None
 
 
 def _tracer() -> "Tracer":
-    """Our tracer. To make one takes longer than a span."""
-    global _made  # noqa: PLW0603
+    """The tracer, cached: creating one takes longer than a span."""
+    global _cached_tracer  # noqa: PLW0603
     from opentelemetry.trace import get_tracer_provider
 
     provider = get_tracer_provider()
-    if _made is None or _made[0] is not provider:
-        _made = provider, provider.get_tracer("holdfast")
-    return _made[1]
+    if _cached_tracer is None or _cached_tracer[0] is not provider:
+        _cached_tracer = provider, provider.get_tracer("holdfast")
+    return _cached_tracer[1]
 
 
 def _text(context: "SpanContext") -> str:

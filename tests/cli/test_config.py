@@ -1,4 +1,4 @@
-"""Settings: flags before the environment before the file, and one parser for all."""
+"""Settings: flags before the environment before the file, through one parser."""
 
 import os
 import re
@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
-from config_world import empty_folder, invoke, shown, write
 
-from holdfast.cli.configured import options
+from holdfast.cli.flag_defaults import settable_options
 from holdfast.cli.serve import serve
 from holdfast.cli.worker import worker
 from holdfast.core.errors import Invalid
@@ -19,11 +18,12 @@ from holdfast.sdk.app import App
 from holdfast.sdk.client import Client
 from holdfast.sdk.open import DEFAULT_STORE, chosen_key, own_environment
 from holdfast.sdk.settings import NAMES, SETTINGS, variable
-from holdfast.sdk.settings_file import places
+from holdfast.sdk.settings_file import search_paths
 from holdfast.server.app import SERVICES
 from holdfast.worker.environment import own_keys
+from tests.cli.settings_files import invoke, shown, write
 
-__all__ = ["empty_folder"]
+pytestmark = pytest.mark.usefixtures("folder")
 
 COMMANDS = {"serve": serve, "worker": worker}
 FLAG_ONLY = {
@@ -62,7 +62,7 @@ def test_every_setting_reaches_its_command_from_the_file_and_from_the_environmen
     name: str, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     table, _, key = name.partition(".")
-    option = options(COMMANDS[table])[name]
+    option = settable_options(COMMANDS[table])[name]
     text = sample(table, option)
     default = params(table)
     flagged = params(table, option.opts[0], *([] if option.is_flag else [text]))
@@ -109,7 +109,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
     folder: Path,
 ) -> None:
     table, _, key = name.partition(".")
-    option = options(COMMANDS[table])[name]
+    option = settable_options(COMMANDS[table])[name]
 
     path = write(folder / "holdfast.toml", f"[{table}]", f"{key} = {file}")
     assert shown()[name][1] == f"file {path}:{name}"
@@ -131,9 +131,7 @@ def test_the_environment_may_turn_off_what_the_file_turns_on(
     assert params("serve")["keys"] is False
 
 
-def test_commands_and_programs_find_the_same_store(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_and_programs_find_the_same_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (Client().url, shown()["store"]) == (DEFAULT_STORE, (DEFAULT_STORE, "default"))
     path = write(folder / "holdfast.toml", 'store = "sqlite:///file.db"')
     assert Client().url == App().url == "sqlite:///file.db"
@@ -145,9 +143,7 @@ def test_commands_and_programs_find_the_same_store(
     assert Client("memory://").url == "memory://"
 
 
-def test_a_program_that_says_which_store_reads_no_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_says_which_store_reads_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "holdfast.toml", "this is no TOML")
 
     assert Client("memory://").url == "memory://"
@@ -157,9 +153,7 @@ def test_a_program_that_says_which_store_reads_no_file(
     assert Client().url == "memory://"
 
 
-def test_the_first_file_counts_alone(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_file_counts_alone(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = write(tmp_path / "named.toml", 'store = "sqlite:///named.db"')
     other = write(tmp_path / "other.toml", 'store = "sqlite:///other.db"')
     own = write(tmp_path / "own/holdfast/holdfast.toml", "[serve]", "keys = true")
@@ -181,8 +175,8 @@ def test_the_first_file_counts_alone(
 def test_without_a_file_it_is_said_where_it_was_looked_for(folder: Path) -> None:
     result = invoke("config")
 
-    assert places(os.environ)[0] == folder / "holdfast.toml"
-    assert all(str(place) in result.stderr for place in places(os.environ))
+    assert search_paths(os.environ)[0] == folder / "holdfast.toml"
+    assert all(str(place) in result.stderr for place in search_paths(os.environ))
     assert result.stdout.splitlines()[0].split() == ["NAME", "VALUE", "ORIGIN"]
     assert {line.split()[0] for line in result.stdout.splitlines()[1:]} == {*NAMES, "key"}
 
@@ -223,22 +217,18 @@ def test_a_server_needs_nothing_but_its_file(folder: Path) -> None:
         try:
             assert process.stderr is not None
             said = next((line for line in process.stderr if " serves " in line), "")
-            found = re.match(
-                r"(http://127.0.0.1:\d+) serves sqlite:///jobs.db \(jobs, events\)", said
-            )
+            found = re.match(r"(http://127.0.0.1:\d+) serves sqlite:///jobs.db \(jobs, events\)", said)
             assert found is not None, said
             with urllib.request.urlopen(f"{found[1]}/health", timeout=60) as answer:
                 assert answer.status == 200
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
     assert (folder / "jobs.db").exists()
 
 
 def guide_example() -> str:
-    [example] = re.findall(
-        r"^```toml\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+    [example] = re.findall(r"^```toml\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     return str(example)
 
 

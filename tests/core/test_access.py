@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.access import ANYONE, Key, Principal, Scope, within
+from holdfast.core.access import ANONYMOUS, Key, Principal, Scope, may_grant
 from holdfast.testing.fakes import EPOCH
 
 KEY = Key(
@@ -22,9 +22,7 @@ KEY = Key(
 )
 
 
-def somebody(
-    *queues: str, scopes: tuple[Scope, ...] = (), regions: tuple[str, ...] = ()
-) -> Principal:
+def somebody(*queues: str, scopes: tuple[Scope, ...] = (), regions: tuple[str, ...] = ()) -> Principal:
     return Principal("ana", frozenset(scopes), queues or ("*",), regions)
 
 
@@ -86,15 +84,15 @@ def test_any_of_the_queues_will_do_but_region_and_queue_must_both_be_in_reach() 
 
 
 def test_everywhere_is_every_queue_and_every_region() -> None:
-    assert ANYONE.everywhere
+    assert ANONYMOUS.everywhere
     assert somebody("mail", "*").everywhere
     assert not somebody("mail*").everywhere
     assert not somebody("*", regions=("eu",)).everywhere
 
 
 def test_anyone_may_do_everything_and_has_a_name() -> None:
-    assert all(ANYONE.may(scope, "any", "where") for scope in Scope)
-    assert (ANYONE.actor, ANYONE.key_id) == ("user:anonymous", None)
+    assert all(ANONYMOUS.may(scope, "any", "where") for scope in Scope)
+    assert (ANONYMOUS.actor, ANONYMOUS.key_id) == ("user:anonymous", None)
 
 
 @pytest.mark.parametrize("held", Scope)
@@ -145,7 +143,7 @@ def test_a_key_reaches_no_further_than_who_makes_it(
 ) -> None:
     maker = somebody(*mine, scopes=(Scope.SUBMIT,))
 
-    assert within(maker, replace(KEY, queues=asked)) is inside
+    assert may_grant(maker, replace(KEY, queues=asked)) is inside
 
 
 @settings(deadline=None, derandomize=True, max_examples=500)
@@ -158,7 +156,7 @@ def test_what_a_key_within_reach_reaches_its_maker_does(mine: str, asked: str, q
     maker = somebody(mine, scopes=(Scope.SUBMIT,))
     key = replace(KEY, queues=(asked,))
 
-    if within(maker, key) and key.principal.reaches(queue, None):
+    if may_grant(maker, key) and key.principal.reaches(queue, None):
         assert maker.reaches(queue, None)
 
 
@@ -178,7 +176,7 @@ def test_a_key_is_for_no_region_its_maker_is_not_for(
 ) -> None:
     maker = somebody(scopes=(Scope.SUBMIT,), regions=mine)
 
-    assert within(maker, replace(KEY, regions=asked)) is inside
+    assert may_grant(maker, replace(KEY, regions=asked)) is inside
 
 
 @pytest.mark.parametrize(
@@ -194,7 +192,7 @@ def test_a_key_is_for_no_region_its_maker_is_not_for(
 def test_a_key_allows_nothing_its_maker_may_not_do(
     mine: tuple[Scope, ...], asked: tuple[Scope, ...], inside: bool
 ) -> None:
-    assert within(somebody(scopes=mine), replace(KEY, scopes=asked)) is inside
+    assert may_grant(somebody(scopes=mine), replace(KEY, scopes=asked)) is inside
 
 
 def test_a_reach_that_is_in_the_log_is_the_same_in_every_version_of_holdfast() -> None:
@@ -208,6 +206,4 @@ def test_a_reach_that_is_in_the_log_is_the_same_in_every_version_of_holdfast() -
 def test_keys_that_reach_the_same_have_the_same_reach() -> None:
     assert somebody().reach == ""
     assert somebody("a", "b").reach == somebody("b", "a", "b").reach
-    assert (
-        len({somebody(*q, regions=r).reach for q in (("a",), ("b",)) for r in ((), ("eu",))}) == 4
-    )
+    assert len({somebody(*q, regions=r).reach for q in (("a",), ("b",)) for r in ((), ("eu",))}) == 4

@@ -13,7 +13,7 @@ from holdfast.core.access import (
     Principal,
     Scope,
     check_key,
-    holds,
+    key_accepts,
     key_id_of,
     new_key,
     scope_of,
@@ -117,29 +117,29 @@ def test_every_key_that_is_made_is_known_by_its_text(chance: bytes, secret: byte
     )
 
     assert key_id_of(text) == key.key_id == chance[:6].hex()
-    assert holds(key, text, EPOCH)
-    assert not holds(KEY, text, EPOCH)
+    assert key_accepts(key, text, EPOCH)
+    assert not key_accepts(KEY, text, EPOCH)
 
 
 def test_a_key_counts_from_its_making_until_the_moment_it_expires() -> None:
-    assert holds(KEY, TEXT, EPOCH)
-    assert holds(KEY, TEXT, LATER - MOMENT)
-    assert not holds(KEY, TEXT, LATER)
+    assert key_accepts(KEY, TEXT, EPOCH)
+    assert key_accepts(KEY, TEXT, LATER - MOMENT)
+    assert not key_accepts(KEY, TEXT, LATER)
 
 
 def test_a_revoked_key_counts_no_more_whenever_that_was() -> None:
-    assert not holds(replace(KEY, revoked_at=EPOCH), TEXT, EPOCH)
-    assert not holds(replace(KEY, revoked_at=LATER), TEXT, EPOCH)
+    assert not key_accepts(replace(KEY, revoked_at=EPOCH), TEXT, EPOCH)
+    assert not key_accepts(replace(KEY, revoked_at=LATER), TEXT, EPOCH)
 
 
 @pytest.mark.parametrize("text", ["", TEXT[:-1], TEXT + " ", TEXT.lower(), "\ud800", "ключ"])
 def test_no_other_text_is_the_key(text: str) -> None:
-    assert not holds(KEY, text, EPOCH)
+    assert not key_accepts(KEY, text, EPOCH)
 
 
 def test_the_digest_itself_is_no_key() -> None:
-    assert not holds(KEY, KEY.digest, EPOCH)
-    assert not holds(replace(KEY, digest="ключ"), TEXT, EPOCH)
+    assert not key_accepts(KEY, KEY.digest, EPOCH)
+    assert not key_accepts(replace(KEY, digest="ключ"), TEXT, EPOCH)
 
 
 @pytest.mark.parametrize("scope", Scope)
@@ -148,7 +148,7 @@ def test_every_scope_is_known_by_its_name(scope: Scope) -> None:
 
 
 def test_an_unknown_scope_is_told_with_those_there_are() -> None:
-    words = "'root' is no scope. There are: submit, work, observe, observe:data, admin, admin:keys."
+    words = "'root' is not a scope. There are: submit, work, observe, observe:data, admin, admin:keys."
     with pytest.raises(Invalid, match=f"^{re.escape(words)}$"):
         scope_of("root")
     with pytest.raises(Invalid) as told:

@@ -3,22 +3,22 @@
 from datetime import timedelta
 
 import pytest
-from lives import NOW, job_in
 from msgspec.structs import astuple, replace
 
-from holdfast.core.clock_step import Step, Steps, carried
-from holdfast.core.explain import explain, step_words
+from holdfast.core.clock_step import ClockStep, ClockStepSummary, carry_over
+from holdfast.core.explanation import describe_clock_step, explain
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, State
+from tests.core.sample_jobs import NOW, job_in
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 
-def step(by: timedelta, silent: timedelta = SECOND) -> Step:
+def step(by: timedelta, silent: timedelta = SECOND) -> ClockStep:
     """Five seconds after now, the clock is found to have been set."""
     before = NOW + 5 * SECOND
-    return Step(before=before, after=before + by, since=before - silent)
+    return ClockStep(before=before, after=before + by, since=before - silent)
 
 
 def queued(spec: Spec = Spec(), **changes: object) -> Job:
@@ -30,7 +30,7 @@ def queued(spec: Spec = Spec(), **changes: object) -> Job:
 def test_a_lease_goes_on_with_what_is_left_of_it(state: State, by: timedelta) -> None:
     job = replace(job_in(state), started_at=NOW)
 
-    moved = carried(job, step(by))
+    moved = carry_over(job, step(by))
 
     assert job.lease is not None
     assert moved.lease == replace(
@@ -46,11 +46,11 @@ def test_a_lease_goes_on_with_what_is_left_of_it(state: State, by: timedelta) ->
 
 
 def test_a_lease_that_was_moved_twice_tells_by_how_much_in_all() -> None:
-    job = carried(job_in(State.RUNNING), step(HOUR))
-    back = Step(before=NOW + HOUR + MINUTE, after=NOW + MINUTE, since=NOW + HOUR + MINUTE - SECOND)
+    job = carry_over(job_in(State.RUNNING), step(HOUR))
+    back = ClockStep(before=NOW + HOUR + MINUTE, after=NOW + MINUTE, since=NOW + HOUR + MINUTE - SECOND)
 
     assert job.lease is not None
-    again = carried(job, back)
+    again = carry_over(job, back)
 
     assert again.lease is not None
     assert again.lease.moved == timedelta()
@@ -75,13 +75,13 @@ def test_waits_keep_their_length_and_dates_stay(
 ) -> None:
     job = queued(replace(job_in(State.QUEUED).spec, run_at=date), ready_at=ready_at)
 
-    assert carried(job, step(by)).ready_at == expected
+    assert carry_over(job, step(by)).ready_at == expected
 
 
 def test_a_deadline_is_so_long_after_the_job_was_made() -> None:
     job = queued(deadline_at=NOW + MINUTE)
 
-    assert carried(job, step(HOUR)).deadline_at == NOW + MINUTE + HOUR
+    assert carry_over(job, step(HOUR)).deadline_at == NOW + MINUTE + HOUR
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
@@ -92,27 +92,27 @@ def test_what_the_clock_told_after_it_was_set_stays(by: timedelta) -> None:
     assert held.lease is not None
     renewed = replace(held, lease=replace(held.lease, heartbeat_at=told))
 
-    assert carried(new, step(by)) is new
-    assert carried(renewed, step(by)) is renewed
+    assert carry_over(new, step(by)) is new
+    assert carry_over(renewed, step(by)) is renewed
 
 
 def test_ended_jobs_and_ready_ones_stay_as_they_are() -> None:
     for job in (job_in(State.SUCCEEDED), job_in(State.VALIDATING), queued()):
-        assert carried(job, step(HOUR)) is job
+        assert carry_over(job, step(HOUR)) is job
 
 
 def test_no_job_is_left_ahead_of_the_clock() -> None:
     """Else the next look at the newest job would find the same step again."""
     job = queued(Spec(run_at=NOW + 24 * HOUR), ready_at=NOW + 24 * HOUR)
 
-    moved = carried(job, step(-HOUR))
+    moved = carry_over(job, step(-HOUR))
 
     assert moved.ready_at == job.ready_at
     assert moved.updated_at == job.updated_at - HOUR
 
 
 def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> None:
-    moved = carried(job_in(State.RUNNING), step(-HOUR))
+    moved = carry_over(job_in(State.RUNNING), step(-HOUR))
     assert " The store's clock was set 60 min back while it was held" in explain(moved, NOW - HOUR)
     waits = explain(queued(), NOW - HOUR)
     assert waits.endswith("as the store's clock tells it: that clock was set back.")
@@ -124,14 +124,14 @@ def test_why_tells_of_a_lease_that_was_moved_and_of_a_clock_that_went_back() -> 
 
 
 def test_the_last_step_is_told_to_operators() -> None:
-    assert step_words(Steps()) is None
-    assert astuple(Steps()) == (timedelta(), timedelta(), None, "", 0)
-    steps = Steps(total=HOUR, by=HOUR, at=NOW, noticed_by="process 7 on here", jobs=1)
-    assert step_words(steps) == (
+    assert describe_clock_step(ClockStepSummary()) is None
+    assert astuple(ClockStepSummary()) == (timedelta(), timedelta(), None, "", 0)
+    steps = ClockStepSummary(total=HOUR, by=HOUR, at=NOW, noticed_by="process 7 on here", jobs=1)
+    assert describe_clock_step(steps) == (
         f"Its clock was set 60 min ahead, to {NOW:%Y-%m-%d %H:%M:%S} UTC, as process 7 on here noticed;"
         " 1 job was carried over: leases and waits kept their length."
     )
-    assert "2 jobs were" in str(step_words(replace(steps, jobs=2)))
+    assert "2 jobs were" in str(describe_clock_step(replace(steps, jobs=2)))
 
 
 def test_what_the_set_clock_may_have_told_reaches_a_second_beyond_both_ends() -> None:
@@ -139,29 +139,29 @@ def test_what_the_set_clock_may_have_told_reaches_a_second_beyond_both_ends() ->
     assert found.since is not None
     first, last = found.since - HOUR - SECOND, found.after + SECOND
 
-    assert [found.told(first), found.told(last)] == [True, True]
-    assert [found.told(first - tick), found.told(last + tick)] == [False, False]
+    assert [found.may_have_shown(first), found.may_have_shown(last)] == [True, True]
+    assert [found.may_have_shown(first - tick), found.may_have_shown(last + tick)] == [False, False]
 
 
 @pytest.mark.parametrize("state", sorted(ENDED | {State.VALIDATING}))
 def test_what_waits_for_no_time_stays_as_it_is(state: State) -> None:
     job = replace(job_in(state), deadline_at=NOW + HOUR)
 
-    assert carried(job, step(-HOUR)) is job
+    assert carry_over(job, step(-HOUR)) is job
 
 
 def test_what_has_just_become_ready_stays_ready() -> None:
     job = queued(ready_at=NOW + 5 * SECOND, deadline_at=NOW + HOUR)
 
-    assert carried(job, step(HOUR)).ready_at == job.ready_at
+    assert carry_over(job, step(HOUR)).ready_at == job.ready_at
 
 
 def test_before_anybody_goes_by_the_set_clock_it_has_told_nothing() -> None:
     found = replace(step(HOUR), since=None)
     instants = (found.before, found.after, found.after + SECOND, found.after - HOUR)
 
-    assert [found.told(instant) for instant in instants] == [False] * 4
-    assert Step(before=NOW, after=NOW + HOUR) == Step(before=NOW, after=NOW + HOUR, since=None)
+    assert [found.may_have_shown(instant) for instant in instants] == [False] * 4
+    assert ClockStep(before=NOW, after=NOW + HOUR) == ClockStep(before=NOW, after=NOW + HOUR, since=None)
 
 
 def test_a_job_that_was_changed_after_what_the_set_clock_tells_is_moved_back() -> None:
@@ -170,5 +170,5 @@ def test_a_job_that_was_changed_after_what_the_set_clock_tells_is_moved_back() -
     known = queued(ready_at=found.after - MINUTE, updated_at=found.after)
     ahead = replace(known, updated_at=found.after + tick)
 
-    assert carried(known, found) is known
-    assert carried(ahead, found).updated_at == found.after + tick - HOUR
+    assert carry_over(known, found) is known
+    assert carry_over(ahead, found).updated_at == found.after + tick - HOUR

@@ -101,8 +101,8 @@ def test_a_cursor_that_was_cut_short_is_refused() -> None:
         seal(KEY, "7", holder="b", nonce=NONCE),
         seal(b"j" * 32, "7", holder="a", nonce=NONCE),
         seal(KEY, "7", holder="a", nonce=NONCE)[:-4] + "AAAA",
-        task_token.seal(KEY, task_token.Claimed("job-1", 2, 43), "a"),
-        task_token.seal(KEY, task_token.Claimed("job-1", 2, 43)),
+        task_token.seal(KEY, task_token.SealedGrant("job-1", 2, 43), "a"),
+        task_token.seal(KEY, task_token.SealedGrant("job-1", 2, 43)),
     ],
 )
 def test_what_was_not_sealed_for_a_holder_is_refused(text: str) -> None:

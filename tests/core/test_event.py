@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from lives import NOW, said
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import (
@@ -18,13 +17,14 @@ from holdfast.core.catalogue import (
 from holdfast.core.errors import Invalid
 from holdfast.core.event import (
     Event,
-    as_given,
     check_external,
     check_published,
     fact_id,
-    kept_in,
+    with_given_id,
+    with_scoped_id,
 )
 from holdfast.core.state import State
+from tests.core.sample_jobs import NOW, said
 
 NOTE = Event(
     event_type="invoice_sent",
@@ -45,9 +45,7 @@ def test_the_three_kinds_of_id_never_meet() -> None:
 
 
 @pytest.mark.parametrize(("sequence", "end", "last"), [(3, None, 3), (3, 9, 9), (None, None, 0)])
-def test_a_batch_uses_up_all_its_sequences(
-    sequence: int | None, end: int | None, last: int
-) -> None:
+def test_a_batch_uses_up_all_its_sequences(sequence: int | None, end: int | None, last: int) -> None:
     assert replace(said(1), sequence=sequence, end_sequence=end).last_sequence == last
 
 
@@ -77,22 +75,22 @@ def test_a_callers_id_is_kept_with_the_place_where_it_is_unique_and_given_back_w
 ) -> None:
     note = replace(NOTE, job_id=job_id, reason="paid")
 
-    record = kept_in(note, reach)
+    record = with_scoped_id(note, reach)
 
     assert record == replace(note, given_id=kept)
-    assert as_given(record) == note
+    assert with_given_id(record) == note
 
 
 def test_an_event_whose_id_no_caller_gave_is_told_as_it_is() -> None:
     ours = replace(NOTE, given_id=None, job_id="job-1", offset=3)
 
-    assert as_given(ours) is ours
-    assert as_given(NOTE) is NOTE
+    assert with_given_id(ours) is ours
+    assert with_given_id(NOTE) is NOTE
 
 
 @pytest.mark.parametrize("job_id", ["job-1", None])
 def test_no_callers_id_passes_for_one_that_is_kept(job_id: str | None) -> None:
-    record = kept_in(replace(NOTE, job_id=job_id), "5f5f")
+    record = with_scoped_id(replace(NOTE, job_id=job_id), "5f5f")
 
     with pytest.raises(Invalid, match=r"^event_id"):
         check_external(record)

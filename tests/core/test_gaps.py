@@ -1,10 +1,10 @@
 """Gaps in a log: every sequence that is missing is named once, where it is missing."""
 
-from lives import said
 from msgspec.structs import replace
 
 from holdfast.core.event import Event
-from holdfast.core.gaps import Gaps, gap_words
+from holdfast.core.gaps import GapTracker, describe_gap
+from tests.core.sample_jobs import said
 
 
 def of(sequence: int, token: int = 1, **more: object) -> Event:
@@ -12,22 +12,22 @@ def of(sequence: int, token: int = 1, **more: object) -> Event:
 
 
 def test_what_is_missing_is_found_right_before_what_came() -> None:
-    gaps = Gaps()
+    gaps = GapTracker()
     log = [of(1), of(2, end_sequence=5), of(6), of(9), of(10), of(3, token=2), of(12)]
 
-    found = [gaps.before(event) for event in log]
+    found = [gaps.missing_before(event) for event in log]
 
     assert [(one.start, one.stop) for one in found if one] == [(7, 9), (1, 3), (11, 12)]
 
 
 def test_events_without_a_sequence_and_repeats_leave_no_gap() -> None:
-    gaps = Gaps()
+    gaps = GapTracker()
     queued = replace(said(1), sequence=None)
 
-    assert not any(map(gaps.before, [of(1), queued, of(2), of(1), of(3)]))
-    assert list(gaps.before(queued)) == []
+    assert not any(map(gaps.missing_before, [of(1), queued, of(2), of(1), of(3)]))
+    assert list(gaps.missing_before(queued)) == []
 
 
 def test_a_gap_in_words() -> None:
-    assert gap_words(range(7, 8), 1) == "Event 7 of attempt 1 never arrived."
-    assert gap_words(range(120, 1320), 2) == "Events 120 to 1,319 of attempt 2 never arrived."
+    assert describe_gap(range(7, 8), 1) == "Event 7 of attempt 1 never arrived."
+    assert describe_gap(range(120, 1320), 2) == "Events 120 to 1,319 of attempt 2 never arrived."

@@ -4,18 +4,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 import pytest
-from lives import NOW, changed, claim, heartbeat, job_in
 from msgspec.structs import asdict, replace
 
-from holdfast.core.job import JOB_BYTES, Failure, Flaws, Job, Lease, Resource, job_bytes
-from holdfast.core.outputs import Found, Promise
+from holdfast.core.job import JOB_BYTES, Failure, Flaws, Job, Lease, ResourceLock, job_bytes
+from holdfast.core.outputs import OutputPromise, ValidationResult
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, State
+from tests.core.sample_jobs import NOW, changed, claim, heartbeat, job_in
 
 SECOND = timedelta(seconds=1)
-LEASE = Lease(
-    owner="w", expires_at=NOW + 60 * SECOND, ttl=60 * SECOND, granted_at=NOW, heartbeat_at=NOW
-)
+LEASE = Lease(owner="w", expires_at=NOW + 60 * SECOND, ttl=60 * SECOND, granted_at=NOW, heartbeat_at=NOW)
 
 
 def test_a_job_starts_at_attempt_one_with_everything_else_unsaid() -> None:
@@ -47,7 +45,7 @@ def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
 
 
 def test_a_resource_starts_free_below_every_token() -> None:
-    assert (Resource("disk").token, Resource("disk").holder) == (0, None)
+    assert (ResourceLock("disk").token, ResourceLock("disk").holder) == (0, None)
 
 
 def test_a_lease_knows_how_long_it_was_granted_for() -> None:
@@ -87,9 +85,7 @@ def test_a_deadline_is_due_until_the_work_is_done(state: State) -> None:
         (claim(heartbeat_interval=20 * SECOND), NOW + 40 * SECOND),
     ],
 )
-def test_a_lease_is_due_at_its_end_or_after_two_silent_intervals(
-    command: object, due_at: datetime
-) -> None:
+def test_a_lease_is_due_at_its_end_or_after_two_silent_intervals(command: object, due_at: datetime) -> None:
     job = changed(job_in(State.QUEUED), command).after  # type: ignore[arg-type]
 
     assert job.due_at == due_at
@@ -129,20 +125,18 @@ def test_a_record_of_a_lease_or_of_flaws_keeps_only_what_is_said() -> None:
         ({"result": 0}, len("0")),
         ({"result": {"a": 1}}, len('{"a":1}')),
         ({"checkpoint": [1, 2]}, len("[1,2]")),
-        ({"found": Found(verified=3)}, len('{"verified":3}')),
-        ({"result": "ä", "checkpoint": "", "found": Found()}, len(b'"\xc3\xa4"""{}')),
+        ({"found": ValidationResult(verified=3)}, len('{"verified":3}')),
+        ({"result": "ä", "checkpoint": "", "found": ValidationResult()}, len(b'"\xc3\xa4"""{}')),
     ],
 )
-def test_a_record_is_as_large_as_what_is_in_it_and_a_little(
-    change: dict[str, object], more: int
-) -> None:
+def test_a_record_is_as_large_as_what_is_in_it_and_a_little(change: dict[str, object], more: int) -> None:
     job = replace(job_in(State.QUEUED), spec=Spec(payload=msgspec.Raw(b'{"to":"ana"}')))
 
     assert job_bytes(replace(job, **change)) == JOB_BYTES + len('{"to":"ana"}') + more
 
 
 def test_a_record_is_as_large_as_its_promise_too() -> None:
-    promising = Spec(payload=msgspec.Raw(b"7"), outputs=Promise(names=("a.txt",)))
+    promising = Spec(payload=msgspec.Raw(b"7"), outputs=OutputPromise(names=("a.txt",)))
     job = replace(job_in(State.QUEUED), spec=promising, result=True)
 
     assert job_bytes(job) == 500 + len("7") + len('{"names":["a.txt"]}') + len("true")

@@ -8,10 +8,12 @@ from holdfast.core import limits
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import (
     ACTOR_KINDS,
+    BATCH_ITEMS_MAX,
     DELAY_MAX,
     ID_CHARACTERS_MAX,
     LEASE_MAX,
     LEASE_MIN,
+    batches,
     check_actor,
     check_bytes,
     check_delay,
@@ -20,6 +22,7 @@ from holdfast.core.limits import (
     check_lease,
     check_text,
     clip,
+    slices,
 )
 
 TICK = timedelta(microseconds=1)
@@ -236,3 +239,24 @@ def test_a_completion_asks_for_so_many_follow_ups_and_no_more() -> None:
 
     with pytest.raises(Invalid, match=f"^{limits.FOLLOW_UPS_MAX + 1} follow-ups at once; at most"):
         limits.check_follow_ups(limits.FOLLOW_UPS_MAX + 1)
+
+
+def test_batches_keep_to_both_limits_and_a_larger_element_is_a_batch_of_its_own() -> None:
+    assert list(batches([])) == []
+    assert list(batches([(1, 0)] * (BATCH_ITEMS_MAX + 1))) == [
+        (0, BATCH_ITEMS_MAX, 0),
+        (BATCH_ITEMS_MAX, BATCH_ITEMS_MAX + 1, 0),
+    ]
+    weights = [(1, 4), (1, 6), (1, 1), (1, 99), (BATCH_ITEMS_MAX, 1), (1, 1)]
+    assert list(batches(weights, 10)) == [
+        (0, 2, 10),
+        (2, 3, 1),
+        (3, 4, 99),
+        (4, 5, 1),
+        (5, 6, 1),
+    ]
+
+
+def test_slices_are_in_order_and_the_last_may_be_shorter() -> None:
+    assert list(slices([], 2)) == []
+    assert list(slices([1, 2, 3], 2)) == [[1, 2], [3]]

@@ -3,37 +3,37 @@
 from datetime import timedelta
 
 import pytest
-from lives import NOW
 from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
 from holdfast.core.outputs import (
-    GRACE,
-    LATER_MAX,
-    LOOK,
-    Check,
+    OWNER_GRACE,
+    RECHECK_WAIT_MAX,
+    VALIDATION_TIMEOUT,
     File,
-    Found,
     Output,
-    Promise,
-    again,
-    check_found,
+    OutputPromise,
+    ValidationProgress,
+    ValidationResult,
     check_output_name,
     check_promise,
-    due_at,
-    later,
-    looks,
-    told,
+    check_validation_result,
+    is_being_validated,
+    recheck_wait,
+    retry_wait,
+    to_json_value,
+    validation_due_at,
 )
+from tests.core.sample_jobs import NOW
 
 SHA = "0123456789abcdef" * 4
-NAMED = Promise(names=("model",), store="s-1")
-LISTED = Promise(manifest=SHA, entries=8, store="s-1")
+NAMED = OutputPromise(names=("model",), store="s-1")
+LISTED = OutputPromise(manifest=SHA, entries=8, store="s-1")
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 
-def files(*each: File) -> Promise:
-    return Promise(files=each)
+def files(*each: File) -> OutputPromise:
+    return OutputPromise(files=each)
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def files(*each: File) -> Promise:
         replace(LISTED, entries=1, resume_attempt=2, original_total=8),
     ],
 )
-def test_a_promise_of_outputs_is_given_back(promise: Promise) -> None:
+def test_a_promise_of_outputs_is_given_back(promise: OutputPromise) -> None:
     assert check_promise(promise, plain=True) is promise
 
 
 @pytest.mark.parametrize(
     ("promise", "words"),
     [
-        (Promise(), "A promise names at least one output."),
-        (Promise(store="s-1", manifest=SHA), "A promise names at least one output."),
+        (OutputPromise(), "A promise names at least one output."),
+        (OutputPromise(store="s-1", manifest=SHA), "A promise names at least one output."),
         (files(*(File(f"f-{n}") for n in range(101))), "At most 100 outputs are named one by one"),
         (
-            Promise(
+            OutputPromise(
                 files=tuple(File(f"f-{n}") for n in range(50)),
                 names=tuple(f"n-{n}" for n in range(51)),
                 store="s-1",
@@ -97,7 +97,7 @@ def test_a_promise_of_outputs_is_given_back(promise: Promise) -> None:
         (replace(NAMED, names=("a", "a")), "An output is promised twice; name each once."),
         (files(File("a"), File("a", 2)), "An output is promised twice; name each once."),
         (
-            Promise(files=(File("a"),), names=("a",), store="s-1"),
+            OutputPromise(files=(File("a"),), names=("a",), store="s-1"),
             "An output is promised twice; name each once.",
         ),
         (replace(LISTED, manifest=None), "A manifest and how many entries it has are given"),
@@ -113,7 +113,7 @@ def test_a_promise_of_outputs_is_given_back(promise: Promise) -> None:
         (replace(files(File("a")), store="x" * 129), "The output store has 129 characters"),
     ],
 )
-def test_what_is_wrong_with_a_promise_is_said(promise: Promise, words: str) -> None:
+def test_what_is_wrong_with_a_promise_is_said(promise: OutputPromise, words: str) -> None:
     with pytest.raises(Invalid) as caught:
         check_promise(promise, plain=True)
 
@@ -132,13 +132,13 @@ def test_plain_paths_are_for_commands_alone() -> None:
 @pytest.mark.parametrize(
     ("promise", "count"),
     [
-        (Promise(), 0),
+        (OutputPromise(), 0),
         (NAMED, 1),
         (LISTED, 8),
         (replace(LISTED, names=("a", "b"), files=(File("c", 4),)), 11),
     ],
 )
-def test_a_promise_counts_its_outputs_and_a_pattern_is_one(promise: Promise, count: int) -> None:
+def test_a_promise_counts_its_outputs_and_a_pattern_is_one(promise: OutputPromise, count: int) -> None:
     assert promise.count == count
 
 
@@ -159,52 +159,63 @@ def test_an_output_cannot_be_called_just_anything(name: str) -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        Found(verified=8),
-        Found(missing=8),
-        Found(verified=8, reused=8),
-        Found(verified=3, missing=5, reused=0),
+        ValidationResult(verified=8),
+        ValidationResult(missing=8),
+        ValidationResult(verified=8, reused=8),
+        ValidationResult(verified=3, missing=5, reused=0),
     ],
 )
-def test_what_was_found_accounts_for_every_output(found: Found) -> None:
-    assert check_found(found, 8) is found
+def test_what_was_found_accounts_for_every_output(found: ValidationResult) -> None:
+    assert check_validation_result(found, 8) is found
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Found(verified=7), "7 verified and 0 missing outputs are not the 8 that were promised."),
-        (Found(missing=9), "0 verified and 9 missing outputs are not the 8 that were promised."),
-        (Found(verified=-1, missing=9), "What was found is counted from 0"),
-        (Found(verified=9, missing=-1), "What was found is counted from 0"),
-        (Found(verified=8, reused=-1), "What was found is counted from 0"),
-        (Found(verified=8, reused=9), "What was found is counted from 0"),
+        (
+            ValidationResult(verified=7),
+            "7 verified and 0 missing outputs are not the 8 that were promised.",
+        ),
+        (
+            ValidationResult(missing=9),
+            "0 verified and 9 missing outputs are not the 8 that were promised.",
+        ),
+        (ValidationResult(verified=-1, missing=9), "What was found is counted from 0"),
+        (ValidationResult(verified=9, missing=-1), "What was found is counted from 0"),
+        (ValidationResult(verified=8, reused=-1), "What was found is counted from 0"),
+        (ValidationResult(verified=8, reused=9), "What was found is counted from 0"),
     ],
 )
-def test_what_does_not_add_up_is_refused(found: Found, words: str) -> None:
+def test_what_does_not_add_up_is_refused(found: ValidationResult, words: str) -> None:
     with pytest.raises(Invalid) as caught:
-        check_found(found, 8)
+        check_validation_result(found, 8)
 
     assert type(caught.value) is Invalid
     assert str(caught.value).startswith(words)
 
 
 def test_what_is_told_comes_back_as_a_log_gives_it() -> None:
-    found = Found(verified=1, missing=1, names=("a",))
+    found = ValidationResult(verified=1, missing=1, names=("a",))
 
-    assert told(found) == {"verified": 1, "missing": 1, "names": ["a"]}
-    assert told((Output(name="a"), Output(name="b", size=3))) == [
+    assert to_json_value(found) == {"verified": 1, "missing": 1, "names": ["a"]}
+    assert to_json_value((Output(name="a"), Output(name="b", size=3))) == [
         {"name": "a"},
         {"name": "b", "size": 3},
     ]
-    assert told(None) is None
+    assert to_json_value(None) is None
 
 
 def test_nothing_said_is_nothing_looked_at() -> None:
     assert File("a") == File("a", None, None, None)
-    assert Found() == Found(verified=0, missing=0, reused=0, names=(), report=None)
-    assert (Check().tries, Check().done, Check().total, Check().by) == (0, 0, 0, None)
+    assert ValidationResult() == ValidationResult(verified=0, missing=0, reused=0, names=(), report=None)
+    assert (
+        ValidationProgress().tries,
+        ValidationProgress().done,
+        ValidationProgress().total,
+        ValidationProgress().by,
+    ) == (0, 0, 0, None)
     assert not Output(name="a").reused
-    assert (Promise().resume_attempt, Promise().original_total) == (0, 0)
+    assert (OutputPromise().resume_attempt, OutputPromise().original_total) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +229,7 @@ def test_nothing_said_is_nothing_looked_at() -> None:
     ],
 )
 def test_what_was_not_seen_is_looked_for_again(tries: int, age: timedelta, wait: timedelta) -> None:
-    assert again(tries, age) == wait
+    assert retry_wait(tries, age) == wait
 
 
 @pytest.mark.parametrize(
@@ -226,25 +237,27 @@ def test_what_was_not_seen_is_looked_for_again(tries: int, age: timedelta, wait:
     [(-DAY, 5 * MINUTE), (timedelta(), 5 * MINUTE), (MINUTE * 90, MINUTE * 90), (2 * DAY, DAY)],
 )
 def test_what_is_missing_is_looked_for_again_later(age: timedelta, wait: timedelta) -> None:
-    assert later(age) == wait
+    assert recheck_wait(age) == wait
 
 
 def test_one_who_looks_has_a_minute_and_no_more_whatever_a_clock_said() -> None:
-    assert looks(Check(by="v", until=NOW + LOOK), NOW)
-    assert not looks(Check(by="v", until=NOW), NOW)
-    assert not looks(Check(by="v", until=NOW + LOOK + timedelta(microseconds=1)), NOW)
-    assert not looks(Check(), NOW)
+    assert is_being_validated(ValidationProgress(by="v", until=NOW + VALIDATION_TIMEOUT), NOW)
+    assert not is_being_validated(ValidationProgress(by="v", until=NOW), NOW)
+    assert not is_being_validated(
+        ValidationProgress(by="v", until=NOW + VALIDATION_TIMEOUT + timedelta(microseconds=1)), NOW
+    )
+    assert not is_being_validated(ValidationProgress(), NOW)
 
 
 def test_the_next_look_is_due_when_it_says_unless_a_clock_was_far_ahead() -> None:
-    soon, far = NOW + LATER_MAX, NOW + LATER_MAX + timedelta(microseconds=1)
+    soon, far = NOW + RECHECK_WAIT_MAX, NOW + RECHECK_WAIT_MAX + timedelta(microseconds=1)
 
-    assert due_at(NOW, None, NOW) == NOW + GRACE
-    assert due_at(NOW, Check(), NOW) == NOW
-    assert due_at(NOW, Check(next_at=soon), NOW) == soon
-    assert due_at(NOW, Check(next_at=far), NOW) == NOW
+    assert validation_due_at(NOW, None, NOW) == NOW + OWNER_GRACE
+    assert validation_due_at(NOW, ValidationProgress(), NOW) == NOW
+    assert validation_due_at(NOW, ValidationProgress(next_at=soon), NOW) == soon
+    assert validation_due_at(NOW, ValidationProgress(next_at=far), NOW) == NOW
 
 
 def test_a_path_has_no_control_characters() -> None:
     with pytest.raises(Invalid, match=r"no control characters: 'a.x1bb'"):
-        check_promise(Promise(files=(File("a\x1bb"),)), plain=True)
+        check_promise(OutputPromise(files=(File("a\x1bb"),)), plain=True)

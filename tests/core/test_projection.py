@@ -3,7 +3,15 @@
 from datetime import timedelta
 
 import pytest
-from lives import (
+from msgspec.structs import asdict, replace
+
+from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.lifecycle import Command, Success
+from holdfast.core.projection import FoldedJob, Projection, differences, fold, folded_view
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
+from tests.core.sample_jobs import (
     NOW,
     PERMANENT,
     PROMISING,
@@ -17,14 +25,6 @@ from lives import (
     lived,
     said,
 )
-from msgspec.structs import asdict, replace
-
-from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.lifecycle import Command, Success
-from holdfast.core.projection import Folded, Projection, differences, facts, fold
-from holdfast.core.retry import Retry
-from holdfast.core.spec import Spec
-from holdfast.core.state import State
 
 DONE = (enqueue(), claim(), heartbeat(), complete(Success(result=42)))
 UPGRADED = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3), judge(8, 0))
@@ -33,7 +33,7 @@ UPGRADED = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3), judge
 def test_no_events_fold_to_nothing() -> None:
     projection = fold([], "job-1")
 
-    assert projection == Projection(job=Folded())
+    assert projection == Projection(job=FoldedJob())
     assert (projection.late, projection.gaps, projection.duplicates) == ((), (), 0)
     assert not any(asdict(projection.job).values())
 
@@ -43,7 +43,7 @@ def test_a_whole_log_folds_to_the_job_and_has_nothing_to_report() -> None:
 
     projection = fold(log, "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert differences(job, projection) == []
     assert (projection.late, projection.illegal, projection.gaps) == ((), (), ())
 
@@ -53,7 +53,7 @@ def test_order_and_repeats_mean_nothing_and_repeats_are_counted() -> None:
 
     projection = fold([*reversed(log), *log, log[0]], "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert projection.job.lock == "disk"
     assert projection.job.cancel_requested
     assert projection.duplicates == 4
@@ -65,7 +65,7 @@ def test_events_of_others_and_of_none_are_passed_by() -> None:
 
     projection = fold([*strangers, *log], "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert projection.duplicates == 0
 
 
@@ -80,7 +80,7 @@ def test_what_comes_after_the_end_is_listed_and_not_applied() -> None:
 
     projection = fold([early, *late, *log, late[0]], "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert [event.log_id for event in projection.late] == [91, 90, 92]
     assert projection.duplicates == 1
 
@@ -134,7 +134,7 @@ def test_a_partial_success_is_upgraded_and_late_is_what_follows_the_last_end() -
 
     projection = fold([*log[:-1], between, end], "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert projection.job.state is State.SUCCEEDED
     assert projection.late == ()
 
@@ -143,7 +143,7 @@ def test_a_transition_without_an_offset_has_no_place_in_the_chain() -> None:
     job, log = lived(*DONE)
     lost = replace(log[1], offset=None, given_id="e-1")
 
-    assert fold([lost, *log], "job-1").job == facts(job)
+    assert fold([lost, *log], "job-1").job == folded_view(job)
 
 
 def test_a_missing_event_is_a_gap_and_what_hangs_on_it_is_illegal() -> None:
@@ -192,7 +192,7 @@ def test_facts_with_an_offset_of_their_own_do_not_count() -> None:
     job, log = lived(*DONE)
     fact = replace(log[0], offset=2, event_class=EventClass.FACT, given_id="job-1/seen")
 
-    assert fold([fact, *log], "job-1").job == facts(job)
+    assert fold([fact, *log], "job-1").job == folded_view(job)
 
 
 def test_budgets_error_and_dead_letter_come_from_the_events() -> None:
@@ -200,7 +200,7 @@ def test_budgets_error_and_dead_letter_come_from_the_events() -> None:
 
     folded = fold(log, "job-1").job
 
-    assert folded == facts(job)
+    assert folded == folded_view(job)
     assert folded.failures == 1
     assert isinstance(folded.dead_letter, dict)
     assert folded.dead_letter["last_lease_expires_at"] == "2026-01-01T00:01:00Z"
@@ -251,16 +251,16 @@ def test_a_success_forgets_the_error_before_it(
 
     folded = fold(log, "job-1").job
     assert (folded.state, folded.error) == (state, None)
-    assert folded == facts(job)
+    assert folded == folded_view(job)
 
 
 def test_an_error_stays_until_a_success() -> None:
     retried, log = lived(enqueue(), claim(), complete(TRANSIENT))
     failed, end = lived(enqueue(), claim(), complete(PERMANENT))
 
-    assert fold(log, "job-1").job == facts(retried)
+    assert fold(log, "job-1").job == folded_view(retried)
     assert fold(log, "job-1").job.error == {"message": TRANSIENT.message, "code": TRANSIENT.code}
-    assert fold(end, "job-1").job == facts(failed)
+    assert fold(end, "job-1").job == folded_view(failed)
 
 
 def test_every_field_that_differs_is_named() -> None:

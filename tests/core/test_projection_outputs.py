@@ -1,7 +1,13 @@
 """The fold of a job with promised outputs: what was found, by whichever verdict came last."""
 
 import pytest
-from lives import (
+from msgspec.structs import replace
+
+from holdfast.core.lifecycle import Command, Success
+from holdfast.core.outputs import ValidationResult
+from holdfast.core.projection import differences, fold, folded_view
+from holdfast.core.state import State
+from tests.core.sample_jobs import (
     ONCE,
     PERMANENT,
     PROMISING,
@@ -13,15 +19,9 @@ from lives import (
     judge,
     lived,
 )
-from msgspec.structs import replace
-
-from holdfast.core.lifecycle import Command, Success
-from holdfast.core.outputs import Found
-from holdfast.core.projection import differences, facts, fold
-from holdfast.core.state import State
 
 PARTIAL = (enqueue(PROMISING), claim(), complete(Success()), judge(5, 3))
-NAMED = Found(verified=5, missing=3, names=("a", "b"), report="reports/1")
+NAMED = ValidationResult(verified=5, missing=3, names=("a", "b"), report="reports/1")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ NAMED = Found(verified=5, missing=3, names=("a", "b"), report="reports/1")
 def test_what_was_found_comes_from_the_verdict(verdict: Command, found: object) -> None:
     job, log = lived(*PARTIAL[:3], verdict)
 
-    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job == folded_view(job)
     assert fold(log, "job-1").job.found == found
 
 
@@ -40,7 +40,7 @@ def test_other_findings_of_a_partial_success_are_folded_and_end_nothing() -> Non
 
     projection = fold(log, "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert (projection.job.state, projection.job.version) == (State.PARTIAL_SUCCESS, 7)
     assert (projection.job.transition_no, projection.late, projection.illegal) == (5, (), ())
     assert projection.job.found == {
@@ -51,7 +51,7 @@ def test_other_findings_of_a_partial_success_are_folded_and_end_nothing() -> Non
 def test_an_upgrade_after_other_findings_has_the_last_word() -> None:
     job, log = lived(*PARTIAL, judge(6, 2), judge(8, 0))
 
-    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job == folded_view(job)
     assert fold(log, "job-1").job.found == {"verified": 8}
 
 
@@ -63,12 +63,10 @@ def test_findings_after_a_success_are_late() -> None:
     projection = fold([*ended, late], "job-1")
 
     assert projection.late == (late,)
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
 
 
-@pytest.mark.parametrize(
-    "end", [(complete(PERMANENT),), (complete(TRANSIENT),), (cancel(hard=True),)]
-)
+@pytest.mark.parametrize("end", [(complete(PERMANENT),), (complete(TRANSIENT),), (cancel(hard=True),)])
 def test_findings_after_an_unsuccessful_end_are_folded_and_change_no_end(
     end: tuple[Command, ...],
 ) -> None:
@@ -78,7 +76,7 @@ def test_findings_after_an_unsuccessful_end_are_folded_and_change_no_end(
 
     projection = fold(log, "job-1")
 
-    assert projection.job == facts(job)
+    assert projection.job == folded_view(job)
     assert (projection.job.state, projection.job.version) == (before.state, before.version + 2)
     assert (projection.late, projection.illegal, projection.gaps) == ((), (), ())
     assert projection.job.found == {"verified": 6, "missing": 2}
@@ -91,18 +89,18 @@ def test_an_override_keeps_what_was_found() -> None:
     job, log = lived(*PARTIAL, override)
     untold, short = lived(*PARTIAL[:3], override)
 
-    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job == folded_view(job)
     assert fold(log, "job-1").job.found == {"verified": 5, "missing": 3}
-    assert fold(short, "job-1").job == facts(untold)
+    assert fold(short, "job-1").job == folded_view(untold)
     assert fold(short, "job-1").job.found is None
 
 
 def test_a_job_that_had_nothing_left_to_do_folds_to_itself() -> None:
-    made = replace(enqueue(PROMISING, actor="validator:v"), found=Found(verified=8, reused=8))
+    made = replace(enqueue(PROMISING, actor="validator:v"), found=ValidationResult(verified=8, reused=8))
 
     job, log = lived(made)
 
-    assert fold(log, "job-1").job == facts(job)
+    assert fold(log, "job-1").job == folded_view(job)
     assert differences(job, fold(log, "job-1")) == []
     assert fold(log, "job-1").job.owner is None
 

@@ -1,11 +1,10 @@
 """The quota of an attempt: what it counts, what it keeps, and what it says of the rest."""
 
-from lives import WORKER, changed, claim, job_in, release, said
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType, WorkerEventType
 from holdfast.core.event import Event
-from holdfast.core.explain import flaw_words
+from holdfast.core.explanation import describe_flaws
 from holdfast.core.job import Flaws, Job
 from holdfast.core.lifecycle import Publish
 from holdfast.core.limits import (
@@ -14,8 +13,9 @@ from holdfast.core.limits import (
     OUTPUT_ATTEMPT_BYTES_MAX,
     OUTPUT_RESERVE_BYTES,
 )
-from holdfast.core.quota import BEYOND_QUOTA, event_bytes, quota_words
+from holdfast.core.quota import QUOTA_EXCEEDED, describe_dropped_output, event_bytes
 from holdfast.core.state import State
+from tests.core.sample_jobs import WORKER, changed, claim, job_in, release, said
 
 
 def publish(*events: Event) -> Publish:
@@ -31,9 +31,7 @@ def plain(sequence: int, kind: WorkerEventType = WorkerEventType.CUSTOM, **facts
 
 
 def left(size: int) -> Job:
-    return replace(
-        job_in(State.RUNNING), published_bytes=OUTPUT_ATTEMPT_BYTES_MAX - size, flaws=None
-    )
+    return replace(job_in(State.RUNNING), published_bytes=OUTPUT_ATTEMPT_BYTES_MAX - size, flaws=None)
 
 
 def test_an_event_counts_what_is_in_it_and_a_little_for_itself() -> None:
@@ -92,15 +90,15 @@ def test_a_worker_that_stops_at_the_quota_says_how_much_it_dropped() -> None:
     assert silly.after.flaws is None
     assert changed(job, publish(plain(1, dropped_bytes=7))).after.flaws is None
     assert most.after.flaws == Flaws(dropped_bytes=NUMBER_MAX)
-    assert flaw_words(told.after) == [quota_words(12, 1)]
+    assert describe_flaws(told.after) == [describe_dropped_output(12, 1)]
     waiting = changed(told.after, release()).after
-    assert (waiting.attempt, flaw_words(waiting)) == (2, [quota_words(12, 1)])
+    assert (waiting.attempt, describe_flaws(waiting)) == (2, [describe_dropped_output(12, 1)])
     most_words = "an attempt may publish 1 GiB"
-    assert quota_words(1, 2) == f"1 byte was not kept of what attempt 2 said: {most_words}."
-    assert quota_words(1200, 1) == (
-        f"1,200 bytes were not kept of what attempt 1 said: {most_words}."
+    assert describe_dropped_output(1, 2) == f"1 byte was not kept of the output of attempt 2: {most_words}."
+    assert describe_dropped_output(1200, 1) == (
+        f"1,200 bytes were not kept of the output of attempt 1: {most_words}."
     )
-    assert f"A{most_words[1:]}; output beyond it is not kept." == BEYOND_QUOTA
+    assert f"A{most_words[1:]}; output beyond it is not kept." == QUOTA_EXCEEDED
 
 
 def test_an_exit_code_that_no_record_can_keep_is_none() -> None:

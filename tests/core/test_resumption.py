@@ -1,13 +1,22 @@
 """Which job stands for another resume of the same one."""
 
 import pytest
-from lives import PERMANENT, PROMISING, after, claim, complete, enqueue, job_in, judge
 from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
-from holdfast.core.resumption import Earlier, check_resumable, standing
+from holdfast.core.resumption import EarlierResume, check_resumable, current_resume
 from holdfast.core.state import ENDED, State
+from tests.core.sample_jobs import (
+    PERMANENT,
+    PROMISING,
+    after,
+    claim,
+    complete,
+    enqueue,
+    job_in,
+    judge,
+)
 
 ORIGINAL = job_in(State.PARTIAL_SUCCESS)
 
@@ -19,9 +28,9 @@ def test_a_resume_stands_until_it_ends_and_when_it_succeeded_while_nothing_new_i
     job = replace(job_in(state), job_id="job-1-resume-0000")
     stands = state not in ENDED or state is State.SUCCEEDED
 
-    found = standing(ORIGINAL, [Earlier(job=job, version=ORIGINAL.version)])
-    since = standing(ORIGINAL, [Earlier(job=job, version=ORIGINAL.version - 1)])
-    unknown = standing(ORIGINAL, [Earlier(job=job, version=None)])
+    found = current_resume(ORIGINAL, [EarlierResume(job=job, version=ORIGINAL.version)])
+    since = current_resume(ORIGINAL, [EarlierResume(job=job, version=ORIGINAL.version - 1)])
+    unknown = current_resume(ORIGINAL, [EarlierResume(job=job, version=None)])
 
     assert found == (job if stands else None)
     assert since == unknown == (job if state not in ENDED else None)
@@ -31,15 +40,15 @@ def test_the_last_one_that_stands_is_it_and_forgotten_ones_are_not() -> None:
     first, last = (replace(job_in(State.QUEUED), job_id=f"r-{n}") for n in range(2))
     failed = job_in(State.FAILED)
     earlier = [
-        Earlier(job=first, version=1),
-        Earlier(job=last, version=1),
-        Earlier(job=failed, version=1),
-        Earlier(job=None, version=1),
+        EarlierResume(job=first, version=1),
+        EarlierResume(job=last, version=1),
+        EarlierResume(job=failed, version=1),
+        EarlierResume(job=None, version=1),
     ]
 
-    assert standing(ORIGINAL, earlier) == last
-    assert standing(ORIGINAL, [Earlier(job=None, version=ORIGINAL.version)]) is None
-    assert standing(ORIGINAL, []) is None
+    assert current_resume(ORIGINAL, earlier) == last
+    assert current_resume(ORIGINAL, [EarlierResume(job=None, version=ORIGINAL.version)]) is None
+    assert current_resume(ORIGINAL, []) is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +59,7 @@ def test_the_last_one_that_stands_is_it_and_forgotten_ones_are_not() -> None:
         (job_in(State.VALIDATING), "is validating: not resumable. Only a job that has ended"),
         (
             after(enqueue(PROMISING), claim(), complete(PERMANENT)),
-            "is failed: nobody has seen yet what it lacks. Look first: validate --force",
+            "is failed: it is not known yet what it lacks. Validate first: validate --force",
         ),
         (
             after(enqueue(PROMISING), claim(), complete(PERMANENT), judge(8, 0)),

@@ -16,9 +16,7 @@ NEGATIVE = timedelta(seconds=-1)
 
 @settings(deadline=None, derandomize=True)
 @given(failures=st.integers(1, ATTEMPTS_MAX), chance=st.text(st.characters(codec="utf-8")))
-def test_the_wait_lies_below_its_ceiling_for_every_failure_there_can_be(
-    failures: int, chance: str
-) -> None:
+def test_the_wait_lies_below_its_ceiling_for_every_failure_there_can_be(failures: int, chance: str) -> None:
     wait = backoff(Retry(max_failures=ATTEMPTS_MAX), failures, chance)
 
     assert timedelta() <= wait <= timedelta(seconds=min(0.5 * 2.0 ** (failures - 1), 60))

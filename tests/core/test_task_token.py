@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import Invalid, NotFound
-from holdfast.core.task_token import Claimed, seal, unseal
+from holdfast.core.task_token import SealedGrant, seal, unseal
 
 KEY = b"k" * 32
-GRANT = Claimed("job-1", 2, 43)
-PLACED = Claimed("job-1", 2, 43, "reports", "eu", "worker-7")
+GRANT = SealedGrant("job-1", 2, 43)
+PLACED = SealedGrant("job-1", 2, 43, "reports", "eu", "worker-7")
 
 grants = st.builds(
-    Claimed,
+    SealedGrant,
     st.from_regex(r"[A-Za-z0-9._:-]{1,128}", fullmatch=True),
     st.integers(1, 10**6),
     st.integers(1, 2**63),
@@ -24,7 +24,7 @@ grants = st.builds(
 
 @settings(deadline=None, derandomize=True)
 @given(grant=grants, key=st.binary(min_size=32, max_size=32))
-def test_a_sealed_grant_comes_back_and_is_always_the_same(grant: Claimed, key: bytes) -> None:
+def test_a_sealed_grant_comes_back_and_is_always_the_same(grant: SealedGrant, key: bytes) -> None:
     token = seal(key, grant)
 
     assert unseal(key, token) == grant
@@ -79,7 +79,7 @@ def test_a_token_of_nobody_is_not_one_of_somebody() -> None:
 
 
 def test_the_longest_ids_there_are_make_a_token_that_is_taken() -> None:
-    longest = Claimed("j" * 128, 10**6, 2**63 - 1, "q" * 128, "r" * 128, "o" * 128)
+    longest = SealedGrant("j" * 128, 10**6, 2**63 - 1, "q" * 128, "r" * 128, "o" * 128)
     token = seal(KEY, longest, "h" * 128)
 
     assert len(token) == 746

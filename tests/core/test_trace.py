@@ -4,7 +4,18 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from lives import (
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import EventClass
+from holdfast.core.errors import Fenced, Invalid
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Command, Complete, Enqueue, Expire, Publish, Restore, Success
+from holdfast.core.projection import differences, fold
+from holdfast.core.retry import Retry
+from holdfast.core.spec import Spec
+from holdfast.core.trace import check_trace, trace_id_of, traceparent_of
+from tests.core.sample_jobs import (
     LATER,
     NOW,
     PERMANENT,
@@ -21,17 +32,6 @@ from lives import (
     release,
     said,
 )
-from msgspec.structs import replace
-
-from holdfast.core.catalogue import EventClass
-from holdfast.core.errors import Fenced, Invalid
-from holdfast.core.event import Event
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Command, Complete, Enqueue, Expire, Publish, Restore, Success
-from holdfast.core.projection import differences, fold
-from holdfast.core.retry import Retry
-from holdfast.core.spec import Spec
-from holdfast.core.trace import check_trace, trace_id_of, traceparent_of
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -90,7 +90,7 @@ def test_a_wrong_context_and_two_traces_are_refused_in_plain_words() -> None:
     with pytest.raises(Invalid) as wrong:
         check_trace(None, "x" * 100)
     assert wrong.value.message == (
-        f"traceparent '{'x' * 65} … [shortened]' is none: write 00, the trace in 32 hex digits, the span"
+        f"traceparent '{'x' * 65} … [shortened]' is not valid: write 00, the trace in 32 hex digits, the span"
         " in 16 and the flags in 2, with dashes between them."
     )
     with pytest.raises(Invalid) as two:

@@ -1,7 +1,16 @@
 """Every state meets every command: it follows an arrow of the table, or it changes nothing."""
 
 import pytest
-from lives import (
+from msgspec.structs import replace
+
+from holdfast.core.catalogue import TRANSITION_TYPES, EventClass
+from holdfast.core.errors import Conflict, Denied, Fenced, HoldfastError, NotFound
+from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change, Command, Expire, Refusal, Stopped, Success, decide
+from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.spec import Spec
+from holdfast.core.state import ENDED, LEASED, LEGAL, RANK, TRANSITIONS, State, advances
+from tests.core.sample_jobs import (
     BEGIN,
     COMMANDS,
     DONE,
@@ -22,15 +31,6 @@ from lives import (
     judge,
     release,
 )
-from msgspec.structs import replace
-
-from holdfast.core.catalogue import TRANSITION_TYPES, EventClass
-from holdfast.core.errors import Conflict, Denied, Fenced, HoldfastError, NotFound
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Command, Expire, Refusal, Stopped, Success, decide
-from holdfast.core.retry import OnExhausted, Retry
-from holdfast.core.spec import Spec
-from holdfast.core.state import ENDED, LEASED, LEGAL, RANK, TRANSITIONS, State, advances
 
 S = State
 KINDS = ("user", "worker", "system", "sync", "validator")
@@ -43,8 +43,7 @@ _JUDGED = {S.VALIDATING: S.VALIDATING, S.PARTIAL_SUCCESS: S.PARTIAL_SUCCESS}
 
 
 _COMPLETED = {
-    state: state
-    for state in (S.VALIDATING, S.SUCCEEDED, S.PARTIAL_SUCCESS, S.FAILED, S.DEAD_LETTERED)
+    state: state for state in (S.VALIDATING, S.SUCCEEDED, S.PARTIAL_SUCCESS, S.FAILED, S.DEAD_LETTERED)
 }
 """Where `lives` has jobs that their owners ended: they may publish a little later."""
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.access import ANYONE, Principal, Scope
+from holdfast.core.access import ANONYMOUS, Principal, Scope
 from holdfast.core.job import Job
-from holdfast.core.outputs import Found
+from holdfast.core.outputs import ValidationResult
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.core.visibility import owns, sees, sees_all, submitter
+from holdfast.core.visibility import can_see, can_see_all, is_submitter, submitter
 from holdfast.testing.fakes import EPOCH
 
 KEY = "0123456789ab"
@@ -22,27 +22,27 @@ def holder(*scopes: Scope, queues: str = "*", regions: tuple[str, ...] = ()) -> 
 
 def test_a_submitter_is_known_by_its_key() -> None:
     assert submitter(holder()) == "key:ana"
-    assert submitter(ANYONE) == "user:anonymous"
+    assert submitter(ANONYMOUS) == "user:anonymous"
 
 
 @pytest.mark.parametrize("scope", Scope)
 def test_what_is_out_of_reach_is_seen_with_no_scope(scope: Scope) -> None:
-    assert not sees(holder(scope, queues="b*"), DONE)
-    assert not sees(holder(scope, regions=("us",)), DONE)
-    assert sees(ANYONE, DONE)
+    assert not can_see(holder(scope, queues="b*"), DONE)
+    assert not can_see(holder(scope, regions=("us",)), DONE)
+    assert can_see(ANONYMOUS, DONE)
 
 
 def test_a_submitter_sees_its_own() -> None:
-    assert sees(holder(Scope.SUBMIT), DONE)
-    assert not sees(holder(Scope.SUBMIT), replace(DONE, submitted_by="key:bob"))
-    assert not owns(holder(Scope.WORK), DONE)
-    assert owns(holder(Scope.SUBMIT, queues="a1", regions=("eu",)), DONE)
+    assert can_see(holder(Scope.SUBMIT), DONE)
+    assert not can_see(holder(Scope.SUBMIT), replace(DONE, submitted_by="key:bob"))
+    assert not is_submitter(holder(Scope.WORK), DONE)
+    assert is_submitter(holder(Scope.SUBMIT, queues="a1", regions=("eu",)), DONE)
 
 
 def test_observers_see_all_in_their_reach() -> None:
-    assert sees(holder(Scope.OBSERVE, queues="a*", regions=("eu",)), DONE)
-    assert sees(holder(Scope.ADMIN), DONE)
-    assert not sees(holder(Scope.DATA, Scope.KEYS), QUEUED)
+    assert can_see(holder(Scope.OBSERVE, queues="a*", regions=("eu",)), DONE)
+    assert can_see(holder(Scope.ADMIN), DONE)
+    assert not can_see(holder(Scope.DATA, Scope.KEYS), QUEUED)
 
 
 def test_workers_see_what_is_unfinished() -> None:
@@ -50,19 +50,19 @@ def test_workers_see_what_is_unfinished() -> None:
     outputs = replace(QUEUED.spec, promised_outputs=1)
     failed = replace(QUEUED, state=State.FAILED)
 
-    assert sees(worker, QUEUED)
-    assert not sees(worker, replace(DONE, submitted_by=None))
-    assert sees(worker, replace(DONE, state=State.PARTIAL_SUCCESS))
-    assert sees(worker, replace(DONE, spec=replace(DONE.spec, resumed_from="job-0")))
-    assert not sees(worker, failed)
-    assert sees(worker, replace(failed, spec=outputs))
-    assert sees(worker, replace(failed, spec=outputs, found=Found(verified=0, missing=1)))
+    assert can_see(worker, QUEUED)
+    assert not can_see(worker, replace(DONE, submitted_by=None))
+    assert can_see(worker, replace(DONE, state=State.PARTIAL_SUCCESS))
+    assert can_see(worker, replace(DONE, spec=replace(DONE.spec, resumed_from="job-0")))
+    assert not can_see(worker, failed)
+    assert can_see(worker, replace(failed, spec=outputs))
+    assert can_see(worker, replace(failed, spec=outputs, found=ValidationResult(verified=0, missing=1)))
 
 
 def test_only_observers_of_everything_see_all_there_is() -> None:
-    assert sees_all(ANYONE)
-    assert sees_all(holder(Scope.OBSERVE))
-    assert sees_all(holder(Scope.ADMIN))
-    assert not sees_all(holder(Scope.SUBMIT, Scope.WORK))
-    assert not sees_all(holder(Scope.OBSERVE, queues="a*"))
-    assert not sees_all(holder(Scope.OBSERVE, regions=("eu",)))
+    assert can_see_all(ANONYMOUS)
+    assert can_see_all(holder(Scope.OBSERVE))
+    assert can_see_all(holder(Scope.ADMIN))
+    assert not can_see_all(holder(Scope.SUBMIT, Scope.WORK))
+    assert not can_see_all(holder(Scope.OBSERVE, queues="a*"))
+    assert not can_see_all(holder(Scope.OBSERVE, regions=("eu",)))

@@ -4,7 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 import uvicorn
 
 from holdfast.fencing import HEADER
-from holdfast.fencing.asgi import KEY, Application, Receive, Scope, Send
+from holdfast.fencing.asgi import SCOPE_KEY, Application, Receive, Scope, Send
 
 KEY_OF_CLIENT = "dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -43,7 +43,7 @@ class Service:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         said = await receive()
-        told = {"fence": scope.get(KEY, "absent"), "body": said["body"].decode()}
+        told = {"fence": scope.get(SCOPE_KEY, "absent"), "body": said["body"].decode()}
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": msgspec.json.encode(told)})
 
@@ -116,9 +116,7 @@ def _ask_raw(port: int, value: bytes) -> bytes:
 async def served(app: Application) -> AsyncIterator[int]:
     """The port of a real server for the application. Ask it from another thread."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app, http="h11", lifespan="on", log_level="critical", timeout_graceful_shutdown=5
-    )
+    config = uvicorn.Config(app, http="h11", lifespan="on", log_level="critical", timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
@@ -129,15 +127,11 @@ async def served(app: Application) -> AsyncIterator[int]:
         listening.close()
 
 
-def run(
-    body: Callable[[int, Service], Coroutine[None, None, None]],
+@asynccontextmanager
+async def serve_behind(
     middleware: Callable[[Application], Application],
-) -> None:
-    """Run a test with a service behind the middleware, on a port."""
-
-    async def main() -> None:
-        service = Service()
-        async with asyncio.timeout(120), served(middleware(service)) as port:
-            await body(port, service)
-
-    asyncio.run(main())
+) -> AsyncIterator[tuple[int, Service]]:
+    """A service behind the middleware, on a port."""
+    service = Service()
+    async with asyncio.timeout(120), served(middleware(service)) as port:
+        yield port, service

@@ -21,7 +21,7 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, State
-from holdfast.ports import Grant, Registry, Request
+from holdfast.ports import Grant, JobRequest, Registry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
 
@@ -78,26 +78,22 @@ class Acknowledged:
             for job in jobs:
                 self.done(job)
 
-    def make(self, requests: list[Request]) -> None:
+    def make(self, requests: list[JobRequest]) -> None:
         if self.early:
             for request in requests:
                 self.add("done", request.job_id, State.QUEUED, 1)
 
 
-async def enqueue(
-    registry: Registry, acknowledged: Acknowledged, *job_ids: str, **spec: object
-) -> None:
+async def enqueue(registry: Registry, acknowledged: Acknowledged, *job_ids: str, **spec: object) -> None:
     """Make some jobs in one call, and acknowledge them."""
     asked = Spec(retry=RETRY, **spec)  # type: ignore[arg-type]
-    requests = [Request(spec=asked, job_id=job_id) for job_id in job_ids]
+    requests = [JobRequest(spec=asked, job_id=job_id) for job_id in job_ids]
     acknowledged.make(requests)
     acknowledged.made(await registry.enqueue_many(requests, actor=ACTOR))
 
 
 async def publish(registry: Registry, acknowledged: Acknowledged, grant: Grant) -> None:
-    await registry.publish(
-        grant, [output(1, await registry.now()), output(2, await registry.now())]
-    )
+    await registry.publish(grant, [output(1, await registry.now()), output(2, await registry.now())])
     for sequence in (1, 2):
         acknowledged.add("output", grant.job_id, grant.fencing_token, sequence)
 
@@ -151,7 +147,7 @@ async def work(task: Task) -> None:
     acknowledged, chance = Acknowledged(task), random.Random(task.name)
     registry = await open_registry(task.url)
     for _ in range(ROUNDS_MAX):
-        mark = registry.mark()
+        mark = registry.change_mark()
         grants = await claim(registry, task.name)
         for grant in grants:
             acknowledged.add("claimed", grant.job_id, grant.fencing_token)
@@ -163,7 +159,7 @@ async def work(task: Task) -> None:
         if not grants:
             if task.has("stop") and not set(await registry.counts()) - ENDED:
                 break
-            await registry.changed(since=mark, timeout=0.1)
+            await registry.changes(since=mark, timeout=0.1)
     await registry.close()
 
 

@@ -21,10 +21,10 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED
-from holdfast.ports import Grant, Registry, Request
+from holdfast.ports import Grant, JobRequest, Registry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds
-from holdfast.testing.recorder import LineFile, Recorder
+from holdfast.testing.recorder import LineFile, Recorder, recorded
 
 LEASE = timedelta(seconds=1)
 HOT = 16
@@ -79,15 +79,13 @@ class Load:
         """One thing, by chance: mostly an attempt at a job, now and then something in its way."""
         draw = self.chance.random()
         if draw < 0.15:
-            await self.recorder.get(self.chance.choice(self.jobs))
+            await self.recorder.status(self.chance.choice(self.jobs))
         elif draw < 0.27:
             await self.haunt()
         elif draw < 0.35:
             job_id = self.chance.choice(self.jobs[:HOT])
             acquire = self.recorder.acquire
-            grant = await self.sent(
-                lambda op_id: acquire(job_id, owner=owner, op_id=op_id, lease=LEASE)
-            )
+            grant = await self.sent(lambda op_id: acquire(job_id, owner=owner, op_id=op_id, lease=LEASE))
             await self.attempt(grant)
         elif draw < 0.355:
             await self.enqueue(self.chance.choice(self.jobs))
@@ -143,7 +141,7 @@ class Load:
                 await recorder.publish(grant, [await self.output()])
 
     async def enqueue(self, job_id: str) -> Job | None:
-        request = Request(spec=SPEC, job_id=job_id)
+        request = JobRequest(spec=SPEC, job_id=job_id)
         return await self.sent(lambda _: self.recorder.enqueue(request, actor="user:load"))
 
     async def cancel(self, job_id: str) -> None:
@@ -190,9 +188,7 @@ async def run(url: str, history: Path, place: int, of: int, jobs: int, share: in
     registry = await open_registry(url)
     lines = LineFile(history)
     name = f"p{place}"
-    load = Load(
-        registry, Recorder(registry, SystemIds(), lines.keep, process=name), name=name, jobs=jobs
-    )
+    load = Load(registry, recorded(registry, SystemIds(), lines.keep, process=name), name=name, jobs=jobs)
     claimers = 64 // of
     say("ready")
     sys.stdin.readline()

@@ -12,17 +12,18 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Registry, Request
+from holdfast.ports import JobRequest, Registry
 from holdfast.sdk.open import open_registry
+from tests import ROOT
 
 JOBS = 1_000
 CLAIMERS = 64
-PROCESS = Path(__file__).with_name("claimer_process.py")
+PROCESS = "tests.load.claimer_process"
 
 
 async def opened_with_jobs(url: str) -> Registry:
     registry = await open_registry(url)
-    await registry.enqueue_many([Request(spec=Spec())] * JOBS, actor="user:load")
+    await registry.enqueue_many([JobRequest(spec=Spec())] * JOBS, actor="user:load")
     return registry
 
 
@@ -30,7 +31,7 @@ async def check_each_claimed_once(registry: Registry) -> None:
     claims: Counter[str | None] = Counter()
     cursor: str | None = None
     for _ in range(JOBS):
-        page = await registry.feed(after=cursor)
+        page = await registry.events(after=cursor)
         claims.update(e.job_id for e in page.events if e.event_type == EventType.CLAIMED)
         cursor = page.cursor
         if not page.events:
@@ -75,19 +76,17 @@ def test_64_threads_draining_1000_jobs_never_claim_one_twice(tmp_path: Path) -> 
     assert len(found) == len(set(found)) == JOBS
 
 
-def test_8_processes_of_8_claimers_draining_1000_jobs_never_claim_one_twice(tmp_path: Path) -> None:
+async def test_8_processes_of_8_claimers_draining_1000_jobs_never_claim_one_twice(
+    tmp_path: Path,
+) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
 
-    async def body() -> list[str]:
-        registry = await opened_with_jobs(url)
-        try:
-            found = await asyncio.to_thread(drained_by_processes, url)
-            await check_each_claimed_once(registry)
-        finally:
-            await registry.close()
-        return found
-
-    found = asyncio.run(body())
+    registry = await opened_with_jobs(url)
+    try:
+        found = await asyncio.to_thread(drained_by_processes, url)
+        await check_each_claimed_once(registry)
+    finally:
+        await registry.close()
 
     assert len(found) == len(set(found)) == JOBS
 
@@ -95,16 +94,15 @@ def test_8_processes_of_8_claimers_draining_1000_jobs_never_claim_one_twice(tmp_
 def drained_by_processes(url: str) -> list[str]:
     processes = [
         subprocess.Popen(
-            [sys.executable, str(PROCESS), "drain", url, f"process-{n}", "8"],
+            [sys.executable, "-m", PROCESS, "drain", url, f"process-{n}", "8"],
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
         )
         for n in range(CLAIMERS // 8)
     ]
     try:
-        return [
-            job_id for process in processes for job_id in process.communicate(timeout=60)[0].split()
-        ]
+        return [job_id for process in processes for job_id in process.communicate(timeout=60)[0].split()]
     finally:
         for process in processes:
             process.kill()

@@ -8,24 +8,31 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from documents_process import crash, crash_at_each
 from msgspec.structs import replace
 
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.failpoint import arm, failpoint
-from holdfast.stores.cas.dispatch import Parcel
-from holdfast.stores.cas.documents import Document, Held
-from holdfast.stores.cas.recording import Recording
-from holdfast.stores.cas.revision import Kept, Played, Proposal, Step, play, revise
+from holdfast.stores.cas.documents import Document, LoadedDocument
+from holdfast.stores.cas.event_recorder import EventRecorder
+from holdfast.stores.cas.outbox import OutboxBatch
+from holdfast.stores.cas.revision import (
+    DecidedStep,
+    DecidedSteps,
+    Proposal,
+    RemainingOutbox,
+    decide_steps,
+    revise,
+)
+from tests.load.cas_process import crash, crash_at_each
 from verify.kills import failpoints
-from verify.kills_harness import ROOT, Nursery
+from verify.kills_harness import ROOT, ForkedProcesses
 from verify.kills_runs import rehearse
-from verify.postgres_race_runs import PostgresNursery
+from verify.postgres_race_runs import PostgresProcesses
 from verify.postgres_race_runs import rehearse as rehearse_postgres
 from verify.postgres_server import PostgresServer
 
-_ENTRY = re.compile(r"^\| `([a-z]+\.[a-z_]+)` \| ([A-Z].+\.) \|$", re.MULTILINE)
+_ENTRY = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| ([A-Z].+\.) \|$", re.MULTILINE)
 
 
 def catalogue() -> list[str]:
@@ -44,11 +51,11 @@ def test_a_failpoint_is_in_one_place() -> None:
 
 @pytest.mark.long
 def test_every_failpoint_is_passed(tmp_path: Path) -> None:
-    with Nursery() as nursery:
-        scenes = rehearse(nursery, tmp_path)
-    with PostgresServer(fast=True) as server, PostgresNursery(server) as nursery:
-        tables = rehearse_postgres(nursery, tmp_path)
-    passed = set(asyncio.run(crash(None, 0))).union(*scenes.values(), *tables.values())
+    with ForkedProcesses() as processes:
+        scenarios = rehearse(processes, tmp_path)
+    with PostgresServer(fast=True) as server, PostgresProcesses(server) as processes:
+        tables = rehearse_postgres(processes, tmp_path)
+    passed = set(asyncio.run(crash(None, 0))).union(*scenarios.values(), *tables.values())
 
     assert failpoints().keys() - passed == set()
 
@@ -60,37 +67,43 @@ def test_a_document_store_that_dies_at_any_failpoint_loses_nothing_acknowledged(
     assert deaths.keys() == {name for name in failpoints() if name.startswith("cas.")}
 
 
-async def no_facts(self: Recording, home: str, events: Sequence[Event], parcel: Parcel) -> int:
+async def no_facts(self: EventRecorder, home: str, events: Sequence[Event], batch: OutboxBatch) -> int:
     return len(events)
 
 
 def no_output(
-    record: Job | None, steps: Sequence[Step], now: datetime, locks: dict[str, Resource]
-) -> Played:
-    played = play(record, steps, now, locks)
-    return replace(played, events=tuple(e for e in played.events if e.sequence is None))
+    record: Job | None, steps: Sequence[DecidedStep], now: datetime, locks: dict[str, ResourceLock]
+) -> DecidedSteps:
+    decided = decide_steps(record, steps, now, locks)
+    return replace(decided, events=tuple(e for e in decided.events if e.sequence is None))
 
 
 def no_debts(
-    held: Held, proposal: Proposal, kept: Kept, *, parcel: str, nonce: str, order: int
+    loaded: LoadedDocument,
+    proposal: Proposal,
+    kept: RemainingOutbox,
+    *,
+    tag: str,
+    nonce: str,
+    order: int,
 ) -> Document:
-    paid = replace(proposal, owed=())
-    return revise(held, paid, kept, parcel=parcel, nonce=nonce, order=order)
+    paid = replace(proposal, pending_facts=())
+    return revise(loaded, paid, kept, tag=tag, nonce=nonce, order=order)
 
 
 @pytest.mark.parametrize(
-    ("place", "broken", "words"),
+    ("function", "broken", "words"),
     [
-        ("holdfast.stores.cas.recording.Recording._append", no_facts, "was recorded on"),
-        ("holdfast.stores.cas.writing.play", no_output, "was published"),
-        ("holdfast.stores.cas.writing.revise", no_debts, "is a replay of"),
+        ("holdfast.stores.cas.event_recorder.EventRecorder._append", no_facts, "was recorded on"),
+        ("holdfast.stores.cas.writer.decide_steps", no_output, "was published"),
+        ("holdfast.stores.cas.writer.revise", no_debts, "is a replay of"),
     ],
     ids=["facts", "output", "what one job owes to another"],
 )
 def test_a_document_store_that_forgets_what_it_has_acknowledged_is_found_out(
-    place: str, broken: Callable[..., object], words: str, monkeypatch: pytest.MonkeyPatch
+    function: str, broken: Callable[..., object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, broken)
+    monkeypatch.setattr(function, broken)
 
     with pytest.raises(AssertionError, match=words):
         asyncio.run(crash_at_each(short=True))

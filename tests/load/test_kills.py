@@ -13,7 +13,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Registry, Verification
 from holdfast.sdk.backup import backup, restore
-from verify.kills_harness import Nursery, asked, url
+from verify.kills_harness import ForkedProcesses, asked, url
 from verify.kills_runs import (
     Load,
     chosen,
@@ -29,17 +29,17 @@ WARDEN_SECONDS = 1.2
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def processes() -> Iterator[ForkedProcesses]:
+    with ForkedProcesses() as processes:
+        yield processes
 
 
 def test_a_process_killed_at_any_failpoint_loses_nothing_and_others_finish_its_work(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
-    cases = chosen(rehearse(nursery, tmp_path), short=True)
+    cases = chosen(rehearse(processes, tmp_path), short=True)
 
-    tally = kill_at_failpoints(nursery, tmp_path, cases)
+    tally = kill_at_failpoints(processes, tmp_path, cases)
 
     assert tally.lost == []
     assert tally.wrong == []
@@ -48,9 +48,9 @@ def test_a_process_killed_at_any_failpoint_loses_nothing_and_others_finish_its_w
 
 
 def test_processes_killed_at_random_under_load_lose_nothing_and_all_jobs_end(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
-    load = Load(nursery, tmp_path / "load", SEED)
+    load = Load(processes, tmp_path / "load", SEED)
 
     load.run(RANDOM_KILLS)
 
@@ -61,19 +61,19 @@ def test_processes_killed_at_random_under_load_lose_nothing_and_all_jobs_end(
 
 
 def test_a_process_that_acknowledges_too_early_is_found_out(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
-    tally = control(nursery, tmp_path)
+    tally = control(processes, tmp_path)
 
     assert any("done b queued 1" in loss for loss in tally.lost), tally.lost
     assert tally.wrong == []
 
 
 def test_a_command_that_has_just_been_started_dies_with_its_worker(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
-    pid = nursery.start("commands", tmp_path, failpoint="worker.process_started", passing=2)
-    nursery.ended(pid)
+    pid = processes.start("commands", tmp_path, failpoint="worker.process_started", passing=2)
+    processes.ended(pid)
 
     until = time.monotonic() + WARDEN_SECONDS
     while (left := at_work_in(tmp_path)) and time.monotonic() < until:
@@ -83,12 +83,12 @@ def test_a_command_that_has_just_been_started_dies_with_its_worker(
 
 
 def test_a_restore_beside_the_log_of_a_killed_store_is_whole(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
-    nursery.ended(
-        nursery.start("safekeeping", tmp_path, failpoint="backup.synced", passing=1), seconds=30
+    processes.ended(
+        processes.start("safekeeping", tmp_path, failpoint="backup.synced", passing=1), seconds=30
     )
-    nursery.ended(nursery.start("life", tmp_path, failpoint="sqlite.returned", passing=5))
+    processes.ended(processes.start("life", tmp_path, failpoint="sqlite.returned", passing=5))
     (tmp_path / "jobs.db").unlink()
 
     asyncio.run(restore(tmp_path / "backup.db", url(tmp_path), force=True))
@@ -97,11 +97,11 @@ def test_a_restore_beside_the_log_of_a_killed_store_is_whole(
 
 
 def test_a_backup_that_is_killed_has_not_the_name_of_a_backup_and_hinders_no_other(
-    nursery: Nursery, tmp_path: Path
+    processes: ForkedProcesses, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        pid = nursery.start("safekeeping", tmp_path, failpoint="backup.copied", passing=1)
-        nursery.ended(pid, seconds=30)
+        pid = processes.start("safekeeping", tmp_path, failpoint="backup.copied", passing=1)
+        processes.ended(pid, seconds=30)
 
     drafts = {file.suffix for file in tmp_path.glob("backup.db*")}
     asyncio.run(backup(url(tmp_path), tmp_path / "backup.db"))

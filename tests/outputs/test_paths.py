@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.manifest import Task
-from holdfast.outputs.paths import BUNDLE_1, TOKEN_1, Schema
+from holdfast.outputs.paths import BUNDLE_1, TOKEN_1, PathSchema
 
 BUNDLE = "sha256:" + "0123456789abcdef" * 4
 SEEDS = (751131435, 2264224431, 472503505)
@@ -27,7 +27,7 @@ def aggregation(target: str) -> Task:
 
 
 @pytest.mark.parametrize(("schema", "root"), [(TOKEN_1, "token/v1"), (BUNDLE_1, "bundle/v1")])
-def test_a_simulation_is_where_modelops_has_it(schema: Schema, root: str) -> None:
+def test_a_simulation_is_where_modelops_has_it(schema: PathSchema, root: str) -> None:
     assert schema.path(ONE) == f"{root}/sims/0123456789ab/9a/db/params_761edf35/seed_751131435/"
 
 
@@ -46,7 +46,7 @@ def test_an_aggregation_is_where_modelops_has_it(target: str, inside: str) -> No
 
 
 def test_the_version_is_part_of_the_path() -> None:
-    newer = Schema(name="token", version=2, simulation="{digest}/{param_id}/{seed}")
+    newer = PathSchema(name="token", version=2, simulation="{digest}/{param_id}/{seed}")
 
     assert newer.path(ONE) == f"token/v2/{BUNDLE[7:]}/{ONE.param_id}/751131435/"
 
@@ -55,5 +55,5 @@ def test_tasks_that_share_a_path_do_not_share_the_one_apart() -> None:
     other = Task(bundle=BUNDLE, entrypoint="models.seir/lockdown", params=ONE.params, seed=SEEDS[0])
 
     assert TOKEN_1.path(other) == TOKEN_1.path(ONE)
-    assert TOKEN_1.path_apart(ONE) == f"{TOKEN_1.path(ONE)[:-1]}-{ONE.task_id}/"
-    assert TOKEN_1.path_apart(other) != TOKEN_1.path_apart(ONE)
+    assert TOKEN_1.path_beside(ONE) == f"{TOKEN_1.path(ONE)[:-1]}-{ONE.task_id}/"
+    assert TOKEN_1.path_beside(other) != TOKEN_1.path_beside(ONE)

@@ -24,7 +24,7 @@ ENDLESS = "*/" * 20 + "x"
 
 def check(file: File | str, base: Path, since: datetime | None = None) -> Output:
     wanted = File(file) if isinstance(file, str) else file
-    return asyncio.run(plain.check_file(wanted, base, since))
+    return asyncio.run(plain.validate_file(wanted, base, since))
 
 
 def write(path: Path, body: bytes = b"body") -> Path:
@@ -107,7 +107,7 @@ def test_another_checksum_does_not_count(tmp_path: Path) -> None:
     other = check(File("model.pt", sha256=sha256(b"Body").hexdigest()), tmp_path)
 
     assert whole.missing is None
-    assert other.missing == "its sha256 is another one"
+    assert other.missing == "its sha256 differs"
     assert other.sha256 == whole.sha256
 
 
@@ -262,7 +262,7 @@ def test_folders_may_be_nested_as_deep_as_the_disk_allows(tmp_path: Path) -> Non
 @pytest.mark.parametrize("pattern", ["**/" * 12 + "nothing", "**/d/" * 12 + "**/nothing"])
 def test_many_stars_take_no_longer_than_two(tmp_path: Path, pattern: str) -> None:
     with nested(tmp_path, 60):
-        looking = plain.check_file(File(pattern), tmp_path, None)
+        looking = plain.validate_file(File(pattern), tmp_path, None)
 
         assert asyncio.run(asyncio.wait_for(looking, 60)).missing == "nothing matches"
 
@@ -304,9 +304,9 @@ import asyncio, threading
 from pathlib import Path
 from holdfast.core.outputs import File
 from holdfast.outputs import plain
-plain._check = lambda *_: threading.Event().wait()
+plain._validate = lambda *_: threading.Event().wait()
 try:
-    asyncio.run(asyncio.wait_for(plain.check_file(File("x"), Path("."), None), 0.01))
+    asyncio.run(asyncio.wait_for(plain.validate_file(File("x"), Path("."), None), 0.01))
 except TimeoutError:
     print("left")
 """
@@ -327,7 +327,7 @@ def cancel(file: File, base: Path) -> None:
     """Begin to look, and leave off."""
 
     async def main() -> None:
-        looking = asyncio.create_task(plain.check_file(file, base, None))
+        looking = asyncio.create_task(plain.validate_file(file, base, None))
         await asyncio.sleep(0.05)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):

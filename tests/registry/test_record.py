@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from conftest import Run
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -19,42 +18,33 @@ NOTE = Event(
 )
 
 
-def test_a_note_is_stored_as_external_and_received_now(run: Run) -> None:
-    async def body(world: World) -> None:
-        world.clock.advance(5)
+async def test_a_note_is_stored_as_external_and_received_now(world: World) -> None:
+    world.clock.advance(5)
 
-        assert await world.registry.record([NOTE]) == 1
+    assert await world.registry.record([NOTE]) == 1
 
-        [event] = (await world.registry.feed()).events
-        assert (event.event_class, event.attributes) == (EventClass.EXTERNAL, {"amount": 12})
-        assert (event.received_at, event.occurred_at) == (world.clock.now(), EPOCH)
-
-    run(body)
+    [event] = (await world.registry.events()).events
+    assert (event.event_class, event.attributes) == (EventClass.EXTERNAL, {"amount": 12})
+    assert (event.received_at, event.occurred_at) == (world.clock.now(), EPOCH)
 
 
-def test_a_repeated_id_is_ignored_within_and_across_calls(run: Run) -> None:
-    async def body(world: World) -> None:
-        second = replace(NOTE, given_id="evt-2")
+async def test_a_repeated_id_is_ignored_within_and_across_calls(world: World) -> None:
+    second = replace(NOTE, given_id="evt-2")
 
-        assert await world.registry.record([NOTE, NOTE, second]) == 2
-        assert await world.registry.record([second, replace(NOTE, attributes={})]) == 0
-        assert len((await world.registry.feed()).events) == 2
-
-    run(body)
+    assert await world.registry.record([NOTE, NOTE, second]) == 2
+    assert await world.registry.record([second, replace(NOTE, attributes={})]) == 0
+    assert len((await world.registry.events()).events) == 2
 
 
-def test_a_note_about_a_job_is_in_its_log_and_changes_nothing(run: Run) -> None:
-    async def body(world: World) -> None:
-        job = await world.enqueue("job-1")
+async def test_a_note_about_a_job_is_in_its_log_and_changes_nothing(world: World) -> None:
+    job = await world.enqueue("job-1")
 
-        await world.registry.record([replace(NOTE, job_id="job-1")])
+    await world.registry.record([replace(NOTE, job_id="job-1")])
 
-        assert await world.registry.get("job-1") == job
-        log = await world.registry.log("job-1")
-        assert [event.event_id for event in log.events] == ["job-1/1", "evt-1"]
-        await world.check()
-
-    run(body)
+    assert await world.registry.status("job-1") == job
+    log = await world.registry.logs("job-1")
+    assert [event.event_id for event in log.events] == ["job-1/1", "evt-1"]
+    await world.check()
 
 
 @pytest.mark.parametrize(
@@ -76,15 +66,12 @@ def test_a_note_about_a_job_is_in_its_log_and_changes_nothing(run: Run) -> None:
         {"data": b"x" * 10_000_000},
     ],
 )
-def test_a_note_that_cannot_stand_is_invalid_and_nothing_is_stored(
-    run: Run, changes: dict[str, object]
+async def test_a_note_that_cannot_stand_is_invalid_and_nothing_is_stored(
+    world: World, changes: dict[str, object]
 ) -> None:
-    async def body(world: World) -> None:
-        good = replace(NOTE, given_id="evt-0")
+    good = replace(NOTE, given_id="evt-0")
 
-        with pytest.raises(Invalid):
-            await world.registry.record([good, replace(NOTE, **changes)])
+    with pytest.raises(Invalid):
+        await world.registry.record([good, replace(NOTE, **changes)])
 
-        assert (await world.registry.feed()).events == ()
-
-    run(body)
+    assert (await world.registry.events()).events == ()

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from conftest import Run
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, DeadLetter, Failure, Job, Lease
 from holdfast.core.lifecycle import Success
-from holdfast.core.outputs import Found
+from holdfast.core.outputs import ValidationResult
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Clock, Filter, Ids, Page, Request, Store
+from holdfast.ports import Clock, Ids, JobFilter, JobPage, JobRequest, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.fakes import EPOCH
-from holdfast.testing.world import TRANSIENT, World, output, play
+from holdfast.testing.world import TRANSIENT, World, open_world, output
 
 
 class TamperedStore(MemoryStore):
@@ -32,8 +31,7 @@ class TamperedStore(MemoryStore):
 
     def rewrite(self, event_id: str, **changes: object) -> None:
         self._log = [
-            replace(event, **changes) if event.event_id == event_id else event
-            for event in self._log
+            replace(event, **changes) if event.event_id == event_id else event for event in self._log
         ]
 
 
@@ -62,35 +60,29 @@ LETTER = DeadLetter(
 )
 
 
-def test_a_healthy_store_is_equal_and_counted(run: Run) -> None:
-    async def body(world: World) -> None:
-        for n in range(3):
-            await world.enqueue(f"job-{n}")
-        grants = await world.registry.claim(["default"], owner="w", limit=2)
-        await world.registry.publish(grants[0], [output(1, world=world)])
-        await world.registry.complete(grants[0], Success())
-        await world.registry.cancel("job-1", actor="user:ana")
+async def test_a_healthy_store_is_equal_and_counted(world: World) -> None:
+    for n in range(3):
+        await world.enqueue(f"job-{n}")
+    grants = await world.registry.claim(["default"], owner="w", limit=2)
+    await world.registry.publish(grants[0], [output(1, world=world)])
+    await world.registry.complete(grants[0], Success())
+    await world.registry.cancel("job-1", actor="user:ana")
 
-        found = await world.registry.verify()
+    found = await world.registry.verify()
 
-        assert found.equal
-        assert (found.jobs, found.transitions, found.events, found.control) == (3, 7, 7, 1)
-
-    run(body)
+    assert found.equal
+    assert (found.jobs, found.transitions, found.events, found.control) == (3, 7, 7, 1)
 
 
-def test_an_empty_store_and_one_of_many_pages_are_equal(run: Run) -> None:
-    async def body(world: World) -> None:
-        assert (await world.registry.verify()).jobs == 0
-        requests = [Request(spec=Spec()) for _ in range(501)]
-        await world.registry.enqueue_many(requests, actor="user:ana")
+async def test_an_empty_store_and_one_of_many_pages_are_equal(world: World) -> None:
+    assert (await world.registry.verify()).jobs == 0
+    requests = [JobRequest(spec=Spec()) for _ in range(501)]
+    await world.registry.enqueue_many(requests, actor="user:ana")
 
-        found = await world.registry.verify()
+    found = await world.registry.verify()
 
-        assert found.equal
-        assert found.jobs == 501
-
-    run(body)
+    assert found.equal
+    assert found.jobs == 501
 
 
 @pytest.mark.parametrize(
@@ -109,13 +101,11 @@ def test_an_empty_store_and_one_of_many_pages_are_equal(run: Run) -> None:
         ("error", {"error": Failure(message="x")}),
         ("dead_letter", {"dead_letter": LETTER}),
         ("result", {"result": 1}),
-        ("found", {"found": Found(missing=1)}),
+        ("found", {"found": ValidationResult(missing=1)}),
     ],
 )
-def test_each_falsified_field_is_named(
-    tmp_path: Path, field: str, changes: dict[str, object]
-) -> None:
-    async def body(world: World) -> None:
+async def test_each_falsified_field_is_named(tmp_path: Path, field: str, changes: dict[str, object]) -> None:
+    async with open_world(tampered_store, tmp_path) as world:
         await world.enqueue("honest")
         await world.enqueue("job-1")
         tampered(world).falsify("job-1", **changes)
@@ -127,11 +117,9 @@ def test_each_falsified_field_is_named(
         assert mismatch.job_id == "job-1"
         assert any(detail.startswith(f"{field}: stored") for detail in mismatch.details)
 
-    play(tampered_store, tmp_path, body)
 
-
-def test_a_falsified_lock_is_named(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_falsified_lock_is_named(tmp_path: Path) -> None:
+    async with open_world(tampered_store, tmp_path) as world:
         job = await world.enqueue("job-1", lock="disk")
         await world.claim()
         tampered(world).falsify("job-1", spec=replace(job.spec, lock="tape"))
@@ -140,11 +128,9 @@ def test_a_falsified_lock_is_named(tmp_path: Path) -> None:
 
         assert mismatch.details == ("lock: stored 'tape', derived 'disk'",)
 
-    play(tampered_store, tmp_path, body)
 
-
-def test_a_lost_event_is_a_gap_and_the_counts_differ(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_lost_event_is_a_gap_and_the_counts_differ(tmp_path: Path) -> None:
+    async with open_world(tampered_store, tmp_path) as world:
         await world.enqueue("job-1")
         await world.registry.complete(await world.claim(), Success())
         tampered(world).forget("job-1/3")
@@ -155,11 +141,9 @@ def test_a_lost_event_is_a_gap_and_the_counts_differ(tmp_path: Path) -> None:
         assert found.transitions == found.events + 1
         assert "gaps: stored (), derived (3,)" in found.mismatches[0].details
 
-    play(tampered_store, tmp_path, body)
 
-
-def test_a_history_that_moves_back_is_found(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_history_that_moves_back_is_found(tmp_path: Path) -> None:
+    async with open_world(tampered_store, tmp_path) as world:
         await world.enqueue("job-1")
         grant = await world.claim()
         await world.registry.complete(grant, TRANSIENT)
@@ -171,8 +155,6 @@ def test_a_history_that_moves_back_is_found(tmp_path: Path) -> None:
         assert len(mismatch.details) == 1
         assert mismatch.details[0].startswith("moved back: ")
 
-    play(tampered_store, tmp_path, body)
-
 
 class BusyStore(MemoryStore):
     """A memory store on which somebody works between any two reads."""
@@ -180,8 +162,8 @@ class BusyStore(MemoryStore):
     world: World
 
     async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
+        self, which: JobFilter, *, after: str | None, limit: int, newest: bool = False
+    ) -> JobPage:
         page = await super().list_jobs(which, after=after, limit=limit, newest=newest)
         await self.world.registry.claim(["default"], owner="busy")
         return page
@@ -191,8 +173,8 @@ async def busy_store(folder: Path, clock: Clock, ids: Ids) -> Store:
     return BusyStore(clock, ids)
 
 
-def test_a_store_in_use_is_not_called_broken(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_store_in_use_is_not_called_broken(tmp_path: Path) -> None:
+    async with open_world(busy_store, tmp_path) as world:
         assert isinstance(world.store, BusyStore)
         world.store.world = world
         job: Job = await world.enqueue("job-1")
@@ -201,8 +183,6 @@ def test_a_store_in_use_is_not_called_broken(tmp_path: Path) -> None:
         found = await world.registry.verify()
 
         assert found.equal, found
-
-    play(busy_store, tmp_path, body)
 
 
 class ForgetfulStore(MemoryStore):
@@ -218,8 +198,8 @@ async def forgetful_store(folder: Path, clock: Clock, ids: Ids) -> Store:
     return ForgetfulStore(clock, ids)
 
 
-def test_a_job_that_is_pruned_meanwhile_is_not_called_broken(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_job_that_is_pruned_meanwhile_is_not_called_broken(tmp_path: Path) -> None:
+    async with open_world(forgetful_store, tmp_path) as world:
         await world.enqueue("gone")
         await world.enqueue("kept")
 
@@ -227,5 +207,3 @@ def test_a_job_that_is_pruned_meanwhile_is_not_called_broken(tmp_path: Path) -> 
 
         assert found.equal, found
         assert found.jobs == 1
-
-    play(forgetful_store, tmp_path, body)

@@ -38,6 +38,6 @@ async def coroutine(ctx: Context) -> None:
 
 
 def watch(client: Client) -> None:
-    client.get(1)  # expect: arg-type
+    client.status(1)  # expect: arg-type
     client.enqueue(1)  # expect: call-overload
     client.list(sates=["queued"])  # expect: call-arg

@@ -6,9 +6,9 @@ from typing import Any, BinaryIO, assert_type, reveal_type
 import holdfast
 from holdfast import App, AsyncClient, Client, Context, Handle, Job, OnExhausted, Retry, Task
 from holdfast.core.event import Event
-from holdfast.sdk.async_client import Output
-from holdfast.sdk.calls import Call
-from holdfast.sdk.task_handle import TaskHandle
+from holdfast.runner.call import Call
+from holdfast.runner.task_handle import TaskHandle
+from holdfast.sdk.async_client import OutputChunk
 
 app = App("sqlite:///jobs.db")
 
@@ -66,10 +66,8 @@ def seen() -> None:
     reveal_type(
         resize.enqueue
     )  # is: def (path: str, width: int =) -> holdfast.sdk.handle.Handle[dict[str, int]]
-    reveal_type(
-        add.enqueue
-    )  # is: def (first: int, second: int =) -> holdfast.sdk.handle.Handle[int]
-    reveal_type(shrink.call)  # is: def (path: str, width: int =) -> holdfast.sdk.calls.Call[None]
+    reveal_type(add.enqueue)  # is: def (first: int, second: int =) -> holdfast.sdk.handle.Handle[int]
+    reveal_type(shrink.call)  # is: def (path: str, width: int =) -> holdfast.runner.call.Call[None]
     reveal_type(tidy.enqueue)  # is: def () -> holdfast.sdk.handle.Handle[None]
 
 
@@ -131,7 +129,7 @@ def watch(client: Client) -> None:
     assert_type(client.enqueue_many([add.call(1)]), list[Handle[int]])
     assert_type(list(client.list(states=[holdfast.State.QUEUED])), list[Job])
     for piece in client.logs("job"):
-        assert_type(piece, Output)
+        assert_type(piece, OutputChunk)
     for event in client.events():
         assert_type(event, Event)
 
@@ -143,4 +141,4 @@ async def watch_async() -> None:
         async for job in client.list(queue="numbers"):
             assert_type(job, Job)
         async for piece in client.logs("job"):
-            assert_type(piece, Output)
+            assert_type(piece, OutputChunk)

@@ -10,7 +10,7 @@ from holdfast.worker.redaction import Redactor
 
 
 def masked(secrets: list[str], chunks: list[bytes], *, terminal: bool = False) -> bytes:
-    redactor = Redactor(secrets, terminal=terminal).again()
+    redactor = Redactor(secrets, terminal=terminal).copy()
     return b"".join(map(redactor.feed, chunks)) + redactor.flush()
 
 
@@ -50,4 +50,4 @@ def test_no_secret_survives_whatever_the_chunks(secrets: list[str], chunks: list
 def test_why_a_job_snoozes_is_told_without_secrets() -> None:
     ending = Ending(snooze=timedelta(seconds=1), reason="hf_secret is refused")
 
-    assert ending.without(Redactor(["hf_secret"])).reason == "*** is refused"
+    assert ending.redacted(Redactor(["hf_secret"])).reason == "*** is refused"

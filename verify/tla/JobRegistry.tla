@@ -54,13 +54,13 @@ Bare(kind, op, job) == [
 
 Offsets(op, job) == {n \in 1..Len(log[job]) : log[job][n].op = op}
 
-(* registry/line.py: as_of *)
+(* registry/commit_queue.py: as_of *)
 AsOf(op, job) ==
     LET last == CHOOSE n \in Offsets(op, job) : \A m \in Offsets(op, job) : m <= n
         moves == SelectSeq(SubSeq(log[job], 1, last), LAMBDA event : event.to /= "")
     IN Answer("ok", op, job, log[job][last], moves[Len(moves)].to)
 
-(* registry/line.py: what changed nothing is looked up in the job's history *)
+(* registry/commit_queue.py: what changed nothing is looked up in the job's history *)
 FromHistory(kind, op, job) ==
     IF Offsets(op, job) /= {} /\ ~On("noHistoryLook") THEN AsOf(op, job) ELSE Bare(kind, op, job)
 

@@ -17,21 +17,21 @@ ASSUME Outcomes \subseteq {"success", "failure", "fatal", "stopped", "released"}
 ASSUME Policies \subseteq {"failed", "timeout", "dead_lettered"}
 ASSUME Broken \subseteq {
     "noFence",            \* complete and release do not compare the token
-    "freshOpOnRetry",     \* a client that repeats a request makes a new op_id
+    "freshOpOnRetry",     \* a client that repeats a request uses a new op_id
     "blindBeat",          \* a heartbeat does not compare the token
     "twoStep",            \* the record is written first, its events afterwards
-    "ackFirst",           \* the answer leaves before the commit is safe
+    "ackFirst",           \* the response is sent before the commit is durable
     "tokenReset",         \* every grant counts its token from 1
     "noResourceFence",    \* the resource does not compare tokens
     "claimNotDeduped",    \* a repeated claim is decided like a new one
     "lookThenClaim",      \* the history is searched before the claim, not with it
-    "checkThenClaim",     \* a claim writes over what came after its reading
-    "blindExpire",        \* an expiry is written from an earlier reading
+    "checkThenClaim",     \* a claim overwrites what came after its read
+    "blindExpire",        \* an expiry is written from an earlier read
     "noHistoryLook",      \* a refused repeat is refused, though it was applied
     "cancelOverEnd",      \* a hard cancel changes a job that has ended
-    "cancelForgotten",    \* an expiry does not look for a requested cancel
-    "budgetForgotten",    \* a lapsed lease costs nothing, however often
-    "lockIgnored",        \* a claim does not look who holds the lock
+    "cancelForgotten",    \* an expiry ignores a requested cancel
+    "budgetForgotten",    \* an expired lease costs nothing, however often
+    "lockIgnored",        \* a claim ignores the holder of the lock
     "lockTokenPerJob"     \* tokens under the lock are those of the job alone
     }
 

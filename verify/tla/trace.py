@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-_STEP = re.compile(
-    r"^State \d+: <(\w+)[^>]*>\n(.*?)(?=^State \d|^\d+ states generated)", re.M | re.S
-)
+_STEP = re.compile(r"^State \d+: <(\w+)[^>]*>\n(.*?)(?=^State \d|^\d+ states generated)", re.M | re.S)
 _VARIABLE = re.compile(r"^/\\ (\w+) = (.*?)(?=^/\\ |\Z)", re.M | re.S)
 _TOKEN = re.compile(r'<<|>>|\|->|[\[\]{},]|"[^"]*"|-?\w+')
 

@@ -30,9 +30,7 @@ def state(job_id):
 
 if __name__ == "__main__":
     words = ["-A", "with_celery", "worker", "-c", "1", "-n", handler.WORKER, "-l", "INFO"]
-    said = (
-        f"visibility_timeout {VISIBILITY_SECONDS} s (for all that run, so above the job's length)"
-    )
+    said = f"visibility_timeout {VISIBILITY_SECONDS} s (for all that run, so above the job's length)"
     handler.main(
         settings=lambda: f"acks_late, reject_on_worker_lost, prefetch 1, {RESTORE}, {said}",
         work=lambda: handler.script("celery", *words),

@@ -37,9 +37,7 @@ async def state(key):
 
 if __name__ == "__main__":
     handler.main(
-        settings=lambda: (
-            f"enqueue with {JOB}, `job.update()` in the handler, timers {{'sweep': 1}}"
-        ),
+        settings=lambda: f"enqueue with {JOB}, `job.update()` in the handler, timers {{'sweep': 1}}",
         setup=lambda: with_queue(queue.info),
         work=lambda: handler.script("saq", "with_saq.settings"),
         enqueue=lambda: with_queue(enqueue),

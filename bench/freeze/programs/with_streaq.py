@@ -20,9 +20,7 @@ async def enqueue():
 async def state(task_id):
     async with worker:
         status = str(await worker.status_by_id(task_id))
-        result = (
-            (await worker.result_by_id(task_id, timeout=1)).result if status == "done" else None
-        )
+        result = (await worker.result_by_id(task_id, timeout=1)).result if status == "done" else None
     return {"name": status, "over": status in {"done", "missing"}, "result": result}
 
 

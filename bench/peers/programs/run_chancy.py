@@ -119,9 +119,7 @@ if __name__ == "__main__":
             f"Leadership(1 s, timeout 3 s) and Recovery(1 s) only, {WORKER}; "
             f"sync_push_many by {CHUNK}"
         ),
-        recovery=lambda: (
-            "a worker's heartbeat every second, gone after 3 s; looked for every second"
-        ),
+        recovery=lambda: "a worker's heartbeat every second, gone after 3 s; looked for every second",
         setup=setup,
         work=work,
         bulk=bulk,

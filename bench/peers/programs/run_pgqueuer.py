@@ -78,13 +78,9 @@ if __name__ == "__main__":
         bulk=within(bulk),
         fill=within(fill),
         single=within(lambda q, jobs: side.single(jobs, lambda: q.enqueue("noop", None))),
-        clients=within(
-            lambda q, many, jobs: side.clients(many, jobs, lambda: q.enqueue("noop", None))
-        ),
+        clients=within(lambda q, many, jobs: side.clients(many, jobs, lambda: q.enqueue("noop", None))),
         work=work,
-        waits=within(
-            lambda q, times: side.waits(times, lambda sent: q.enqueue("timed", str(sent).encode()))
-        ),
+        waits=within(lambda q, times: side.waits(times, lambda sent: q.enqueue("timed", str(sent).encode()))),
         hold=within(lambda q: q.enqueue("holds", None)),
         left=left,
     )

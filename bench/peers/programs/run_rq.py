@@ -50,7 +50,6 @@ if __name__ == "__main__":
         hold=lambda: enqueue("holds", retry=Retry(max=3), job_timeout=HOLD_SECONDS),
         left=left,
         recovery=lambda: (
-            f"job_timeout {HOLD_SECONDS} s and 60 s that are built in, Retry(max=3), "
-            "maintenance every second"
+            f"job_timeout {HOLD_SECONDS} s and 60 s that are built in, Retry(max=3), maintenance every second"
         ),
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import chosen_store, store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.terminal import count
+from holdfast.cli.terminal_escape import plain
 from holdfast.sdk import backup as copies
 from holdfast.sdk.open import check_exists
 
@@ -16,7 +16,7 @@ from holdfast.sdk.open import check_exists
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @store_option
 def backup(file: Path) -> None:
-    """Copy the store to the new file FILE, consistently, while workers go on using it."""
+    """Copy the store to the new file FILE, consistently, while workers keep using it."""
     check_exists(chosen_store())
     asyncio.run(copies.backup(chosen_store(), file))
     click.echo(f"Wrote {plain(str(file))}, {count(file.stat().st_size, 'byte')}.")
@@ -24,13 +24,13 @@ def backup(file: Path) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Replace the store there is. Stop its workers first.")
+@click.option("--force", is_flag=True, help="Replace the existing store. Stop its workers first.")
 @store_option
 def restore(file: Path, *, force: bool) -> None:
-    """Make the store from the backup FILE.
+    """Create the store from the backup FILE.
 
     Every fencing token is raised by 2^40, so that no owner from before the restore can write any
-    more, here or to a service that checks tokens; jobs that were leased are queued again.
+    more, here or to a service that checks tokens. Jobs that were leased are queued again.
     """
     restored = asyncio.run(copies.restore(file, chosen_store(), force=force))
     click.echo(f"Restored {count(restored.jobs, 'job')} to {plain(chosen_store())}.")

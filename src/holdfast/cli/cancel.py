@@ -2,32 +2,33 @@
 
 import click
 
-from holdfast.cli.options import job_argument, store_option
-from holdfast.cli.safe import plain
+from holdfast.cli.job_argument import job_argument
+from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.core.explain import span
+from holdfast.cli.terminal_escape import plain
+from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job
 from holdfast.ports import Registry
-from holdfast.sdk.caller import actor
+from holdfast.sdk.defaults import actor
 
 
 @click.command()
 @job_argument
 @click.option("--hard", is_flag=True, help="End the job now; do not wait for its owner.")
-@click.option("--reason", help="Why; kept with the job.")
+@click.option("--reason", help="Why; stored with the job.")
 @store_option
 def cancel(job_id: str, *, hard: bool, reason: str | None) -> None:
     """Cancel a job.
 
-    A job nobody works on is cancelled at once. For a running one the owner is asked to stop and the
-    job ends when it has stopped; with --hard the job ends now and its owner is shut out. A worker of
-    holdfast then kills the process when it hears of it; a worker that others wrote may let it run on.
+    A job without an owner is cancelled at once. The owner of a running job is asked to stop, and the job
+    ends when it has stopped; with --hard the job ends now and its owner is fenced. A worker of holdfast
+    then kills the process with its next heartbeat; other workers may let it run on.
     """
     click.echo(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
 
 
 async def _cancel(registry: Registry, job_id: str, *, hard: bool, reason: str | None) -> str:
-    before = await registry.get(job_id)
+    before = await registry.status(job_id)
     job = await registry.cancel(job_id, actor=actor(), hard=hard, reason=reason)
     if job.ended:
         return _ended(before, job)
@@ -36,23 +37,22 @@ async def _cancel(registry: Registry, job_id: str, *, hard: bool, reason: str | 
     left = job.lease.expires_at - await registry.now()
     if left.total_seconds() <= 0:
         return (
-            f"Job {job_id} is cancelled as soon as a worker looks at the queue: its owner"
-            f" {job.owner} has let the lease lapse. To end it now: holdfast cancel --hard {job_id}"
+            f"Job {job_id} is cancelled as soon as a worker claims from the queue: the lease of its"
+            f" owner {job.owner} has lapsed. To end it now: holdfast cancel --hard {job_id}"
         )
     asked = "was asked before" if before.cancel is not None else "is asked"
     return (
-        f"Job {job_id} goes on for now: {job.owner} {asked} to stop and hears of it with its next"
-        f" sign of life. The job ends when it stops, or when its lease ends: in {span(left)}, unless"
-        " renewed."
+        f"Job {job_id} goes on for now: {job.owner} {asked} to stop and learns of it when it next"
+        " renews its lease. The job ends when it stops, or when its lease ends: in"
+        f" {format_duration(left)}, unless renewed."
         f" To end it now: holdfast cancel --hard {job_id}"
     )
 
 
 def _ended(before: Job, job: Job) -> str:
     if not before.leased:
-        return f"Job {job.job_id} is cancelled; nobody was working on it."
+        return f"Job {job.job_id} is cancelled; it had no owner."
     return (
-        f"Job {job.job_id} is cancelled, and whatever {before.owner} still reports is refused. It hears of"
-        " that with its next sign of life: a worker of holdfast kills the process then; one that others"
-        " wrote may let it run on."
+        f"Job {job.job_id} is cancelled, and whatever {before.owner} still reports is refused."
+        " A worker of holdfast kills the process with its next heartbeat; other workers may let it run on."
     )

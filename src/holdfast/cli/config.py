@@ -1,4 +1,4 @@
-"""`holdfast config`: every setting, its value, and who said so."""
+"""`holdfast config`: every setting, its value, and where that comes from."""
 
 import os
 from collections.abc import Iterator
@@ -6,26 +6,26 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct
 
-from holdfast.cli.configured import Misconfigured, options, taken
 from holdfast.cli.costs import rate_of
-from holdfast.cli.documents import print_json
+from holdfast.cli.flag_defaults import Misconfigured, parse_settings, settable_options
+from holdfast.cli.json_output import print_json
 from holdfast.cli.options import config_option, given_store, store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.terminal import note, rows
-from holdfast.cli.traces import WHERE
+from holdfast.cli.terminal_escape import plain
+from holdfast.cli.traces import TRACE_EXPORTERS
 from holdfast.core.cost import RATE
 from holdfast.core.errors import Invalid
 from holdfast.sdk.open import DEFAULT_STORE
-from holdfast.sdk.outputs import default_outputs
+from holdfast.sdk.output_store import default_outputs
 from holdfast.sdk.settings import SETTINGS, Settings, read_settings
-from holdfast.sdk.settings_file import places
+from holdfast.sdk.settings_file import search_paths
 from holdfast.sdk.store_url import shown_url
 
 _DEFAULTS = {"store": DEFAULT_STORE, "traces": "off", "cost_per_hour": f"{RATE:.2f}"}
 
 
-class Shown(Struct, frozen=True):
-    """One setting as it counts. Without a value there is none."""
+class ShownSetting(Struct, frozen=True):
+    """One setting as it is in force; `value` is None where nothing is set."""
 
     name: str
     value: object
@@ -41,20 +41,20 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     """Show every setting, its value and where that comes from.
 
     \b
-    A flag goes before a variable of the environment, that before the file,
-    and that before the default. Of these files the first counts, alone:
+    A flag overrides an environment variable, that overrides the file, and
+    that overrides the default. Only the first of these files is read:
       --config FILE, or HOLDFAST_CONFIG
       holdfast.toml in the current folder
       ~/.config/holdfast/holdfast.toml
       /etc/holdfast/holdfast.toml
     """
     settings = read_settings()
-    problems = [*settings.problems, *_wrong_traces(settings), *_wrong_rate(settings)]
-    shown = list(_general(settings))
+    problems = [*settings.problems, *_trace_problems(settings), *_rate_problems(settings)]
+    shown = list(_general_settings(settings))
     for table in filter(None, SETTINGS):
         below = _context(ctx, table)
-        problems += taken(below, settings)[1]
-        shown += _of_command(below, settings)
+        problems += parse_settings(below, settings)[1]
+        shown += _command_settings(below, settings)
     if problems:
         raise Misconfigured(problems)
     if as_json:
@@ -63,12 +63,12 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         print_json({"file": file, "settings": values})
         return
     rows(("NAME", "VALUE", "ORIGIN"), [(one.name, _text(one.value), one.origin) for one in shown])
-    looked = ", ".join(str(place) for place in places(os.environ))
-    note(plain(f"File: {settings.file}" if settings.file else f"File: none; looked for {looked}"))
+    searched = ", ".join(str(place) for place in search_paths(os.environ))
+    note(plain(f"File: {settings.file}" if settings.file else f"File: none; searched for {searched}"))
 
 
-def _general(settings: Settings) -> Iterator[Shown]:
-    """What belongs to no command. No password is shown, and of a key only whether it is there."""
+def _general_settings(settings: Settings) -> Iterator[ShownSetting]:
+    """Yield what belongs to no command. Passwords are not shown, and of a key only whether it is set."""
     store = DEFAULT_STORE
     for name in SETTINGS[""]:
         given = settings.given.get(name)
@@ -81,20 +81,20 @@ def _general(settings: Settings) -> Iterator[Shown]:
         elif name == "outputs" and given is None:
             value = default_outputs(store)
         shown = shown_url(str(value)) if name in ("store", "outputs") and value else value
-        yield Shown(name, shown, origin)
+        yield ShownSetting(name, shown, origin)
     if os.environ.get("HOLDFAST_KEY"):
-        yield Shown("key", "set", "env HOLDFAST_KEY")
+        yield ShownSetting("key", "set", "env HOLDFAST_KEY")
     else:
-        yield Shown("key", "not set", "default")
+        yield ShownSetting("key", "not set", "default")
 
 
-def _wrong_traces(settings: Settings) -> Iterator[str]:
+def _trace_problems(settings: Settings) -> Iterator[str]:
     given = settings.given.get("traces")
-    if given and given.value not in WHERE:
-        yield f"{given.place}: traces are {' or '.join(WHERE)}, not {given.value!r}."
+    if given and given.value not in TRACE_EXPORTERS:
+        yield f"{given.place}: traces are {' or '.join(TRACE_EXPORTERS)}, not {given.value!r}."
 
 
-def _wrong_rate(settings: Settings) -> Iterator[str]:
+def _rate_problems(settings: Settings) -> Iterator[str]:
     if given := settings.given.get("cost_per_hour"):
         try:
             rate_of(given)
@@ -110,16 +110,16 @@ def _context(ctx: click.Context, name: str) -> click.Context:
     return click.Context(command, parent=root, info_name=name)
 
 
-def _of_command(ctx: click.Context, settings: Settings) -> Iterator[Shown]:
-    for name, option in options(ctx.command).items():
+def _command_settings(ctx: click.Context, settings: Settings) -> Iterator[ShownSetting]:
+    for name, option in settable_options(ctx.command).items():
         if given := settings.given.get(name):
-            yield Shown(name, given.value, given.origin)
+            yield ShownSetting(name, given.value, given.origin)
         else:
-            yield Shown(name, _default(option), "default")
+            yield ShownSetting(name, _default(option), "default")
 
 
 def _default(option: click.Option) -> object:
-    """The default as one would write it, or the words for it that --help has."""
+    """Return the default as a user would write it, or its description in --help."""
     value = option.to_info_dict()["default"]
     if option.is_flag:
         return bool(value)

@@ -1,13 +1,14 @@
-"""`holdfast dead-letters`: jobs that were given up on, why, and another chance for them."""
+"""`holdfast dead-letters`: jobs that were given up, why, and their replay."""
 
 from collections.abc import AsyncIterator
 
 import click
 
-from holdfast.cli.documents import print_json
-from holdfast.cli.findings import lacking, tally
-from holdfast.cli.options import complete_jobs, job_argument, store_option
-from holdfast.cli.portrait import replays_of, title
+from holdfast.cli.job_argument import complete_jobs, job_argument
+from holdfast.cli.job_view import replays_of, title
+from holdfast.cli.json_output import print_json
+from holdfast.cli.options import store_option
+from holdfast.cli.output_summary import missing_names, output_counts
 from holdfast.cli.session import filled_page, run
 from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
 from holdfast.core.catalogue import ReasonCode
@@ -16,8 +17,8 @@ from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import State
-from holdfast.ports import Filter, Registry
-from holdfast.sdk.caller import actor
+from holdfast.ports import JobFilter, Registry
+from holdfast.sdk.defaults import actor
 
 _HEADERS = (
     "JOB",
@@ -35,14 +36,14 @@ _REASONS = click.Choice([code.value for code in ReasonCode])
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """List, show and replay dead letters: jobs that were given up on."""
+    """List, show and replay dead letters: jobs that were given up."""
 
 
 @dead_letters.command("list")
 @click.option("--queue", "-q", help="Only this queue.")
 @click.option("--reason", type=_REASONS, metavar="CODE", help="Only with this reason code.")
 @click.option("--limit", type=click.IntRange(1, PAGE_ITEMS_MAX), default=50, show_default=True)
-@click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+@click.option("--after", metavar="CURSOR", help="Continue where a page ended.")
 @store_option
 def list_letters(*, queue: str | None, reason: str | None, limit: int, after: str | None) -> None:
     """List dead letters, oldest job first."""
@@ -52,12 +53,12 @@ def list_letters(*, queue: str | None, reason: str | None, limit: int, after: st
 async def _list(
     registry: Registry, queue: str | None, reason: str | None, limit: int, after: str | None
 ) -> None:
-    page = await filled_page(registry, _parked(queue), after, limit)
-    letters = [job for job in page.jobs if _has(job, reason)]
+    page = await filled_page(registry, _dead_letter_filter(queue), after, limit)
+    letters = [job for job in page.jobs if _has_reason(job, reason)]
     if letters:
         rows(_HEADERS, [_row(job, await replays_of(registry, job)) for job in letters])
     elif page.next is None:
-        note("There are no dead letters here. That is good.")
+        note("There are no dead letters.")
     if page.next is not None:
         note(f"There are more: add --after {page.next}")
 
@@ -78,9 +79,9 @@ def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
 
 
 def _words(job: Job) -> str | None:
-    """The last error, and what the job has left of its outputs."""
-    said = job.dead_letter.last_error if job.dead_letter else job.reason
-    return f"{(said or '').rstrip('.')}; {tally(job)}" if job.found else said
+    """Return the last error, and how many of the promised outputs are there."""
+    error = job.dead_letter.last_error if job.dead_letter else job.reason
+    return f"{(error or '').rstrip('.')}; {output_counts(job)}" if job.found else error
 
 
 @dead_letters.command("show")
@@ -88,12 +89,12 @@ def _words(job: Job) -> str | None:
 @click.option("--json", "as_json", is_flag=True, help="The whole record as one JSON object.")
 @store_option
 def show_letter(job_id: str, *, as_json: bool) -> None:
-    """Show one dead letter: what somebody needs who opens it months later."""
+    """Show one dead letter: all that is needed to decide about it, even months later."""
     run(lambda registry: _show(registry, job_id, as_json=as_json))
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
-    job = await registry.get(job_id)
+    job = await registry.status(job_id)
     letter = job.dead_letter
     if letter is None:
         raise Conflict(f"Job {job_id} is {job.state}, not a dead letter.", job_id=job_id)
@@ -109,28 +110,28 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
             ("Reason code", letter.reason_code),
             ("Last error", letter.last_error),
             ("Attempts", str(letter.attempts)),
-            ("Last owner", letter.last_owner or "none: nobody held it"),
-            ("Last lease until", clock(letter.last_lease_expires_at) or "none: nobody held it"),
+            ("Last owner", letter.last_owner or "none: it had no owner"),
+            ("Last lease until", clock(letter.last_lease_expires_at) or "none: it had no owner"),
             ("Correlation", letter.correlation_id),
             ("Stage", letter.stage),
             ("Ended", clock(job.ended_at)),
-            ("Outputs", tally(job)),
-            ("Missing", lacking(job)),
+            ("Outputs", output_counts(job)),
+            ("Missing", missing_names(job)),
             ("Replayed as", ", ".join(replays)),
         ]
     )
     if job.resumable:
         hint(f"Make what is missing: holdfast resume {job_id}")
     if not replays:
-        hint(f"Give it another chance: holdfast dead-letters replay {job_id}")
+        hint(f"Replay it: holdfast dead-letters replay {job_id}")
 
 
 @dead_letters.command("replay")
 @click.argument("job_ids", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
-@click.option("--all", "everything", is_flag=True, help="All that were not replayed yet.")
+@click.option("--all", "everything", is_flag=True, help="All that have not been replayed yet.")
 @click.option("--queue", "-q", help="With --all: only this queue.")
 @click.option("--reason", type=_REASONS, metavar="CODE", help="With --all: only this reason code.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be replayed.")
 @store_option
 def replay_letters(
     *,
@@ -142,10 +143,10 @@ def replay_letters(
 ) -> None:
     """Run dead letters again, each as a new job; prints old and new id.
 
-    The letters stay where they are, linked to their replays; --all passes over those that have one.
+    The letters stay where they are, linked to their replays; --all skips those that have one.
     """
     if bool(job_ids) == everything:
-        raise click.UsageError("Name the jobs to replay, or say --all.")
+        raise click.UsageError("Name the jobs to replay, or give --all.")
     if job_ids and (queue or reason):
         raise click.UsageError("--queue and --reason go with --all.")
     run(lambda registry: _replay(registry, job_ids, queue, reason, dry_run=dry_run))
@@ -160,7 +161,7 @@ async def _replay(
     dry_run: bool,
 ) -> None:
     done = 0
-    letters = _named(registry, job_ids) if job_ids else _unanswered(registry, queue, reason)
+    letters = _checked_letters(registry, job_ids) if job_ids else _unreplayed(registry, queue, reason)
     async for job in letters:
         done += 1
         if dry_run:
@@ -174,9 +175,9 @@ async def _replay(
         note(f"Replayed {count(done, 'dead letter')}.")
 
 
-async def _named(registry: Registry, job_ids: tuple[str, ...]) -> AsyncIterator[Job]:
-    """Every one is looked at before the first is replayed: one wrong id, and nothing happens."""
-    jobs = [await registry.get(job_id) for job_id in dict.fromkeys(job_ids)]
+async def _checked_letters(registry: Registry, job_ids: tuple[str, ...]) -> AsyncIterator[Job]:
+    """Yield these jobs. All ids are checked before the first is replayed: with a wrong one nothing is."""
+    jobs = [await registry.status(job_id) for job_id in dict.fromkeys(job_ids)]
     for job in jobs:
         if job.state is not State.DEAD_LETTERED:
             raise Conflict(
@@ -187,23 +188,21 @@ async def _named(registry: Registry, job_ids: tuple[str, ...]) -> AsyncIterator[
         yield job
 
 
-async def _unanswered(
-    registry: Registry, queue: str | None, reason: str | None
-) -> AsyncIterator[Job]:
+async def _unreplayed(registry: Registry, queue: str | None, reason: str | None) -> AsyncIterator[Job]:
     cursor: str | None = None
     while True:
-        page = await registry.list_jobs(_parked(queue), after=cursor, limit=100)
+        page = await registry.list_jobs(_dead_letter_filter(queue), after=cursor, limit=100)
         for job in page.jobs:
-            if _has(job, reason) and not await replays_of(registry, job):
+            if _has_reason(job, reason) and not await replays_of(registry, job):
                 yield job
         cursor = page.next
         if cursor is None:
             return
 
 
-def _parked(queue: str | None) -> Filter:
-    return Filter(queue=queue, states=(State.DEAD_LETTERED,))
+def _dead_letter_filter(queue: str | None) -> JobFilter:
+    return JobFilter(queue=queue, states=(State.DEAD_LETTERED,))
 
 
-def _has(job: Job, reason: str | None) -> bool:
+def _has_reason(job: Job, reason: str | None) -> bool:
     return reason is None or (job.dead_letter is not None and job.dead_letter.reason_code == reason)

@@ -12,23 +12,23 @@ from pathlib import Path
 import click
 
 from holdfast.cli.demo_view import LiveView, PlainView, View
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.terminal import on_terminal
 from holdfast.core.catalogue import EventType
-from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Job
+from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Registry, Request, Verification
-from holdfast.sdk.caller import actor
+from holdfast.ports import JobRequest, Registry, Verification
+from holdfast.sdk.defaults import actor
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
 
 LEASE = timedelta(seconds=3)
 WORKERS = ("worker-1", "worker-2", "worker-3")
 SIMULATIONS = 18
-PATIENCE_SECONDS = 90.0
+TIMEOUT_SECONDS = 90.0
 VICTIM = "train-model"
 
 
@@ -52,13 +52,13 @@ async def _demo(folder: Path, view: View) -> int:
         view.open(names, url)
         for name in WORKERS:
             workers[name] = await _start(name, url)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             killed = await _watch(registry, names, workers, view)
-        jobs = [job for job in await registry.get_many(list(names)) if job is not None]
+        jobs = [job for job in await registry.status_many(list(names)) if job is not None]
         proof = await registry.verify()
         story = await registry.history(_victim(names))
         view.close(jobs, story, proof, killed, url)
-        return Exit.DONE if _as_promised(jobs, proof) else Exit.NO
+        return ExitCode.DONE if _as_promised(jobs, proof) else ExitCode.NO
     finally:
         for process in workers.values():
             if process.returncode is None:
@@ -74,28 +74,21 @@ def _as_promised(jobs: list[Job], proof: Verification) -> bool:
 
 
 async def _enqueue(registry: Registry) -> dict[str, str]:
-    """Make the jobs; answers the name of each by its id."""
+    """Enqueue the jobs, and return the name of each by its id."""
     flaky = 'test -e "$0" && echo "second time lucky" || { touch "$0"; echo "hiccup" >&2; exit 1; }'
     marker = tempfile.mktemp(prefix="holdfast-flaky-")  # noqa: S306  # only its absence matters
-    work = [
-        ("sh", "-c", f"sleep 0.{3 + n % 5}; echo loss=0.{97 - 3 * n:02d}")
-        for n in range(SIMULATIONS)
-    ]
+    work = [("sh", "-c", f"sleep 0.{3 + n % 5}; echo loss=0.{97 - 3 * n:02d}") for n in range(SIMULATIONS)]
     specs = [_spec(f"simulate-{n + 1:02d}", argv) for n, argv in enumerate(work)]
     specs.insert(2, _spec(VICTIM, ("sh", "-c", "echo epoch 1; sleep 4; echo epoch 2"), priority=1))
-    specs.insert(
-        6, _spec("exits-with-3", ("sh", "-c", "echo 'no such file: data.csv' >&2; exit 3"))
-    )
+    specs.insert(6, _spec("exits-with-3", ("sh", "-c", "echo 'no such file: data.csv' >&2; exit 3")))
     specs.insert(9, _spec("flaky-upload", ("sh", "-c", flaky, marker), Retry(max_failures=3)))
-    requests = [Request(spec=spec) for spec in specs]
+    requests = [JobRequest(spec=spec) for spec in specs]
     jobs = await registry.enqueue_many(requests, actor=actor())
     return {job.job_id: job.spec.name or "" for job in jobs}
 
 
-def _spec(
-    name: str, argv: tuple[str, ...], retry: Retry = COMMAND_RETRY, priority: int = 5
-) -> Spec:
-    payload = encode_command(Command(argv=argv))
+def _spec(name: str, argv: tuple[str, ...], retry: Retry = COMMAND_RETRY, priority: int = 5) -> Spec:
+    payload = encode_process_spec(ProcessSpec(argv=argv))
     return Spec(name=name, payload=payload, retry=retry, lease=LEASE, priority=priority)
 
 
@@ -112,9 +105,7 @@ def _victim(names: dict[str, str]) -> str:
     return next(job_id for job_id, name in names.items() if name == VICTIM)
 
 
-async def _watch(
-    registry: Registry, names: dict[str, str], workers: dict[str, Process], view: View
-) -> str:
+async def _watch(registry: Registry, names: dict[str, str], workers: dict[str, Process], view: View) -> str:
     """Show every event until all jobs have ended; kill the worker that trains the model, once."""
     killed = ""
     open_jobs = set(names)
@@ -122,12 +113,12 @@ async def _watch(
         job_id = event.job_id or ""
         view.show(event, names.get(job_id, job_id))
         if job_id == _victim(names) and event.event_type == EventType.STARTED and not killed:
-            owner = (await registry.get(job_id)).owner or ""
+            owner = (await registry.status(job_id)).owner or ""
             await SystemClock().sleep(1.0)  # let it be in the middle
             workers[owner].send_signal(signal.SIGKILL)
             killed = owner
             view.kill(owner, VICTIM)
-        if event.to_state is not None and (await registry.get(job_id)).ended:
+        if event.to_state is not None and (await registry.status(job_id)).ended:
             open_jobs.discard(job_id)
             if not open_jobs:
                 break

@@ -1,4 +1,4 @@
-"""What the demo shows: a live picture on a terminal, calm lines in a pipe, and the proof in both."""
+"""What the demo shows: a live picture on a terminal, plain lines in a pipe, and the proof in both."""
 
 import shutil
 import sys
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from holdfast.cli.safe import plain
 from holdfast.cli.terminal import STYLES
+from holdfast.cli.terminal_escape import plain
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -23,7 +23,7 @@ RECENT = 8
 
 
 class View(Protocol):
-    """Whoever shows the demo."""
+    """A way to show the demo."""
 
     def open(self, names: dict[str, str], url: str) -> None: ...
 
@@ -36,8 +36,8 @@ class View(Protocol):
     ) -> None: ...
 
 
-def sentence(event: Event, name: str) -> str | None:
-    """What happened, in words; None for what is not worth a line."""
+def event_sentence(event: Event, name: str) -> str | None:
+    """Return what happened, in words; None for what is not worth a line."""
     who = (event.actor or "").partition(":")[2]
     match event.event_type:
         case EventType.CLAIMED:
@@ -62,17 +62,15 @@ class PlainView:
         click.echo(f"{len(names)} jobs, 3 workers, leases of 3 s, one SQLite file.")
 
     def show(self, event: Event, name: str) -> None:
-        if words := sentence(event, name):
+        if words := event_sentence(event, name):
             click.echo(f"{event.occurred_at:%H:%M:%S}  {plain(words)}")
 
     def kill(self, owner: str, name: str) -> None:
         click.echo(f"          *** kill -9 {owner}, in the middle of {name} ***")
 
-    def close(
-        self, jobs: list[Job], story: list[Event], proof: Verification, killed: str, url: str
-    ) -> None:
+    def close(self, jobs: list[Job], story: list[Event], proof: Verification, killed: str, url: str) -> None:
         click.echo()
-        for line in closing(jobs, story, proof, killed, url):
+        for line in closing_lines(jobs, story, proof, killed, url):
             click.echo(line)
 
 
@@ -106,21 +104,21 @@ class LiveView:
                 self._doing[owner] = name
             elif owner in self._doing and event.event_type != EventType.STARTED:
                 self._doing[owner] = ""
-        if words := sentence(event, name):
-            self._say(words)
-        self._live.update(self._picture())
+        if words := event_sentence(event, name):
+            self._add_line(words)
+        self._live.update(self._layout())
 
     def kill(self, owner: str, name: str) -> None:
         self._dead.add(owner)
-        self._say(f"[bold red]kill -9 {owner}[/], in the middle of {name}", markup=True)
-        self._live.update(self._picture())
+        self._add_line(f"[bold red]kill -9 {owner}[/], in the middle of {name}", markup=True)
+        self._live.update(self._layout())
 
-    def _say(self, words: str, *, markup: bool = False) -> None:
+    def _add_line(self, words: str, *, markup: bool = False) -> None:
         from rich.markup import escape
 
         self._recent = [*self._recent, words if markup else escape(plain(words))][-RECENT:]
 
-    def _picture(self) -> "RenderableType":
+    def _layout(self) -> "RenderableType":
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -134,33 +132,29 @@ class LiveView:
         for owner in sorted({*self._doing, *self._dead}):
             dead = owner in self._dead
             now = "killed" if dead else self._doing.get(owner) or "idle"
-            workers.add_row(
-                owner, Text(now, style="red" if dead else "cyan" if now != "idle" else "dim")
-            )
+            workers.add_row(owner, Text(now, style="red" if dead else "cyan" if now != "idle" else "dim"))
         lines = [Text.from_markup(f"  [dim]{line}[/]") for line in self._recent]
         return Group(bar, Text(legend, style="dim"), Text(), workers, Text(), *lines)
 
-    def close(
-        self, jobs: list[Job], story: list[Event], proof: Verification, killed: str, url: str
-    ) -> None:
+    def close(self, jobs: list[Job], story: list[Event], proof: Verification, killed: str, url: str) -> None:
         self._live.stop()
-        for line in closing(jobs, story, proof, killed, url):
+        for line in closing_lines(jobs, story, proof, killed, url):
             mark, rest = line[:1], line[1:]
             style = {"✔": "green", "✘": "red"}.get(mark, "")
             self._console.print(mark, style=style, end="", markup=False)
             self._console.print(rest, markup=False, soft_wrap=True)
 
 
-def closing(
+def closing_lines(
     jobs: list[Job], story: list[Event], proof: Verification, killed: str, url: str
 ) -> list[str]:
-    """The end of the demo: what became of the jobs, the story of the killed one, the proof."""
+    """Return the end of the demo: what became of the jobs, the story of the killed one, the proof."""
     counts = Counter(str(job.state) for job in jobs)
     failed = next((job for job in jobs if job.state is State.FAILED), None)
     retried = sum(job.attempt > 1 for job in jobs)
     summary = ", ".join(f"{n} {state}" for state, n in counts.most_common())
     lines = [f"{len(jobs)} jobs: {summary}; {retried} needed a second attempt.", ""]
-    lines.append(f"The job that was in {killed}'s hands when it was killed:")
+    lines.append(f"The job that {killed} held when it was killed:")
     for event in story:
         who = (event.actor or "").partition(":")[2]
         token = f"token {event.fencing_token}" if event.fencing_token else ""
@@ -177,15 +171,15 @@ def closing(
         "",
         "Try next:",
         f"  export HOLDFAST_STORE={url}",
-        f"  {program()} list",
-        f"  {program()} why {failed.job_id}" if failed else f"  {program()} verify",
-        f"  {program()} run -- echo hello",
+        f"  {holdfast_command()} list",
+        f"  {holdfast_command()} why {failed.job_id}" if failed else f"  {holdfast_command()} verify",
+        f"  {holdfast_command()} run -- echo hello",
     ]
     return lines
 
 
-def program() -> str:
-    """How to call us from here: by name where the shell finds it, else by path."""
+def holdfast_command() -> str:
+    """Return how to call holdfast from here: by name where the shell finds it, else by path."""
     if shutil.which("holdfast"):
         return "holdfast"
     script = Path(sys.executable).with_name("holdfast")

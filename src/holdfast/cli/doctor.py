@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.documents import print_json
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.json_output import print_json
 from holdfast.cli.options import chosen_store, store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.session import advice
 from holdfast.cli.terminal import console, count, on_terminal
+from holdfast.cli.terminal_escape import plain
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Finding, Level
-from holdfast.sdk.open import examine_store
+from holdfast.sdk.open import doctor_store
 
 _STYLES: dict[Level, str] = {"good": "green", "note": "blue", "warning": "yellow", "fault": "red"}
 _WORSE: tuple[Level, ...] = ("warning", "fault")
@@ -23,14 +23,14 @@ _WORSE: tuple[Level, ...] = ("warning", "fault")
 @click.option("--json", "as_json", is_flag=True, help="The findings as one JSON object.")
 @store_option
 def doctor(*, as_json: bool) -> None:
-    """Say what this store guarantees and what it does not, with advice.
+    """Report what this store guarantees and what it does not, with advice.
 
-    It opens the store as every command does, and then only looks: a PostgreSQL server is examined before
-    our tables are made there, too. Exits with 0 when there is no fault, else with 1; a store that cannot
-    be opened is explained as by every command, with its exit code.
+    It opens the store as every command does, and then only reads; a PostgreSQL server is checked even
+    before holdfast has tables there. Exits with 0 when there is no fault, else with 1. A store that
+    cannot be opened is reported as by every command, with its exit code.
     """
     try:
-        found = asyncio.run(examine_store(chosen_store()))
+        found = asyncio.run(doctor_store(chosen_store()))
     except (HoldfastError, OSError) as error:
         if as_json:
             words = error.message if isinstance(error, HoldfastError) else str(error)
@@ -41,31 +41,30 @@ def doctor(*, as_json: bool) -> None:
     else:
         _print(found)
     if any(finding.level == "fault" for finding in found):
-        raise SystemExit(Exit.NO)
+        raise SystemExit(ExitCode.NO)
 
 
 def _document(found: Sequence[Finding]) -> dict[str, object]:
     return {
         "verdict": verdict(found),
-        "faults": len(_at(found, "fault")),
-        "warnings": len(_at(found, "warning")),
+        "faults": len(_of_level(found, "fault")),
+        "warnings": len(_of_level(found, "warning")),
         "findings": [
-            {"topic": f.topic, "level": f.level, "words": f.words, "advice": f.advice}
-            for f in found
+            {"topic": f.topic, "level": f.level, "words": f.words, "advice": f.advice} for f in found
         ],
     }
 
 
-def _at(found: Sequence[Finding], level: Level) -> list[Finding]:
+def _of_level(found: Sequence[Finding], level: Level) -> list[Finding]:
     return [finding for finding in found if finding.level == level]
 
 
 def verdict(found: Sequence[Finding]) -> str:
-    """All of it in one line: the worst in its own words, if it is one. Only a store that was seen to
-    be durable is said to be."""
-    faults, warnings = _at(found, "fault"), _at(found, "warning")
+    """Return the findings in one line; a single fault or warning in full. Only a store that was found to
+    be durable is called so."""
+    faults, warnings = _of_level(found, "fault"), _of_level(found, "warning")
     if not faults and not warnings:
-        durable = any(finding.topic == "durability" for finding in _at(found, "good"))
+        durable = any(finding.topic == "durability" for finding in _of_level(found, "good"))
         return "This store keeps what it acknowledges." if durable else "No faults, no warnings."
     worst = faults or warnings
     line = count(len(worst), "fault" if faults else "warning")
@@ -102,7 +101,7 @@ def _print_table(found: Sequence[Finding]) -> None:
         table.add_row(Text(f.level, style=_STYLES[f.level]), f.topic, words)
     worst: Level = "good"
     for level in _WORSE:
-        worst = level if _at(found, level) else worst
+        worst = level if _of_level(found, level) else worst
     console().print(table)
     console().print()
     console().print(Text(plain(verdict(found)), style=f"bold {_STYLES[worst]}"))

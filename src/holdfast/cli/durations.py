@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 import click
 
-from holdfast.core.explain import span
+from holdfast.core.explanation import format_duration
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|w|)\Z", re.ASCII)
 
 
 class Duration(click.ParamType[timedelta]):
-    """A number with a unit, or plain seconds; with `unit`, never without one."""
+    """A number with a unit, or plain seconds; with `unit`, the unit is required."""
 
     name = "duration"
 
@@ -22,9 +22,7 @@ class Duration(click.ParamType[timedelta]):
         self._unit = unit
         self._least, self._most = least or timedelta(), most or timedelta.max
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
         match = _DURATION.match(str(value).strip().lower())
@@ -33,22 +31,22 @@ class Duration(click.ParamType[timedelta]):
         try:
             length = timedelta(seconds=float(match[1]) * _UNITS[match[2]])
         except OverflowError:
-            self.fail(f"{value!r} is longer than anything we can count.", param, ctx)
+            self.fail(f"{value!r} is too long a duration.", param, ctx)
         if not self._least <= length <= self._most:
             self.fail(
-                f"{value!r} is not from {span(self._least)} to {span(self._most)}.", param, ctx
+                f"{value!r} is not from {format_duration(self._least)} to {format_duration(self._most)}.",
+                param,
+                ctx,
             )
         return length
 
 
 class Instant(click.ParamType[datetime]):
-    """A date and time in ISO 8601; without a zone it is meant in the zone of this machine."""
+    """A date and time in ISO 8601; without a zone, in the zone of this machine."""
 
     name = "time"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
         try:

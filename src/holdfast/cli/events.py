@@ -3,14 +3,15 @@
 import click
 import msgspec
 
-from holdfast.cli.documents import print_json
-from holdfast.cli.options import complete_jobs, store_option
+from holdfast.cli.job_argument import complete_jobs
+from holdfast.cli.json_output import print_json
+from holdfast.cli.options import store_option
 from holdfast.cli.session import run
 from holdfast.cli.terminal import columns, count, hint, note, shorten
 from holdfast.core.catalogue import EventClass
 from holdfast.core.documents import event_document
 from holdfast.core.event import Event
-from holdfast.core.pieces import pieces
+from holdfast.core.output_chunks import chunks_of
 from holdfast.ports import Registry
 
 _PAGE = 50
@@ -18,8 +19,8 @@ _PAGE = 50
 
 @click.command()
 @click.argument("job_id", metavar="[JOB]", required=False, shell_complete=complete_jobs)
-@click.option("--after", metavar="CURSOR", help="Go on where a reading ended.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as events come; ends with the job.")
+@click.option("--after", metavar="CURSOR", help="Continue where an earlier reading ended.")
+@click.option("--follow", "-f", is_flag=True, help="Print new events as they come; ends with the job.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; data is base64.")
 @store_option
 def events(job_id: str | None, *, after: str | None, follow: bool, as_json: bool) -> None:
@@ -42,17 +43,17 @@ async def _print(
 
     while True:
         if job_id is None:
-            page = await registry.feed(after=cursor, limit=_PAGE)
+            page = await registry.events(after=cursor, limit=_PAGE)
         else:
-            page = await registry.log(job_id, after=cursor, limit=_PAGE)
+            page = await registry.logs(job_id, after=cursor, limit=_PAGE)
         for event in page.events:
             show(event)
         cursor = page.cursor
         if not page.events:
             break
     if not follow:
-        say = note if job_id is None else hint
-        say(f"To read on from here: add --after {cursor}")
+        show_cursor = note if job_id is None else hint
+        show_cursor(f"To read on from here: add --after {cursor}")
         return
     async for event in registry.watch(job_id, after=cursor):
         show(event)
@@ -71,35 +72,31 @@ def _place(event: Event) -> str:
 
 
 def _words(event: Event) -> str:
-    """What else there is to say, most telling first."""
+    """Return the details, the most important first."""
     arrow = f"{event.from_state or 'new'} -> {event.to_state}" if event.to_state else None
     attempt = f"attempt {event.attempt}" if event.attempt and event.sequence is None else None
-    token = (
-        f"token {event.fencing_token}" if event.fencing_token and event.sequence is None else None
-    )
+    token = f"token {event.fencing_token}" if event.fencing_token and event.sequence is None else None
     by = f"by {event.actor}" if event.actor else None
-    return ", ".join(
-        filter(None, [arrow, _written(event), attempt, token, by, event.reason, _more(event)])
-    )
+    return ", ".join(filter(None, [arrow, _written(event), attempt, token, by, event.reason, _more(event)]))
 
 
 def _written(event: Event) -> str | None:
-    """What output there is in it: which streams, how many pieces and bytes."""
+    """Return the streams, pieces and bytes of the output in this event; None without output."""
     if event.data is None:
         return None
     size = count(len(event.data), "byte")
     if event.end_sequence is None:
         return f"{event.stream}, {size}"
-    some = list(pieces(event))
+    some = list(chunks_of(event))
     streams = " and ".join(sorted({piece.stream for piece in some}))
     return f"{streams}, {count(len(some), 'piece')} up to {event.attempt}.{event.last_sequence}, {size}"
 
 
 def _more(event: Event) -> str | None:
-    """What a worker or somebody outside added, and what a verdict rests on; else all is said already."""
+    """Return the attributes of worker and external events, or the counts behind a verdict."""
     if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
-        said = {name: value for name, value in event.attributes.items() if name != "items"}
-        return shorten(msgspec.json.encode(said).decode(), 120) if said else None
+        attributes = {name: value for name, value in event.attributes.items() if name != "items"}
+        return shorten(msgspec.json.encode(attributes).decode(), 120) if attributes else None
     if not isinstance(found := event.attributes.get("found"), dict):
         return None
     return f"{found.get('verified', 0):,} verified, {found.get('missing', 0):,} missing"

@@ -6,19 +6,19 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.documents import print_json
 from holdfast.cli.durations import Duration
-from holdfast.cli.exits import error_exit
+from holdfast.cli.exit_codes import error_exit
+from holdfast.cli.json_output import print_json
 from holdfast.cli.options import store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, note, rows
+from holdfast.cli.terminal_escape import plain
 from holdfast.core.access import Key, Scope, scope_of
 from holdfast.core.errors import Exhausted, Invalid, NotFound
-from holdfast.core.explain import span
+from holdfast.core.explanation import format_duration
 from holdfast.core.limits import KEY_LIFE_DEFAULT
 from holdfast.ports import Registry
-from holdfast.sdk.caller import actor
+from holdfast.sdk.defaults import actor
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Scopes(click.ParamType[tuple[Scope, ...]]):
 
 @click.group("keys")
 def keys() -> None:
-    """Make, list and revoke API keys: what callers of a server show."""
+    """Create, list and revoke API keys for the clients of a server."""
 
 
 @keys.command("create")
@@ -68,14 +68,14 @@ def keys() -> None:
     "--region",
     "regions",
     multiple=True,
-    help="Only these regions, and jobs of none. May be given several times.  [default: all]",
+    help="Only these regions, and jobs without a region. May be given several times.  [default: all]",
 )
 @click.option(
     "--expires",
     "life",
     type=Duration(unit=True),
     metavar="DURATION",
-    help=f"For how long it counts, such as 30d.  [default: {KEY_LIFE_DEFAULT.days}d]",
+    help=f"How long it is valid, such as 30d.  [default: {KEY_LIFE_DEFAULT.days}d]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The key and what it allows, as JSON.")
 @store_option
@@ -88,14 +88,14 @@ def create_key(
     life: timedelta | None,
     as_json: bool,
 ) -> None:
-    """Make a key for NAME and print it. It is shown this once: the store keeps only its digest.
+    """Create a key for NAME and print it. It is shown only once: the store keeps only its digest.
 
     A name may have two keys at a time, so that a new one can be handed out before the old one is
     revoked.
     """
 
     async def work(registry: Registry) -> tuple[Key, str]:
-        return await _told(
+        return await _with_key_advice(
             registry.create_key(
                 name=name,
                 scopes=scopes,
@@ -112,7 +112,7 @@ def create_key(
     else:
         click.echo(text)
     note(
-        f"This is shown once: keep it where {key.name} finds it. It counts until"
+        f"The key is shown only once: keep it where {key.name} finds it. It is valid until"
         f" {clock(key.expires_at)}.\n"
         "Commands and workers take it from HOLDFAST_KEY, or from the file that HOLDFAST_KEY_FILE"
         " names; other programs send it as Authorization: Bearer KEY."
@@ -123,19 +123,19 @@ def create_key(
 @click.option("--json", "as_json", is_flag=True, help='{"keys": [...]}')
 @store_option
 def list_keys(*, as_json: bool) -> None:
-    """List every key, the oldest first, also those that count no more."""
+    """List every key, the oldest first, also those that have expired or were revoked."""
     run(lambda registry: _list(registry, as_json=as_json))
 
 
 async def _list(registry: Registry, *, as_json: bool) -> None:
-    found = await registry.keys()
+    found = await registry.list_keys()
     if as_json:
         print_json({"keys": [_document(key) for key in found]})
     elif found:
         now = await registry.now()
         rows(_HEADERS, [_row(key, now) for key in found])
     else:
-        note("There are no keys yet. Make one: holdfast keys create NAME --may submit")
+        note("There are no keys yet. Create one: holdfast keys create NAME --may submit")
 
 
 def _row(key: Key, now: datetime) -> tuple[str, ...]:
@@ -150,32 +150,32 @@ def _expiry(key: Key, now: datetime) -> str:
     if left <= timedelta():
         return "expired"
     days = left / timedelta(days=1)
-    return f"in {days:.0f} days" if days >= 2 else f"in {span(left)}"
+    return f"in {days:.0f} days" if days >= 2 else f"in {format_duration(left)}"
 
 
 @keys.command("revoke")
 @click.argument("key_id")
 @store_option
 def revoke_key(key_id: str) -> None:
-    """Let a key count no more, at once and for good."""
+    """Revoke a key, at once and for good."""
 
     async def work(registry: Registry) -> Key:
-        return await _told(registry.revoke_key(key_id, actor=actor()))
+        return await _with_key_advice(registry.revoke_key(key_id, actor=actor()))
 
     key = run(work)
     click.echo(plain(f"Key {key.key_id} of {key.name} is revoked, since {clock(key.revoked_at)}."))
 
 
-async def _told(asked: Awaitable[T]) -> T:
-    """What was asked for, or an exit with advice about keys: that of `run` is about jobs and stores."""
+async def _with_key_advice(call: Awaitable[T]) -> T:
+    """Return the result of the call, or exit with advice about keys: that of `run` is about jobs."""
     try:
-        return await asked
+        return await call
     except (NotFound, Exhausted) as error:
         note(f"Error: {plain(error.message)}\nSee them all: holdfast keys list")
         raise click.exceptions.Exit(error_exit(error)) from error
 
 
 def _document(key: Key) -> dict[str, object]:
-    """Everything but the digest, which is of use to nobody."""
+    """Return all fields but the digest, which has no use outside the store."""
     fields = (name for name in key.__struct_fields__ if name != "digest")
     return {name: getattr(key, name) for name in fields}

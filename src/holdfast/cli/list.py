@@ -6,22 +6,22 @@ from typing import TypeAlias
 
 import click
 
-from holdfast.cli.documents import encode
-from holdfast.cli.findings import end_words, tally
+from holdfast.cli.job_view import title
+from holdfast.cli.json_output import encode_json
 from holdfast.cli.options import Pair, store_option
-from holdfast.cli.portrait import title
+from holdfast.cli.output_summary import end_words, output_counts
 from holdfast.cli.session import filled_page, run
 from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import ENDED, UNSUCCESSFUL, State
-from holdfast.ports import Filter, Page, Registry
+from holdfast.ports import JobFilter, JobPage, Registry
 
 ACTIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING, State.AGGREGATING, State.VALIDATING)
 _GROUPS = {"active": ACTIVE, "ended": tuple(state for state in State if state in ENDED)}
-_PIPED = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
-_SEEN = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
+_PIPE_HEADERS = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
+_TERMINAL_HEADERS = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
 _COMMAND_WIDTH = 40
 
 
@@ -38,7 +38,7 @@ _COMMAND_WIDTH = 40
 )
 @click.option("--kind", help="Only this kind of work.")
 @click.option("--owner", help="Only what this worker holds.")
-@click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with it.")
+@click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
     "--limit",
     type=click.IntRange(1, PAGE_ITEMS_MAX),
@@ -46,7 +46,7 @@ _COMMAND_WIDTH = 40
     show_default=True,
     help="Page size.",
 )
-@click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+@click.option("--after", metavar="CURSOR", help="Continue where a page ended.")
 @click.option("--oldest", is_flag=True, help="Oldest first.  [default: newest first]")
 @click.option("--all", "everything", is_flag=True, help="All pages.")
 @click.option("--json", "as_json", is_flag=True, help='{"jobs": [...], "next": CURSOR or null}')
@@ -65,12 +65,12 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first."""
-    which = Filter(queue=queue, kind=kind, states=_states(states), owner=owner, labels=dict(labels))
+    which = JobFilter(queue=queue, kind=kind, states=_states(states), owner=owner, labels=dict(labels))
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit
 
     async def work(registry: Registry) -> None:
-        async def read(cursor: str | None) -> Page:
+        async def read(cursor: str | None) -> JobPage:
             return await filled_page(registry, which, cursor, size, newest=not oldest)
 
         await show(registry, which, read, after, everything=everything)
@@ -83,15 +83,15 @@ def _states(words: Sequence[str]) -> tuple[State, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-Read: TypeAlias = Callable[[str | None], Awaitable[Page]]
+Read: TypeAlias = Callable[[str | None], Awaitable[JobPage]]
 
 
 async def _show_table(
-    registry: Registry, which: Filter, read: Read, after: str | None, *, everything: bool
+    registry: Registry, which: JobFilter, read: Read, after: str | None, *, everything: bool
 ) -> None:
     page = await read(after)
     if not page.jobs:
-        note(_nothing(which, after))
+        note(_empty_text(which, after))
         return
     now = await registry.now()
     _print_page(page, now, header=True)
@@ -102,45 +102,45 @@ async def _show_table(
         note(f"There are more: add --after {page.next}")
 
 
-def _print_page(page: Page, now: datetime, *, header: bool) -> None:
-    """For a script every column where it always is; for a person the telling ones on the left."""
+def _print_page(page: JobPage, now: datetime, *, header: bool) -> None:
+    """A pipe gets the columns in a fixed order; a terminal gets the most important ones first."""
     if on_terminal():
-        rows(_SEEN, [_seen(job, now) for job in page.jobs], header=header)
+        rows(_TERMINAL_HEADERS, [_terminal_row(job, now) for job in page.jobs], header=header)
     else:
-        rows(_PIPED, [_piped(job) for job in page.jobs], header=header)
+        rows(_PIPE_HEADERS, [_pipe_row(job) for job in page.jobs], header=header)
 
 
-def _piped(job: Job) -> tuple[str | None, ...]:
+def _pipe_row(job: Job) -> tuple[str | None, ...]:
     what = shorten(title(job), _COMMAND_WIDTH)
     tries, queue, at = str(job.attempt), job.spec.queue, clock(job.created_at)
     return (job.job_id, job.state, tries, queue, job.owner, at, what, _reason(job))
 
 
-def _seen(job: Job, now: datetime) -> tuple[str | None, ...]:
+def _terminal_row(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
     tries, queue = str(job.attempt), job.spec.queue
     return (job.job_id, job.state, tries, old, what, queue, job.owner, _reason(job))
 
 
 def _reason(job: Job) -> str | None:
-    """Why it is so; for one whose outputs count, what was found or why none could be seen."""
+    """Return why the job is in its state: its reason, or what is known of its outputs."""
     if job.state in UNSUCCESSFUL:
         return end_words(job)
     if job.check is not None and job.check.reason is not None:
         return job.check.reason
-    return job.reason or (tally(job) if job.found else None)
+    return job.reason or (output_counts(job) if job.found else None)
 
 
-def _nothing(which: Filter, after: str | None) -> str:
+def _empty_text(which: JobFilter, after: str | None) -> str:
     if after is not None:
         return "There are no more jobs."
-    if which != Filter():
+    if which != JobFilter():
         return "No job matches; see them all: holdfast list"
-    return "There are no jobs yet. Make one: holdfast submit -- echo hello"
+    return "There are no jobs yet. Submit one: holdfast submit -- echo hello"
 
 
 async def _show_json(
-    registry: Registry, which: Filter, read: Read, after: str | None, *, everything: bool
+    registry: Registry, which: JobFilter, read: Read, after: str | None, *, everything: bool
 ) -> None:
     """One object, written page by page, so that a long list takes no memory."""
     comma = ""
@@ -148,10 +148,10 @@ async def _show_json(
     while True:
         page = await read(after)
         if page.jobs:
-            lines = [f"\n  {encode(job_document(job))}" for job in page.jobs]
+            lines = [f"\n  {encode_json(job_document(job))}" for job in page.jobs]
             click.echo(comma + ",".join(lines), nl=False)
             comma = ","
         after = page.next
         if not everything or after is None:
             break
-    click.echo(f"\n], {encode({'next': after})[1:]}")
+    click.echo(f"\n], {encode_json({'next': after})[1:]}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.options import config_option, store_option
 
 if TYPE_CHECKING:
@@ -20,31 +20,34 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo:demo", "Watch workers, a crash and its recovery, with proof at the end."),
         "run": ("run:run", "Submit a command, execute it here and follow it to its end."),
         "submit": ("submit:submit", "Queue a command; prints the id of the job."),
-        "worker": ("worker:worker", "Execute jobs until told to stop."),
+        "worker": ("worker:worker", "Execute jobs until stopped."),
         "serve": ("serve:serve", "Serve the store over HTTP, to any language."),
     },
     "See what happened": {
         "status": ("status:status", "Show one job: state, owner, budgets, outcome."),
-        "why": ("why:why", "Say why a job is where it is and what happens next."),
+        "why": ("why:why", "Explain why a job is in its state and what happens next."),
         "list": ("list:list_jobs", "List jobs."),
         "logs": ("logs:logs", "Print what a job wrote; -f follows it to its end."),
         "events": ("events:events", "Print the event log of a job, or of all."),
-        "outputs": ("outputs:outputs", "List what a job promised, and what is there of it."),
+        "outputs": (
+            "outputs:outputs",
+            "List the outputs that a job promised, and which are there.",
+        ),
         "verify": ("verify:verify", "Derive every job from its log again, and compare."),
     },
     "Step in": {
         "cancel": ("cancel:cancel", "Ask a job to stop, or end it now with --hard."),
-        "retry": ("retry:retry", "Run a job that did not succeed again, as a new job."),
-        "resume": ("resume:resume", "Make what is missing of the outputs of a job."),
-        "validate": ("validate:validate", "Look for the outputs of a job now, and judge it."),
+        "replay": ("replay:replay", "Run a job that did not succeed again, as a new job."),
+        "resume": ("resume:resume", "Make the missing outputs of a job, in a new job."),
+        "validate": ("validate:validate", "Validate the outputs of a job now."),
         "dead-letters": ("dead_letters:dead_letters", "List, show and replay dead letters."),
     },
-    "Look after the store": {
-        "doctor": ("doctor:doctor", "Say what the store guarantees, and what it does not."),
-        "keys": ("keys:keys", "Make, list and revoke API keys for callers of a server."),
+    "Maintain the store": {
+        "doctor": ("doctor:doctor", "Report what the store guarantees, and what it does not."),
+        "keys": ("keys:keys", "Create, list and revoke API keys for the clients of a server."),
         "prune": ("prune:prune", "Remove old ended jobs and old output."),
         "backup": ("backup:backup", "Copy the store to a file while it is in use."),
-        "restore": ("backup:restore", "Make a store from a backup; old owners are fenced off."),
+        "restore": ("backup:restore", "Create a store from a backup; old owners are fenced."),
     },
     "This program": {
         "config": ("config:config", "Show every setting, and where its value comes from."),
@@ -77,11 +80,11 @@ Exit codes:
   125  run itself failed, not the command it ran
   130  interrupted (Ctrl-C): a job that was only watched goes on, one
        under run was asked to stop
-  141  nobody reads the output any more
+  141  the reader of the output is gone
 """
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """A group that knows its commands by name and imports one only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -121,20 +124,20 @@ class Commands(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except BrokenPipeError:
-            _leave_quietly()
+            _exit_quietly()
         except KeyboardInterrupt:
-            ctx.exit(Exit.INTERRUPTED)
+            ctx.exit(ExitCode.INTERRUPTED)
         except Exception as error:
             from holdfast.cli.session import explain_error
 
             ctx.exit(explain_error(error))
 
 
-def _leave_quietly() -> NoReturn:
-    """The reader has gone: point stdout at nothing, so that Python ends without complaint."""
+def _exit_quietly() -> NoReturn:
+    """Exit after the reader of stdout has gone: it points to nothing then, so that Python ends silently."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(Exit.NO_READER)
+    raise SystemExit(ExitCode.NO_READER)
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
@@ -145,7 +148,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @store_option
 @config_option
 @click.option(
@@ -179,5 +182,5 @@ def main() -> None:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            _leave_quietly()
+            _exit_quietly()
         raise

@@ -1,14 +1,11 @@
-"""What many commands take: the store, the file of settings, the id of a job, and pairs such as K=V."""
+"""Options that many commands share: the store, the output store, the settings file, pairs K=V."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 _STORE = "holdfast.store"
 _OUTPUTS = "holdfast.outputs"
@@ -24,19 +21,19 @@ def store_option(command: F) -> F:
         expose_value=False,
         callback=_remember_store,
         is_eager=True,
-        help="Where the jobs live.  [env: HOLDFAST_STORE; default: sqlite:///holdfast.db]",
+        help="URL of the store.  [env: HOLDFAST_STORE; default: sqlite:///holdfast.db]",
     )(command)
 
 
 def chosen_store() -> str:
-    """The URL by --store, else by HOLDFAST_STORE, else by holdfast.toml, else the default."""
-    from holdfast.sdk.caller import chosen_url
+    """Return the URL by --store, else by HOLDFAST_STORE, else by holdfast.toml, else the default."""
+    from holdfast.sdk.defaults import chosen_url
 
     return chosen_url(given_store())
 
 
 def given_store() -> str | None:
-    """The URL by --store, if it was given."""
+    """Return the URL by --store, if it was given."""
     context = click.get_current_context(silent=True)
     given: str | None = context.meta.get(_STORE) if context else None
     return given
@@ -54,12 +51,12 @@ def outputs_option(command: F) -> F:
         metavar="URL",
         expose_value=False,
         callback=_remember_outputs,
-        help="Where outputs are kept.  [env: HOLDFAST_OUTPUTS; default: a folder beside a sqlite store]",
+        help="URL of the output store.  [env: HOLDFAST_OUTPUTS; default: a folder beside a sqlite store]",
     )(command)
 
 
 def given_outputs() -> str | None:
-    """The URL by --outputs, if it was given: for `sdk.outputs.open_chosen`."""
+    """Return the URL by --outputs, if it was given: for `open_chosen_outputs` of `sdk.output_store`."""
     context = click.get_current_context(silent=True)
     given: str | None = context.meta.get(_OUTPUTS) if context else None
     return given
@@ -79,7 +76,7 @@ def config_option(command: F) -> F:
         expose_value=False,
         callback=_use_settings,
         is_eager=True,
-        help="Settings.  [env: HOLDFAST_CONFIG; default: holdfast.toml here, else of the user, else in /etc]",
+        help="Settings file.  [env: HOLDFAST_CONFIG; default: holdfast.toml here, of the user, in /etc]",
     )(command)
 
 
@@ -87,15 +84,15 @@ def _use_settings(ctx: click.Context, option: click.Parameter, file: Path | None
     if ctx.resilient_parsing:
         return
     if file is not None:
-        _name_file(ctx, str(file.absolute()))
+        _set_config_file(ctx, str(file.absolute()))
     if ctx.command.name in ("serve", "worker"):
-        from holdfast.cli.configured import defaults
+        from holdfast.cli.flag_defaults import flag_defaults
 
-        ctx.default_map = defaults(ctx)
+        ctx.default_map = flag_defaults(ctx)
 
 
-def _name_file(ctx: click.Context, file: str) -> None:
-    """--config is HOLDFAST_CONFIG for this command and for whatever it starts."""
+def _set_config_file(ctx: click.Context, file: str) -> None:
+    """Set HOLDFAST_CONFIG for this command and for every process it starts."""
     before = os.environ.get("HOLDFAST_CONFIG")
     os.environ["HOLDFAST_CONFIG"] = file
 
@@ -106,26 +103,6 @@ def _name_file(ctx: click.Context, file: str) -> None:
             os.environ["HOLDFAST_CONFIG"] = before
 
     ctx.call_on_close(restore)
-
-
-def job_argument(command: F) -> F:
-    """The id of one job, as `job_id`."""
-    return click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)(command)
-
-
-def complete_jobs(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> "list[CompletionItem]":
-    """Ids of jobs for the shell's completion."""
-    from click.shell_completion import CompletionItem
-
-    from holdfast.cli.session import known_jobs
-
-    return [
-        CompletionItem(job_id, help=words)
-        for job_id, words in known_jobs()
-        if job_id.startswith(incomplete)
-    ]
 
 
 class Pair(click.ParamType[tuple[str, str]]):

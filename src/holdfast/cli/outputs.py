@@ -1,12 +1,13 @@
-"""`holdfast outputs`: what a job promised to leave behind, and what is there of it."""
+"""`holdfast outputs`: the outputs that a job promised, and which are there."""
 
 import click
 
-from holdfast.cli.documents import encode
-from holdfast.cli.findings import tally
-from holdfast.cli.inspecting import inspecting, is_kept
-from holdfast.cli.options import job_argument, outputs_option, store_option
-from holdfast.cli.progress import with_bar
+from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import job_argument
+from holdfast.cli.json_output import encode_json
+from holdfast.cli.options import outputs_option, store_option
+from holdfast.cli.output_summary import output_counts
+from holdfast.cli.progress import with_progress_bar
 from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note, rows
 from holdfast.core.documents import document
@@ -15,7 +16,7 @@ from holdfast.core.job import Job
 from holdfast.core.outputs import Output
 from holdfast.core.state import State
 from holdfast.ports import Inspector, OutputPage, Registry
-from holdfast.sdk.caller import actor
+from holdfast.sdk.defaults import actor
 
 _HEADERS = ("OUTPUT", "STATE", "BYTES", "SHA256", "WHY")
 _PAGE = 1000
@@ -31,31 +32,31 @@ _DIGITS = 12
 def outputs(job_id: str, *, missing: bool, as_json: bool) -> None:
     """List the outputs that a job promised, as the last validation saw them.
 
-    `there` was made by this job, `reused` was found and not made again, `missing` does not count, and
-    WHY says why. How many there are of each is told at the end, on stderr. If the job ended without
-    success and nobody has looked yet, they are looked for now.
+    `there` was made by this job, `reused` was found and not made again, `missing` is not there or not as
+    promised, and WHY says why. The counts are printed at the end, on stderr. If the job ended without
+    success and its outputs were not validated yet, they are validated now.
     """
     run(lambda registry: _outputs(registry, job_id, missing=missing, as_json=as_json))
 
 
 async def _outputs(registry: Registry, job_id: str, *, missing: bool, as_json: bool) -> None:
-    job = await registry.get(job_id)
+    job = await registry.status(job_id)
     if job.spec.outputs is None:
-        note(_unnamed(job))
+        note(_unnamed_text(job))
         return
-    async with inspecting(registry, kept=is_kept(job.spec.outputs)) as inspector:
-        if job.unverified:
-            job = await _look(registry, inspector, job)
+    async with chosen_inspector(registry, stored=in_output_store(job.spec.outputs)) as inspector:
+        if job.unvalidated:
+            job = await _validate(registry, inspector, job)
         checked = await _print_pages(inspector, job_id, missing=missing, as_json=as_json)
-    note(f"{tally(job)}." if checked else _unseen(job))
+    note(f"{output_counts(job)}." if checked else _unvalidated_text(job))
     if job.resumable:
         hint(f"Make what is missing: holdfast resume {job_id}")
 
 
-async def _look(registry: Registry, inspector: Inspector, job: Job) -> Job:
-    """The job when its outputs were looked for; as it is, for whoever may only read."""
+async def _validate(registry: Registry, inspector: Inspector, job: Job) -> Job:
+    """Return the job after its outputs were validated; unchanged for a caller that may only read."""
     try:
-        return await with_bar(
+        return await with_progress_bar(
             registry, job.job_id, inspector.validate(job.job_id, actor=actor(), force=True)
         )
     except (Denied, Conflict):
@@ -63,11 +64,11 @@ async def _look(registry: Registry, inspector: Inspector, job: Job) -> Job:
 
 
 async def _print_pages(inspector: Inspector, job_id: str, *, missing: bool, as_json: bool) -> bool:
-    """Print page after page, none of which is kept; answers whether anybody has looked yet."""
+    """Print page after page, keeping none; return whether the outputs were validated yet."""
     after: str | None = None
     header = True
     while True:
-        page = await inspector.outputs(job_id, missing=missing, after=after, limit=_PAGE)
+        page = await inspector.list_outputs(job_id, missing=missing, after=after, limit=_PAGE)
         if page.outputs:
             _print(page, header=header, as_json=as_json)
             header = False
@@ -85,8 +86,8 @@ def _print(page: OutputPage, *, header: bool, as_json: bool) -> None:
 
 
 def _line(output: Output, *, checked: bool) -> str:
-    said = document(output)
-    return encode({"name": output.name, "state": state_of(output, checked=checked), **said})
+    fields = document(output)
+    return encode_json({"name": output.name, "state": state_of(output, checked=checked), **fields})
 
 
 def _row(output: Output, *, checked: bool) -> tuple[str | None, ...]:
@@ -100,7 +101,7 @@ def _row(output: Output, *, checked: bool) -> tuple[str | None, ...]:
 
 
 def state_of(output: Output, *, checked: bool) -> str:
-    """In one word, whether it is there."""
+    """Return in one word whether the output is there."""
     if not checked:
         return "promised"
     if output.missing is not None:
@@ -108,16 +109,16 @@ def state_of(output: Output, *, checked: bool) -> str:
     return "reused" if output.reused else "there"
 
 
-def _unnamed(job: Job) -> str:
+def _unnamed_text(job: Job) -> str:
     if job.spec.promised_outputs:
-        return f"{tally(job)}, which only your own validator knows by name."
+        return f"{output_counts(job)}, which only your own validator knows by name."
     return "This job promises no outputs: it is done when its work is."
 
 
-def _unseen(job: Job) -> str:
+def _unvalidated_text(job: Job) -> str:
     if job.state is State.VALIDATING:
-        return f"Nobody has seen them yet. Look now: holdfast validate {job.job_id}"
-    if job.unverified:
+        return f"Not validated yet. Validate now: holdfast validate {job.job_id}"
+    if job.unvalidated:
         why = job.check.reason if job.check else None
-        return f"Nobody has seen them yet: {why or 'holdfast validate ' + job.job_id + ' --force'}"
-    return "They are looked for when the work is done."
+        return f"Not validated yet: {why or 'holdfast validate ' + job.job_id + ' --force'}"
+    return "They are validated when the work is done."

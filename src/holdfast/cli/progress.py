@@ -1,4 +1,4 @@
-"""A bar on the terminal while somebody looks for the outputs of a job."""
+"""A progress bar on the terminal while the outputs of a job are validated."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.25
 
 
-async def with_bar(registry: Registry, job_id: str, looking: Coroutine[Any, Any, Job]) -> Job:
-    """What the validation gives; while it goes on, how far it is, for a person."""
+async def with_progress_bar(registry: Registry, job_id: str, validation: Coroutine[Any, Any, Job]) -> Job:
+    """Return the job that the validation returns; meanwhile show its progress on a terminal."""
     if not on_terminal(err=True):
-        return await looking
+        return await validation
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(err=True), transient=True) as progress:
         ticking = asyncio.create_task(_tick(registry, job_id, progress))
         try:
-            return await looking
+            return await validation
         finally:
             await stop(ticking)
 
 
 async def _tick(registry: Registry, job_id: str, progress: "Progress") -> None:
-    """Show what the one who looks says about itself, here or at a server."""
+    """Show the progress that the validator reports, here or at a server."""
     clock = SystemClock()
     bar = progress.add_task("", total=None, visible=False)
     while True:
         await clock.sleep(REFRESH_SECONDS)
-        check = (await registry.get(job_id)).check
+        check = (await registry.status(job_id)).check
         if check is not None and check.total:
             progress.update(bar, completed=check.done, total=check.total, visible=True)

@@ -1,4 +1,4 @@
-"""`holdfast prune`: forget what is old enough."""
+"""`holdfast prune`: remove old jobs and old output."""
 
 import sys
 from datetime import timedelta
@@ -7,10 +7,10 @@ import click
 
 from holdfast.cli.durations import Duration
 from holdfast.cli.options import chosen_store, store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.session import run
 from holdfast.cli.terminal import count, on_terminal
-from holdfast.core.explain import span
+from holdfast.cli.terminal_escape import plain
+from holdfast.core.explanation import format_duration
 from holdfast.sdk.store_url import shown_url
 
 
@@ -26,10 +26,10 @@ from holdfast.sdk.store_url import shown_url
     type=Duration(unit=True),
     help="Remove job output older than this, also of jobs that stay.  [default: as --older-than]",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def prune(*, older_than: timedelta, output_older_than: timedelta | None, yes: bool) -> None:
-    """Remove ended jobs with all their events, and old output. There is no way back.
+    """Remove ended jobs with all their events, and old output. This cannot be undone.
 
     Jobs that have not ended stay, and what stays can still be verified. On a terminal it asks
     first.
@@ -41,7 +41,7 @@ def prune(*, older_than: timedelta, output_older_than: timedelta | None, yes: bo
     if not yes and on_terminal() and sys.stdin.isatty():
         click.confirm(
             f"Remove from {plain(shown_url(chosen_store()))} all jobs that ended more than"
-            f" {span(older_than)} ago, and output older than {span(output)}?",
+            f" {format_duration(older_than)} ago, and output older than {format_duration(output)}?",
             abort=True,
         )
     pruned = run(lambda registry: registry.prune(older_than=older_than, output_older_than=output))

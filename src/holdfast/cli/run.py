@@ -11,41 +11,41 @@ import click
 from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.exits import Exit, outcome_exit
+from holdfast.cli.exit_codes import ExitCode, outcome_exit
+from holdfast.cli.log_printer import LogPrinter, follow_logs
 from holdfast.cli.options import Pair, chosen_store, store_option
-from holdfast.cli.output import Output, follow_output
-from holdfast.cli.promises import PlainOutput
-from holdfast.cli.safe import plain
-from holdfast.cli.session import absolute, explain_error
+from holdfast.cli.output_option import PlainOutput
+from holdfast.cli.session import absolute_folder, explain_error
 from holdfast.cli.session import run as in_session
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import hint, note
+from holdfast.cli.terminal_escape import plain
 from holdfast.cli.traces import caller_trace, traced
 from holdfast.cli.worker_log import outcome_words
-from holdfast.core.command import Command, encode_command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
-from holdfast.core.outputs import File, Promise
+from holdfast.core.outputs import File, OutputPromise
+from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Grant, Registry, Request
+from holdfast.ports import Grant, JobRequest, Registry
+from holdfast.sdk.job_submission import TracedSubmission
 from holdfast.sdk.open import own_environment, own_secrets
-from holdfast.sdk.outputs import lazy_outputs
-from holdfast.sdk.submitting import Submitting
-from holdfast.system import SystemClock, SystemIds, machine
-from holdfast.worker.claims import Settings
-from holdfast.worker.commands import Commands
+from holdfast.sdk.output_store import lazy_outputs
+from holdfast.system import SystemClock, SystemIds, machine_name
+from holdfast.worker.claims import WorkerSettings
+from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.processes import Processes
 from holdfast.worker.redaction import Redactor
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.tasks import stop
-from holdfast.worker.validating import Validating
+from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
 
 REST_SECONDS = 1.0
-"""How long what it wrote may take to be shown, when nobody knows yet how the job ends."""
+"""How long to wait for the rest of the output while the outcome of the job is not known yet."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -81,15 +81,15 @@ def run(
     """Run a command as a job, here and now, and exit with its exit code.
 
     It sees this whole environment, and nothing on its standard input. Ctrl-C asks it to stop. If this
-    process is killed, so is the command, and the job is failed when its lease has lapsed. Our own
-    errors exit with 125. Outputs are looked for when it has ended: one that is missing is exit code 1.
+    process is killed, so is the command, and the job fails when its lease has lapsed. Errors of holdfast
+    itself exit with 125. Outputs are validated when it has ended: a missing one means exit code 1.
     """
     try:
         columns, rows = shutil.get_terminal_size((80, 24))
-        command = Command(
+        command = ProcessSpec(
             argv=argv,
             env=dict(env),
-            cwd=absolute(cwd),
+            cwd=absolute_folder(cwd),
             pty=pty,
             rows=rows if pty else 24,
             columns=columns if pty else 80,
@@ -98,86 +98,86 @@ def run(
         spec = Spec(
             queue=queue,
             name=name,
-            payload=encode_command(command),
+            payload=encode_process_spec(command),
             timeout=timeout,
             lock=lock,
             retry=replace(COMMAND_RETRY, max_crashes=1),
-            outputs=Promise(files=files) if files else None,
+            outputs=OutputPromise(files=files) if files else None,
         )
         with traced("holdfast"):
             code = in_session(lambda registry: _run(registry, spec, job_id), create=True)
     except (HoldfastError, OSError) as error:
         explain_error(error)
-        code = Exit.RUN_FAILED
+        code = ExitCode.RUN_FAILED
     raise SystemExit(code)
 
 
 async def _run(registry: Registry, spec: Spec, job_id: str | None) -> int:
     clock, ids, own = SystemClock(), SystemIds(), own_environment()
-    owner = f"run-{machine()}-{os.getpid()}"
-    made = job_id or ids.new()
+    owner = f"run-{machine_name()}-{os.getpid()}"
+    new_id = job_id or ids.new()
     asked_at = clock.monotonic()
-    with Submitting([Request(spec=spec, job_id=made)], caller_trace()) as [request]:
-        grant = await registry.acquire(made, owner=owner, create=request, lease=LEASE_DEFAULT)
+    with TracedSubmission([JobRequest(spec=spec, job_id=new_id)], caller_trace()) as [request]:
+        grant = await registry.acquire(new_id, owner=owner, create=request, lease=LEASE_DEFAULT)
     processes = Processes(clock)
-    report, outputs = _Quiet(), lazy_outputs(chosen_store())
-    validating = Validating(
-        registry, outputs, report, clock=clock, ids=ids, machine=machine(), name=owner
+    report, outputs = _SilentReport(), lazy_outputs(chosen_store())
+    validating = WorkerValidation(
+        registry, outputs, report, clock=clock, ids=ids, machine=machine_name(), name=owner
     )
     worker = Worker(
         registry,
-        Settings(owner=owner),
+        WorkerSettings(owner=owner),
         report,
         clock=clock,
         ids=ids,
-        executors=[Commands(processes, own=own, passed=("*",), outputs=outputs.url)],
+        executors=[CommandExecutor(processes, own=own, passed=("*",), outputs=outputs.url)],
         spool=MemorySpool(),
-        validating=validating,
+        validation=validating,
         redactor=Redactor(own_secrets(chosen_store(), outputs.url)),
     )
-    asking = asyncio.create_task(_cancel_when_told(registry, made))
-    following = asyncio.create_task(follow_output(registry, made, Output()))
-    ours = await worker.run_one(grant, asked_at + grant.lease_seconds)
+    cancelling = asyncio.create_task(_cancel_on_signal(registry, new_id))
+    following = asyncio.create_task(follow_logs(registry, new_id, LogPrinter()))
+    held = await worker.run_one(grant, asked_at + grant.lease_seconds)
     await processes.close()
-    interrupted = asking.done()
-    asking.cancel()
-    job = await registry.get(made)
-    if not ours or job.state is State.VALIDATING:
+    interrupted = cancelling.done()
+    cancelling.cancel()
+    job = await registry.status(new_id)
+    if not held or job.state is State.VALIDATING:
         with suppress(TimeoutError):
-            async with asyncio.timeout(REST_SECONDS if ours else 0):
+            async with asyncio.timeout(REST_SECONDS if held else 0):
                 await asyncio.shield(following)
         await stop(following)
-    if not ours:
-        hint(f"The lease of {made} was lost. Look: holdfast why {made}")
-        return Exit.RUN_FAILED
+    if not held:
+        hint(f"The lease of {new_id} was lost. See why: holdfast why {new_id}")
+        return ExitCode.RUN_FAILED
     if job.state is State.VALIDATING:
-        note(f"{made}: {plain(await registry.why(made))}")
-        return Exit.UNAVAILABLE
+        note(f"{new_id}: {plain(await registry.why(new_id))}")
+        return ExitCode.UNAVAILABLE
     await following
-    code = _tell(job)
-    return Exit.INTERRUPTED if interrupted and code else code
+    code = _report_outcome(job)
+    return ExitCode.INTERRUPTED if interrupted and code else code
 
 
-async def _cancel_when_told(registry: Registry, job_id: str) -> None:
+async def _cancel_on_signal(registry: Registry, job_id: str) -> None:
     """Ctrl-C and SIGTERM ask the job to stop; `run` then follows it to its end."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    await told.wait()
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    await signalled.wait()
     await registry.cancel(job_id, actor="user:terminal", reason="interrupted")
 
 
-def _tell(job: Job) -> int:
+def _report_outcome(job: Job) -> int:
     code = outcome_exit(job)
-    if code != Exit.DONE:
-        # What the command itself did is for it to say; that its outputs are missing, only we know.
-        say = note if job.found is not None else hint
-        say(f"{job.job_id} {job.state}: {plain(outcome_words(job) or '')}")
+    if code != ExitCode.DONE:
+        # The command itself printed what it did; that its outputs are missing, only holdfast knows.
+        show = note if job.found is not None else hint
+        show(f"{job.job_id} {job.state}: {plain(outcome_words(job) or '')}")
     return code
 
 
-class _Quiet:
-    """`run` shows the command's own output; the worker in it has nothing to add."""
+class _SilentReport:
+    """A report that shows only trouble: `run` itself shows the output of the command."""
 
     def started(self, grant: Grant) -> None: ...
 

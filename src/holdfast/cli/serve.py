@@ -1,4 +1,4 @@
-"""`holdfast serve`: let others reach the store over HTTP."""
+"""`holdfast serve`: serve the store over HTTP."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ class Services(click.ParamType[tuple[str, ...]]):
         names = tuple(dict.fromkeys(str(value).split(",")))
         for name in names:
             if name not in SERVICES:
-                self.fail(f"{name!r} is no service; there are {', '.join(SERVICES)}.", param, ctx)
+                self.fail(f"{name!r} is not a service; there are {', '.join(SERVICES)}.", param, ctx)
         return names
 
 
@@ -55,23 +55,21 @@ class Listen(click.ParamType[tuple[str, int]]):
 @click.command()
 @click.option(
     "--listen", type=Listen(), metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
-    help="Where to listen; port 0 takes a free one.",
+    help="Address to listen on; port 0 takes a free one.",
 )  # fmt: skip
 @click.option(
     "--grpc", "grpc_listen", type=Listen(), metavar="HOST:PORT",
-    help="Where to listen for clients of gRPC, as well; needs holdfast[grpc].",
+    help="Address to listen on for gRPC, as well; needs holdfast[grpc].",
 )  # fmt: skip
 @click.option(
     "--services", type=Services(), metavar="NAMES", default=",".join(SERVICES), show_default=True,
     help="What to serve: jobs (the queue of job.v1), events (its streams), registry (holdfast.v1),"
     " rest (/v1, /registry and /docs).",
 )  # fmt: skip
-@click.option("--keys/--no-keys", help="Let nobody in without a key: holdfast keys create.")
-@click.option(
-    "--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, PEM."
-)
+@click.option("--keys/--no-keys", help="Require an API key: holdfast keys create.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
-@click.option("--behind-proxy/--no-behind-proxy", help="A proxy in front of this server has TLS.")
+@click.option("--behind-proxy/--no-behind-proxy", help="A proxy in front of this server terminates TLS.")
 @click.option(
     "--poll",
     type=Duration(most=WAIT_MAX),
@@ -86,9 +84,9 @@ class Listen(click.ParamType[tuple[str, int]]):
 )  # fmt: skip
 @click.option(
     "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="What it says on stderr: lines for people, or JSON.",
+    help="Format of the log on stderr: lines for people, or JSON.",
 )  # fmt: skip
-@click.option("--verbose/--no-verbose", help="Say every call that is refused, too.")
+@click.option("--verbose/--no-verbose", help="Log every refused call, too.")
 @store_option
 @outputs_option
 @config_option
@@ -109,42 +107,42 @@ def serve(
 
     Any number of servers may share one PostgreSQL store. With --store http://HOST:PORT every other
     command, the Python client and workers use a server in place of a store. With an output store it
-    looks for what jobs promised, there and nowhere else.
+    validates what jobs promised, there and nowhere else.
 
     \b
-    Without --keys everybody who can connect may do everything: it listens
-    on this machine only. For others:
+    Without --keys every client may do everything, so it listens on this
+    machine only. For other machines:
       holdfast keys create ana --may admin,observe
       holdfast serve --keys --listen 0.0.0.0:8080 --tls-cert C --tls-key K
     """
     import uvloop
     from msgspec.structs import replace
 
-    from holdfast.cli.serve_log import ServerLog
-    from holdfast.cli.serving import run
+    from holdfast.cli.server_log import ServerLog
+    from holdfast.cli.server_process import run_server
     from holdfast.cli.traces import traced
-    from holdfast.server.context import Settings
-    from holdfast.server.serving import Place, check_place
+    from holdfast.server.context import ServerSettings
+    from holdfast.server.http_server import ListenAddress, check_address
 
     host, port = listen
-    place = Place(
+    place = ListenAddress(
         host=host,
         port=port,
         certificate=tls_cert,
         certificate_key=tls_key,
         proxy=behind_proxy,
     )
-    check_place(place, keys=keys)
+    check_address(place, keys=keys)
     grpc_place = None
     if grpc_listen is not None:
         grpc_place = replace(place, host=grpc_listen[0], port=grpc_listen[1])
-        check_place(grpc_place, keys=keys)
-    settings = Settings(
+        check_address(grpc_place, keys=keys)
+    settings = ServerSettings(
         services=services, keys=keys, poll_seconds=poll.total_seconds(), queue_items_max=queue_limit
     )
     log = ServerLog(style, verbose=verbose)
     try:
         with traced("holdfast-server"):
-            uvloop.run(run(chosen_store(), place, settings, log, grpc_place, given_outputs()))
+            uvloop.run(run_server(chosen_store(), place, settings, log, grpc_place, given_outputs()))
     finally:
         log.close()

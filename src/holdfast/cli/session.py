@@ -1,4 +1,4 @@
-"""One command's session with a registry: open, do one thing, close; and what to say if it fails."""
+"""One command's session with a registry: open, do one thing, close; and how errors are reported."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.exits import error_exit
+from holdfast.cli.exit_codes import error_exit
 from holdfast.cli.options import chosen_store
-from holdfast.cli.safe import plain
+from holdfast.cli.terminal_escape import plain
 from holdfast.core.errors import (
     Conflict,
     Corrupt,
@@ -21,7 +21,7 @@ from holdfast.core.errors import (
     NotFound,
     Unavailable,
 )
-from holdfast.ports import Filter, Page, Registry
+from holdfast.ports import JobFilter, JobPage, Registry
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.store_url import shown_url
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def run(work: Callable[[Registry], Awaitable[T]], *, create: bool = False) -> T:
-    """Do `work` with the chosen registry. Only with `create` may a new store come of it."""
+    """Return what `work` returns for the chosen registry. Only with `create` is a new store made."""
     return asyncio.run(_session(chosen_store(), work, create=create))
 
 
@@ -42,7 +42,7 @@ async def _session(url: str, work: Callable[[Registry], Awaitable[T]], *, create
 
 
 def explain_error(error: Exception) -> int:
-    """Say on stderr what happened and what to do; answers the exit code. Raises what is a bug."""
+    """Print what happened and what to do on stderr; return the exit code. Raise what is a bug."""
     if not isinstance(error, HoldfastError | OSError):
         raise error
     message = error.message if isinstance(error, HoldfastError) else str(error)
@@ -52,37 +52,31 @@ def explain_error(error: Exception) -> int:
 
 
 def advice(error: HoldfastError | OSError) -> str:
-    """What to do: as the error itself knows best, else as its class says in the words of this program."""
+    """Return what to do: the advice of the error itself, else that for its class at the command line."""
     if isinstance(error, HoldfastError) and error.advised:
         return plain(error.advice)
     job = plain(error.job_id) if isinstance(error, HoldfastError) and error.job_id else None
     match error:
         case NotFound() if job is not None:
-            return (
-                f"Check the id: holdfast list shows the jobs in {plain(shown_url(chosen_store()))}."
-            )
+            return f"Check the id: holdfast list shows the jobs in {plain(shown_url(chosen_store()))}."
         case NotFound():
             return "Check the name; nothing was changed."
         case Invalid():
             return "Correct the request; --help after the command shows what it takes."
         case Conflict() if job is not None:
-            return f"Look at it as it is now: holdfast status {job}"
+            return f"See its current state: holdfast status {job}"
         case Conflict():
             return "Nothing was changed; --help after the command shows what else it takes."
         case Unavailable(applied="unknown"):
-            return (
-                "It may or may not have been done: look with holdfast status before you repeat it."
-            )
+            return "It may or may not have been done: check with holdfast status before you repeat it."
         case Unavailable():
-            return "Nothing was changed; see to that, or try again in a moment."
+            return "Nothing was changed; correct that, or try again in a moment."
         case Exhausted():
             return "Wait a little, then try again."
         case Denied():
             return "Ask the owner of the store for the right to do this."
         case Corrupt():
-            return (
-                "Stop its workers and keep the damaged store as it is: much of it may be readable."
-            )
+            return "Stop its workers and keep the damaged store as it is: much of it may be readable."
         case Fenced() | HoldfastError():
             return error.advice
         case _:
@@ -90,10 +84,10 @@ def advice(error: HoldfastError | OSError) -> str:
 
 
 async def filled_page(
-    registry: Registry, which: Filter, after: str | None, limit: int, *, newest: bool = False
-) -> Page:
-    """The next page that has a job on it, or the last one: a store ends a page, too, when it has looked
-    at many jobs for it."""
+    registry: Registry, which: JobFilter, after: str | None, limit: int, *, newest: bool = False
+) -> JobPage:
+    """Return the next page that has a job on it, or the last page: a store may also end a page because it
+    has read many jobs that do not match."""
     while True:
         page = await registry.list_jobs(which, after=after, limit=limit, newest=newest)
         if page.jobs or page.next is None:
@@ -101,19 +95,6 @@ async def filled_page(
         after = page.next
 
 
-def known_jobs() -> list[tuple[str, str]]:
-    """The newest few hundred jobs as (id, state and name): for completion, so never an error."""
-
-    async def first(registry: Registry) -> list[tuple[str, str]]:
-        page = await registry.list_jobs(limit=500, newest=True)
-        return [(j.job_id, f"{j.state} {plain(j.spec.name or j.spec.kind)}") for j in page.jobs]
-
-    try:
-        return run(first)
-    except (HoldfastError, OSError):
-        return []
-
-
-def absolute(path: str | None) -> str:
-    """The folder a command shall run in: this one, unless another is named."""
+def absolute_folder(path: str | None) -> str:
+    """Return the folder that a command runs in: the current one, unless another is named."""
     return str(Path(path or ".").absolute())

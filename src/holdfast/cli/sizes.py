@@ -23,9 +23,7 @@ class Size(click.ParamType[int]):
 
     name = "size"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         match = _SIZE.match(str(value).strip().lower())

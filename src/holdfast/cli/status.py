@@ -2,15 +2,16 @@
 
 import click
 
-from holdfast.cli.costs import cost_by, cost_fields, cost_words
-from holdfast.cli.documents import print_json
-from holdfast.cli.exits import outcome_exit
-from holdfast.cli.options import job_argument, store_option
-from holdfast.cli.portrait import Facts, links_of, portrait
+from holdfast.cli.costs import cost_fields, cost_words, job_cost
+from holdfast.cli.exit_codes import outcome_exit
+from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_view import Facts, job_facts, links_of
+from holdfast.cli.json_output import print_json
+from holdfast.cli.options import store_option
 from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
 from holdfast.core.catalogue import EventType
-from holdfast.core.cost import last_attempt
+from holdfast.core.cost import last_attempt_duration
 from holdfast.core.documents import job_document
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -22,7 +23,7 @@ REFRESH_SECONDS = 2.0
 
 @click.command()
 @job_argument
-@click.option("--watch", "-w", is_flag=True, help="Go on until the job ends; exit as it does.")
+@click.option("--watch", "-w", is_flag=True, help="Follow until the job ends; exit with its exit code.")
 @click.option("--json", "as_json", is_flag=True, help="The whole record as one JSON object.")
 @store_option
 def status(job_id: str, *, watch: bool, as_json: bool) -> None:
@@ -34,28 +35,28 @@ def status(job_id: str, *, watch: bool, as_json: bool) -> None:
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
-    job = await registry.get(job_id)
+    job = await registry.status(job_id)
     if as_json:
         print_json(await _document(registry, job))
     else:
-        facts(await _portrait(registry, job))
+        facts(await _job_facts(registry, job))
 
 
-async def _portrait(registry: Registry, job: Job) -> Facts:
+async def _job_facts(registry: Registry, job: Job) -> Facts:
     history, now = await registry.history(job.job_id), await registry.now()
-    return portrait(
+    return job_facts(
         job,
         now,
         why=await registry.why(job.job_id),
         links=await links_of(registry, job),
-        took=last_attempt(history, now),
-        cost=cost_words(job, cost_by(history, now)),
+        took=last_attempt_duration(history, now),
+        cost=cost_words(job, job_cost(history, now)),
     )
 
 
 async def _document(registry: Registry, job: Job) -> dict[str, object]:
     history = await registry.history(job.job_id)
-    return {**job_document(job), **cost_fields(cost_by(history, await registry.now()))}
+    return {**job_document(job), **cost_fields(job_cost(history, await registry.now()))}
 
 
 async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
@@ -68,10 +69,10 @@ async def _watch(registry: Registry, job_id: str, *, as_json: bool) -> Job:
             continue
         if not as_json:
             _print_step(event)
-        elif (job := await registry.get(job_id)).version != shown:
+        elif (job := await registry.status(job_id)).version != shown:
             print_json(await _document(registry, job), indent=False)
             shown = job.version
-    return await registry.get(job_id)
+    return await registry.status(job_id)
 
 
 def _print_step(event: Event) -> None:
@@ -86,9 +87,9 @@ async def _watch_live(registry: Registry, job_id: str) -> Job:
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            mark = registry.mark()
-            job = await registry.get(job_id)
-            live.update(facts_table(await _portrait(registry, job)), refresh=True)
+            mark = registry.change_mark()
+            job = await registry.status(job_id)
+            live.update(facts_table(await _job_facts(registry, job)), refresh=True)
             if job.ended:
                 return job
-            await registry.changed(since=mark, timeout=REFRESH_SECONDS)
+            await registry.changes(since=mark, timeout=REFRESH_SECONDS)

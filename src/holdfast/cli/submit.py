@@ -2,31 +2,56 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import IO
+from typing import IO, TypedDict, Unpack
 
 import click
 from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration, Instant
-from holdfast.cli.exits import outcome_exit
-from holdfast.cli.findings import cached
+from holdfast.cli.exit_codes import outcome_exit
+from holdfast.cli.log_printer import follow_to_verdict
 from holdfast.cli.options import Pair, chosen_store, given_outputs, outputs_option, store_option
-from holdfast.cli.output import follow_to_verdict
-from holdfast.cli.promises import PlainOutput, submit_promising
-from holdfast.cli.session import absolute, run
+from holdfast.cli.output_option import PlainOutput, submit_with_outputs
+from holdfast.cli.output_summary import is_cached
+from holdfast.cli.session import absolute_folder, run
 from holdfast.cli.sizes import Size
 from holdfast.cli.terminal import clock, hint, note, on_terminal
 from holdfast.cli.traces import caller_trace, traced
-from holdfast.core.command import Command, encode_command
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
 from holdfast.core.outputs import File
+from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
-from holdfast.ports import Registry, Request
-from holdfast.sdk.caller import actor
-from holdfast.sdk.outputs import chosen_outputs
-from holdfast.sdk.submitting import Submitting
+from holdfast.ports import JobRequest, Registry
+from holdfast.sdk.defaults import actor
+from holdfast.sdk.job_submission import TracedSubmission
+from holdfast.sdk.output_store import chosen_outputs
+from holdfast.sdk.store_url import StoreUrl
+
+
+class SpecOptions(TypedDict):
+    """The options that become the spec of the job."""
+
+    queue: str
+    name: str | None
+    cwd: str | None
+    env: tuple[tuple[str, str], ...]
+    secrets: tuple[str, ...]
+    timeout: timedelta | None
+    memory: int | None
+    pty: bool
+    max_failures: int | None
+    max_crashes: int | None
+    on_exhausted: str | None
+    delay: timedelta | None
+    run_at: datetime | None
+    ttl: timedelta | None
+    priority: int
+    lock: str | None
+    region: str | None
+    lease: timedelta
+    labels: tuple[tuple[str, str], ...]
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -45,29 +70,21 @@ from holdfast.sdk.submitting import Submitting
 @click.option("--timeout", type=Duration(), help="Kill an attempt that runs longer.")
 @click.option("--memory", type=Size(), help="Kill an attempt that uses more, with all it started.")
 @click.option("--pty", is_flag=True, help="Give it a terminal (24 rows, 80 columns).")
-@click.option("--max-failures", type=int, help="Failed attempts before it is over.  [default: 1]")
-@click.option("--max-crashes", type=int, help="Lost workers before it is over.  [default: 5]")
+@click.option("--max-failures", type=int, help="Failed attempts before it ends.  [default: 1]")
+@click.option("--max-crashes", type=int, help="Lost workers before it ends.  [default: 5]")
 @click.option(
     "--on-exhausted",
     type=click.Choice([policy.value for policy in OnExhausted]),
-    help="How it ends when it is over.  [default: fail]",
+    help="How it ends when these are used up.  [default: fail]",
 )
 @click.option("--delay", type=Duration(), help="Not before this much time has passed.")
 @click.option("--at", "run_at", type=Instant(), help="Not before this time.")
 @click.option("--ttl", type=Duration(), help="Give up when it has not ended by then.")
-@click.option(
-    "--priority", type=int, default=PRIORITY_DEFAULT, help="0 first … 9 last.  [default: 5]"
-)
+@click.option("--priority", type=int, default=PRIORITY_DEFAULT, help="0 first … 9 last.  [default: 5]")
 @click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
-@click.option(
-    "--region", help="Workers of another region leave it alone; one without a region takes it."
-)
-@click.option(
-    "--lease", type=Duration(), default=LEASE_DEFAULT, help="Lease length.  [default: 60s]"
-)
-@click.option(
-    "--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by."
-)
+@click.option("--region", help="Workers of another region leave it alone; one without a region takes it.")
+@click.option("--lease", type=Duration(), default=LEASE_DEFAULT, help="Lease length.  [default: 60s]")
+@click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by.")
 @click.option(
     "--output",
     "files",
@@ -86,31 +103,12 @@ from holdfast.sdk.submitting import Submitting
 @click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
 @click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
 @click.option("--correlation-id", metavar="ID", help="Ties the job to what caused it.")
-@click.option("--wait", is_flag=True, help="Follow its output; exit as it does.")
+@click.option("--wait", is_flag=True, help="Follow its output; exit with its exit code.")
 @outputs_option
 @store_option
 def submit(
     *,
     argv: tuple[str, ...],
-    queue: str,
-    name: str | None,
-    cwd: str | None,
-    env: tuple[tuple[str, str], ...],
-    secrets: tuple[str, ...],
-    timeout: timedelta | None,
-    memory: int | None,
-    pty: bool,
-    max_failures: int | None,
-    max_crashes: int | None,
-    on_exhausted: str | None,
-    delay: timedelta | None,
-    run_at: datetime | None,
-    ttl: timedelta | None,
-    priority: int,
-    lock: str | None,
-    region: str | None,
-    lease: timedelta,
-    labels: tuple[tuple[str, str], ...],
     files: tuple[File, ...],
     manifest: IO[bytes] | None,
     reuse: bool,
@@ -118,16 +116,17 @@ def submit(
     job_id: str | None,
     correlation_id: str | None,
     wait: bool,
+    **options: Unpack[SpecOptions],
 ) -> None:
     """Queue a command and print the id of its job.
 
     The command is run as it is, without a shell; for a pipe write: -- sh -c 'a | b'.
     Durations are written like 30s, 5m, 1.5h or 2d, sizes like 512MB or 2GiB.
 
-    A job that promises outputs has succeeded when they are there. What is promised of a plain one is
-    PATH[:COUNT][,size=BYTES][,sha256=HEX]; a path that itself ends like that is given a count of its
-    own, as in odd:3:1. Results of a manifest that are there already are not made again, and when all
-    are, nothing is run.
+    A job that promises outputs has succeeded when they are there. An output is written as
+    PATH[:COUNT][,size=BYTES][,sha256=HEX]; a path that itself ends like that needs a count of its own,
+    as in odd:3:1. Results of a manifest that are there already are not made again, and when all are,
+    nothing is run.
 
     \b
       holdfast submit -- python train.py --seed 7
@@ -137,44 +136,24 @@ def submit(
     """
     if not argv:
         raise click.UsageError("There is no command to run; try: holdfast submit -- echo hello")
-    if chosen_store().startswith("memory:"):
-        raise click.UsageError("A memory store ends with this command; nobody could run the job.")
+    if StoreUrl(chosen_store()).dies_with_process:
+        raise click.UsageError("A memory store ends with this command; no worker could run the job.")
     _check_outputs(files, manifest, reuse=reuse)
-    command = Command(
-        argv=argv,
-        env=dict(env),
-        cwd=absolute(cwd),
-        secrets=secrets,
-        pty=pty,
-        memory_bytes=memory,
-    )
-    spec = Spec(
-        payload=encode_command(command),
-        queue=queue,
-        name=name,
-        priority=priority,
-        region=region,
-        lock=lock,
-        lease=lease,
-        timeout=timeout,
-        delay=delay,
-        run_at=run_at,
-        ttl=ttl,
-        retry=_retry(max_failures, max_crashes, on_exhausted),
-        labels=dict(labels),
-    )
-    request = Request(
-        spec=spec, request_id=request_id, job_id=job_id, correlation_id=correlation_id
+    request = JobRequest(
+        spec=_spec(argv, options),
+        request_id=request_id,
+        job_id=job_id,
+        correlation_id=correlation_id,
     )
 
-    async def ask(registry: Registry) -> Job:
-        with Submitting([request], caller_trace()) as [one]:
+    async def enqueue(registry: Registry) -> Job:
+        with TracedSubmission([request], caller_trace()) as [one]:
             if files or manifest is not None:
-                return await submit_promising(registry, one, files, manifest, reuse=reuse)
+                return await submit_with_outputs(registry, one, files, manifest, reuse=reuse)
             return await registry.enqueue(one, actor=actor())
 
     with traced("holdfast"):
-        job = run(lambda registry: _submit(registry, ask, wait=wait), create=True)
+        job = run(lambda registry: _submit(registry, enqueue, wait=wait), create=True)
     if wait:
         raise SystemExit(outcome_exit(job))
 
@@ -183,7 +162,7 @@ def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse
     if reuse and not files:
         raise click.UsageError("--reuse is for what --output names; a manifest is reused anyway.")
     store, kept = chosen_store(), given_outputs()
-    served = store.lower().startswith(("http:", "https:"))
+    served = StoreUrl(store).is_server
     if reuse and served:
         raise click.UsageError("A server sees no files of this machine: --reuse needs the store.")
     if kept is not None and manifest is None:
@@ -192,6 +171,32 @@ def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse
         )
     if manifest is not None and not served and chosen_outputs(store, kept) is None:
         raise click.UsageError("A manifest is kept in an output store: name it with --outputs.")
+
+
+def _spec(argv: tuple[str, ...], options: SpecOptions) -> Spec:
+    command = ProcessSpec(
+        argv=argv,
+        env=dict(options["env"]),
+        cwd=absolute_folder(options["cwd"]),
+        secrets=options["secrets"],
+        pty=options["pty"],
+        memory_bytes=options["memory"],
+    )
+    return Spec(
+        payload=encode_process_spec(command),
+        queue=options["queue"],
+        name=options["name"],
+        priority=options["priority"],
+        region=options["region"],
+        lock=options["lock"],
+        lease=options["lease"],
+        timeout=options["timeout"],
+        delay=options["delay"],
+        run_at=options["run_at"],
+        ttl=options["ttl"],
+        retry=_retry(options["max_failures"], options["max_crashes"], options["on_exhausted"]),
+        labels=dict(options["labels"]),
+    )
 
 
 def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> Retry:
@@ -203,11 +208,9 @@ def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> 
     return retry if exhausted is None else replace(retry, on_exhausted=OnExhausted(exhausted))
 
 
-async def _submit(
-    registry: Registry, ask: Callable[[Registry], Awaitable[Job]], *, wait: bool
-) -> Job:
-    job = await ask(registry)
-    if cached(job):
+async def _submit(registry: Registry, enqueue: Callable[[Registry], Awaitable[Job]], *, wait: bool) -> Job:
+    job = await enqueue(registry)
+    if is_cached(job):
         promised = job.spec.promised_outputs
         there = f"All {promised:,} outputs are" if promised > 1 else "Its output is"
         note(f"{there} there already: nothing was run.")
@@ -224,15 +227,10 @@ async def _submit(
 
 
 async def _next_step(registry: Registry, job: Job) -> str:
-    if cached(job):
+    if is_cached(job):
         return f"See them: holdfast outputs {job.job_id}"
     if job.ended:
-        return (
-            f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"
-        )
+        return f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"
     if job.ready_at > await registry.now():
         return f"It waits until {clock(job.ready_at)}. See it: holdfast status {job.job_id}"
-    return (
-        f"Execute it: holdfast worker -q {job.spec.queue}\n"
-        f"Follow it:  holdfast logs -f {job.job_id}"
-    )
+    return f"Execute it: holdfast worker -q {job.spec.queue}\nFollow it:  holdfast logs -f {job.job_id}"

@@ -1,4 +1,4 @@
-"""What people see: tables and colours on a terminal, plain aligned lines in a pipe or a file."""
+"""Printing for people: tables and colours on a terminal, plain aligned lines in a pipe or a file."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.safe import plain
+from holdfast.cli.terminal_escape import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,31 +31,31 @@ STYLES: dict[str, str] = {
 
 
 def on_terminal(*, err: bool = False) -> bool:
-    """Whether a person is looking at the stream."""
+    """Return whether the stream is a terminal, read by a person."""
     return (sys.stderr if err else sys.stdout).isatty()
 
 
 @cache
 def console(*, err: bool = False) -> "Console":
-    """A rich console that takes text as it is: no markup, no emoji, no guessing. Heeds NO_COLOR."""
+    """Return a rich console that prints text as it is: no markup, no emoji, no guessing. Heeds NO_COLOR."""
     from rich.console import Console
 
     return Console(stderr=err, markup=False, emoji=False, highlight=False)
 
 
 def hint(words: str) -> None:
-    """What to do next, on stderr, for a person only."""
+    """Print what to do next on stderr, only on a terminal."""
     if on_terminal(err=True):
         console(err=True).print(words, style="dim", soft_wrap=True)
 
 
 def note(words: str) -> None:
-    """Something that belongs beside the answer, on stderr, whoever reads it."""
+    """Print something beside the result on stderr, terminal or not."""
     click.echo(words, err=True)
 
 
 def facts(pairs: Sequence[tuple[str, str | None]]) -> None:
-    """One fact a line; those without a value are left out."""
+    """Print one fact a line; those without a value are left out."""
     if on_terminal():
         console().print(facts_table(pairs))
         return
@@ -66,7 +66,7 @@ def facts(pairs: Sequence[tuple[str, str | None]]) -> None:
 
 
 def facts_table(pairs: Sequence[tuple[str, str | None]]) -> "RenderableType":
-    """The facts as rich shows them."""
+    """Return the facts as a table of rich."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -78,10 +78,8 @@ def facts_table(pairs: Sequence[tuple[str, str | None]]) -> "RenderableType":
     return table
 
 
-def rows(
-    headers: Sequence[str], lines: Sequence[Sequence[str | None]], *, header: bool = True
-) -> None:
-    """A table. Nothing is shortened but what would leave a terminal on the right."""
+def rows(headers: Sequence[str], lines: Sequence[Sequence[str | None]], *, header: bool = True) -> None:
+    """Print a table. Only what would exceed the width of a terminal is cut."""
     cells = [[plain(cell or EMPTY) for cell in line] for line in lines]
     shown = [list(headers), *cells]
     widths = [max(len(line[n]) for line in shown) for n in range(len(headers) - 1)] + [0]
@@ -92,7 +90,7 @@ def rows(
 
 
 def columns(parts: Sequence[tuple[str, int]], *, style: str = "", crop: bool = False) -> None:
-    """One line of cells with their widths."""
+    """Print one line of cells with their widths."""
     cells = [f"{plain(text):<{width}}" for text, width in parts]
     if not on_terminal():
         click.echo("  ".join(cells).rstrip())
@@ -112,12 +110,12 @@ def _cell(value: str) -> "Text":
 
 
 def clock(instant: datetime | None) -> str | None:
-    """An instant, always in UTC and always as wide."""
+    """Return an instant as text, in UTC and always of the same width."""
     return f"{instant:%Y-%m-%dT%H:%M:%SZ}" if instant else None
 
 
 def age(length: timedelta) -> str:
-    """A duration in as few characters as possible: 5s, 12m, 3h, 9d."""
+    """Return a duration in as few characters as possible: 5s, 12m, 3h, 9d."""
     seconds = max(0, int(length.total_seconds()))
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
@@ -126,11 +124,11 @@ def age(length: timedelta) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
+    """Return `1 job`, `2 jobs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shorten(text: str, most: int) -> str:
-    """Text cut to a width, with an ellipsis where it was cut."""
+    """Return the text cut to a width, with an ellipsis where it was cut."""
     clean = plain(text)
     return clean if len(clean) <= most else clean[: most - 1] + "…"

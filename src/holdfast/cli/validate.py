@@ -1,51 +1,52 @@
-"""`holdfast validate`: look for the outputs of a job now, or say in their place what it is."""
+"""`holdfast validate`: validate the outputs of a job now, or override the verdict."""
 
 import click
 
-from holdfast.cli.exits import Exit, outcome_exit
-from holdfast.cli.findings import verdict_words
-from holdfast.cli.inspecting import inspecting, is_kept
-from holdfast.cli.options import job_argument, outputs_option, store_option
-from holdfast.cli.progress import with_bar
-from holdfast.cli.safe import plain
+from holdfast.cli.exit_codes import ExitCode, outcome_exit
+from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import job_argument
+from holdfast.cli.options import outputs_option, store_option
+from holdfast.cli.output_summary import verdict_words
+from holdfast.cli.progress import with_progress_bar
 from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note
+from holdfast.cli.terminal_escape import plain
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Inspector, Registry
-from holdfast.sdk.caller import actor
+from holdfast.sdk.defaults import actor
 
-_PATIENCE_SECONDS = 1.0
+_WAIT_SECONDS = 1.0
 _OVERRIDES = click.Choice([State.SUCCEEDED.value, State.FAILED.value])
 
 
 @click.command()
 @job_argument
-@click.option("--force", is_flag=True, help="Look now, though it is not due.")
+@click.option("--force", is_flag=True, help="Validate now, though it is not due.")
 @click.option(
-    "--override", type=_OVERRIDES, help="End a job that is validating so, whatever is there."
+    "--override", type=_OVERRIDES, help="End a validating job with this verdict, whatever is there."
 )
-@click.option("--reason", help="Why it is overridden; kept with the job.")
+@click.option("--reason", help="Why it is overridden; stored with the job.")
 @outputs_option
 @store_option
 def validate(job_id: str, *, force: bool, override: str | None, reason: str | None) -> None:
-    """Look for the promised outputs of a job and judge it: succeeded, partial_success or failed.
+    """Validate the promised outputs of a job; the verdict is succeeded, partial_success or failed.
 
     Workers and servers do this by themselves, when the work is done and, for what is missing, now and
-    then later; --force does not wait for that. If nobody can see the outputs of a job that is validating
-    and you know what became of them, --override says so, under your name and with your reason. A partial
-    success cannot be overridden: it has succeeded when its outputs are there.
+    then later; --force does not wait for that. If no worker or server can see the outputs of a validating
+    job and you know what became of them, --override sets the verdict, under your name and with your
+    reason. A partial success cannot be overridden: it has succeeded when its outputs are there.
 
     A job that failed, was cancelled, timed out or is a dead letter stays that; which of its outputs are
-    there is put down with it, and `holdfast resume` makes the others.
+    there is recorded with it, and `holdfast resume` makes the others.
 
     It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen.
     """
     if override is None and reason is not None:
         raise click.UsageError("--reason goes with --override.")
     if override is not None and force:
-        raise click.UsageError("--force looks, --override does not: choose one.")
+        raise click.UsageError("--force validates, --override does not: choose one.")
     if override is not None and not (reason or "").strip():
         raise click.UsageError("An override needs a reason: add --reason TEXT.")
     if override is not None:
@@ -57,8 +58,8 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
 
 
 async def _override(registry: Registry, job_id: str, verdict: State, reason: str) -> Job:
-    seen = await registry.get(job_id)
-    job = await registry.judge(
+    seen = await registry.status(job_id)
+    job = await registry.complete_validation(
         job_id, actor=actor(), version=seen.version, override=verdict, reason=reason
     )
     click.echo(f"{job.state}: overridden by {plain(actor())}.")
@@ -66,41 +67,41 @@ async def _override(registry: Registry, job_id: str, verdict: State, reason: str
 
 
 async def _validate(registry: Registry, job_id: str, *, force: bool) -> Job:
-    before = await registry.get(job_id)
+    before = await registry.status(job_id)
     if not before.ended and before.state is not State.VALIDATING:
         raise Conflict(f"Job {job_id} is {before.state}: its work is not done.", job_id=job_id)
-    async with inspecting(registry, kept=is_kept(before.spec.outputs)) as inspector:
-        job = await with_bar(registry, job_id, _look(registry, inspector, job_id, force=force))
+    async with chosen_inspector(registry, stored=in_output_store(before.spec.outputs)) as inspector:
+        job = await with_progress_bar(registry, job_id, _validated(registry, inspector, job_id, force=force))
     if job.state is State.VALIDATING:
         note(plain(await registry.why(job_id)))
         if job == before:
-            hint(f"Look at once: holdfast validate {job_id} --force")
+            hint(f"Validate at once: holdfast validate {job_id} --force")
         return job
     click.echo(plain(verdict_words(job)))
-    if job.unverified and (job.check is None or job.check.reason is None):
+    if job.unvalidated and (job.check is None or job.check.reason is None):
         note(plain(await registry.why(job_id)))
     elif job.check is not None and job.check.reason is not None:
         note(f"They could not be seen just now: {plain(job.check.reason)}")
     elif job.check is not None and job.check == before.check and not force:
-        note(f"It is not due to be looked at. Look at once: holdfast validate {job_id} --force")
+        note(f"It is not due for validation. Validate at once: holdfast validate {job_id} --force")
     if job.resumable:
         hint(f"Make what is missing: holdfast resume {job_id}")
     return job
 
 
-async def _look(registry: Registry, inspector: Inspector, job_id: str, *, force: bool) -> Job:
-    """The job when somebody has looked. A server answers after a while and looks on: then we wait."""
+async def _validated(registry: Registry, inspector: Inspector, job_id: str, *, force: bool) -> Job:
+    """Return the job after its validation. A server may return earlier and go on: then wait for it."""
     job = await inspector.validate(job_id, actor=actor(), force=force)
     while job.check is not None and job.check.until is not None:
         if job.check.until <= await registry.now():
             break
-        await registry.changed(since=registry.mark(), timeout=_PATIENCE_SECONDS)
-        job = await registry.get(job_id)
+        await registry.changes(since=registry.change_mark(), timeout=_WAIT_SECONDS)
+        job = await registry.status(job_id)
     return job
 
 
 def _exit(job: Job) -> int:
     unseen = job.check is not None and job.check.reason is not None
-    if job.state is State.VALIDATING or job.unverified or unseen:
-        return Exit.UNAVAILABLE
+    if job.state is State.VALIDATING or job.unvalidated or unseen:
+        return ExitCode.UNAVAILABLE
     return outcome_exit(job)

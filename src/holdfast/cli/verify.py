@@ -2,12 +2,12 @@
 
 import click
 
-from holdfast.cli.documents import print_json
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.json_output import print_json
 from holdfast.cli.options import store_option
-from holdfast.cli.safe import plain
 from holdfast.cli.session import run
 from holdfast.cli.terminal import count
+from holdfast.cli.terminal_escape import plain
 from holdfast.ports import Verification
 
 _SHOWN = 20
@@ -27,7 +27,7 @@ def verify(*, as_json: bool) -> None:
     else:
         _print(found)
     if not found.equal:
-        raise SystemExit(Exit.NO)
+        raise SystemExit(ExitCode.NO)
 
 
 def _document(found: Verification) -> dict[str, object]:
@@ -55,6 +55,4 @@ def _print(found: Verification) -> None:
             click.echo(f"{plain(mismatch.job_id)}  {plain(detail)}")
     if len(found.mismatches) > _SHOWN:
         click.echo(f"and {count(len(found.mismatches) - _SHOWN, 'more job')}.")
-    click.echo(
-        "Keep the store as it is, and compare: holdfast events JOB shows the log of one.", err=True
-    )
+    click.echo("Keep the store as it is, and compare: holdfast events JOB shows the log of one.", err=True)

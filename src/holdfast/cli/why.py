@@ -1,15 +1,16 @@
-"""`holdfast why`: why a job is where it is."""
+"""`holdfast why`: why a job is in its state."""
 
 import click
 
-from holdfast.cli.options import job_argument, store_option
-from holdfast.cli.safe import plain
+from holdfast.cli.job_argument import job_argument
+from holdfast.cli.options import store_option
 from holdfast.cli.session import run
+from holdfast.cli.terminal_escape import plain
 
 
 @click.command()
 @job_argument
 @store_option
 def why(job_id: str) -> None:
-    """Say in a sentence or two why a job is where it is, and what will happen next."""
+    """Explain in a sentence or two why a job is in its state, and what happens next."""
     click.echo(plain(run(lambda registry: registry.why(job_id))))

@@ -3,15 +3,15 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from holdfast.cli.durations import Duration
-from holdfast.cli.metrics_server import Server
+from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import (
     chosen_store,
     config_option,
@@ -22,27 +22,28 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.terminal import on_terminal
 from holdfast.cli.traces import traced
-from holdfast.cli.worker_lines import Lines
-from holdfast.cli.worker_log import JsonLog, Log, Opening, Stderr
-from holdfast.cli.worker_metrics import Address, Metrics, Source, folder_bytes
+from holdfast.cli.worker_log import JsonLog, StderrWriter, WorkerLog, WorkerStart
+from holdfast.cli.worker_metrics import MetricsAddress, WorkerGauges, WorkerMetrics, folder_bytes
+from holdfast.cli.worker_text_log import TextLog
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
+from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
-from holdfast.sdk.outputs import chosen_outputs, lazy_outputs
+from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl, shown_url
-from holdfast.system import SystemClock, SystemIds, boot_id, machine, settle_memory
-from holdfast.worker.claims import Settings
-from holdfast.worker.commands import Commands
+from holdfast.system import SystemClock, SystemIds, boot_id, machine_name, tune_garbage_collector
+from holdfast.worker.claims import WorkerSettings
+from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.executor import Executor
-from holdfast.worker.functions import Functions
+from holdfast.worker.function_executor import FunctionExecutor
 from holdfast.worker.processes import Processes
-from holdfast.worker.recovery import recover_always
+from holdfast.worker.recovery import recover_forever
 from holdfast.worker.redaction import Redactor
 from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
-from holdfast.worker.validating import Validating
+from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
 
 SLOTS_FOR_APP = 32
@@ -52,7 +53,7 @@ SLOTS_FOR_APP = 32
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option(
     "--queue", "-q", "queues", multiple=True, default=("default",), show_default=True,
-    help="Queue to work on; give several, the first goes first.",
+    help="Queue to claim from; may be given several times, the first has priority.",
 )  # fmt: skip
 @click.option(
     "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
@@ -64,13 +65,13 @@ SLOTS_FOR_APP = 32
 @click.option("--region", help="Region of this worker; jobs of another are left alone.")
 @click.option(
     "--lease", type=Duration(least=LEASE_MIN, most=LEASE_MAX), show_default="the job's own, 60s",
-    help="Lease to ask for.",
+    help="Length of its leases.",
 )  # fmt: skip
 @click.option(
     "--pass-env", "passed", multiple=True, metavar="NAME",
     help="Variable of this environment that every command may see; * and ? match.",
 )  # fmt: skip
-@click.option("--drain", is_flag=True, help="Leave when the queues are empty.")
+@click.option("--drain", is_flag=True, help="Exit when the queues are empty.")
 @click.option(
     "--leave", "leave", type=Duration(), default="10s", show_default=True,
     help="Time running jobs have after a SIGTERM before they are given back.",
@@ -78,14 +79,14 @@ SLOTS_FOR_APP = 32
 @click.option(
     "--spool", metavar="DIR", type=click.Path(file_okay=False),
     show_default="~/.local/state/holdfast/spool",
-    help="Where output waits while the store is away.",
+    help="Folder for output while the store is unavailable.",
 )  # fmt: skip
 @click.option(
     "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="What it says on stderr: calm lines for people, or every job as JSON.",
+    help="Format of the log on stderr: a few lines for people, or every job as JSON.",
 )  # fmt: skip
 @click.option(
-    "--metrics", type=Address(), metavar="[HOST:]PORT",
+    "--metrics", type=MetricsAddress(), metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus; without HOST to this machine only.",
 )  # fmt: skip
 @store_option
@@ -107,15 +108,15 @@ def worker(
     style: str,
     metrics: tuple[str, int] | None,
 ) -> None:
-    """Claim jobs and run them until told to leave (Ctrl-C or SIGTERM).
+    """Claim jobs and run them until stopped (Ctrl-C or SIGTERM).
 
     With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has.
     Without, it runs commands: each gets PATH, HOME, the locale and little else of this environment;
-    its own variables and secrets come by name. Whatever a job starts is killed with it. The outputs that
-    jobs have promised are looked for when they end.
+    its own variables and secrets are those that the job names. Whatever a job starts is killed with it.
+    Promised outputs are validated when a job ends.
     """
-    settings = Settings(
-        owner=name or f"{machine()}-{os.getpid()}",
+    settings = WorkerSettings(
+        owner=name or f"{machine_name()}-{os.getpid()}",
         queues=queues,
         slots=slots or (SLOTS_FOR_APP if app else os.cpu_count() or 1),
         region=region,
@@ -123,11 +124,11 @@ def worker(
         drain=drain,
         leave_seconds=leave.total_seconds(),
     )
-    out, log = _voice(settings.owner, style)
+    out, log = _open_log(settings.owner, style)
     try:
         with traced("holdfast-worker", out, as_json=style == "json"):
             asyncio.run(
-                work(
+                run_worker(
                     settings,
                     out,
                     log,
@@ -142,18 +143,18 @@ def worker(
         out.close()
 
 
-def _voice(owner: str, style: str) -> tuple[Stderr, Log]:
-    clock, out = SystemClock(), Stderr()
+def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
+    clock, out = SystemClock(), StderrWriter()
     if style == "json":
         return out, JsonLog(owner, clock, out)
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return out, Lines(owner, clock, out, colours=on_terminal(err=True) and not bare)
+    return out, TextLog(owner, clock, out, colours=on_terminal(err=True) and not bare)
 
 
-async def work(
-    settings: Settings,
-    out: Stderr,
-    log: Log,
+async def run_worker(
+    settings: WorkerSettings,
+    out: StderrWriter,
+    log: WorkerLog,
     *,
     app: str | None,
     commands: bool,
@@ -161,97 +162,103 @@ async def work(
     spool_root: Path,
     metrics: tuple[str, int] | None = None,
 ) -> None:
-    """Run one worker with its signals wired, telling people what it does."""
+    """Run one worker until it has left, and log what it does."""
     clock, ids = SystemClock(), SystemIds()
-    spool = FileSpool(spool_root, f"{settings.owner}-{ids.new()}")
-    processes = Processes(clock, inherited=[spool.lock])
-    counted = Metrics(log)
-    own, hidden = own_environment(), own_secrets(given_store(), given_outputs())
-    out.hide(hidden)
-    try:
-        executors: list[Executor] = []
-        if app is not None:
-            functions = _functions(processes, app, settings.slots, out, hidden)
-            executors.append(functions)
-            hello = await functions.load()
-            url, outputs = hello.url, hello.outputs
-        else:
-            url = chosen_store()
-            outputs = chosen_outputs(url, given_outputs())
+    async with AsyncExitStack() as stack:
+        spool = FileSpool(spool_root, f"{settings.owner}-{ids.new()}")
+        stack.callback(spool.close)
+        processes = Processes(clock, inherited=[spool.lock])
+        stack.push_async_callback(processes.close)
+        executors, url, outputs = await _load_executors(
+            processes, settings, out, app=app, passed=passed if commands else None
+        )
         out.hide(hidden := own_secrets(url, outputs))
-        if commands:
-            executors.append(Commands(processes, own=own, passed=passed, outputs=outputs))
         if StoreUrl(url).dies_with_process:
             raise Invalid(
                 "A memory:// store lives inside one process, so a worker would never see a job. Give the"
                 " app a file: sqlite:///jobs.db"
             )
         registry = await open_registry(url)
-        try:
-            where = (
-                f"{StoreUrl(url).name} {boot_id()}"  # nobody speaks for another machine's workers
-            )
-            spool.label(where)
-            report = counted if metrics else log
-            if metrics and isinstance(registry, LocalRegistry):
-                registry.count()
-            worker = Worker(
+        stack.push_async_callback(registry.close)
+        store = f"{StoreUrl(url).name} {boot_id()}"  # recovery is for workers of this machine only
+        spool.set_store(store)
+        counted = WorkerMetrics(log)
+        report = counted if metrics else log
+        if metrics and isinstance(registry, LocalRegistry):
+            registry.start_counting()
+        worker = Worker(
+            registry,
+            settings,
+            report,
+            clock=clock,
+            ids=ids,
+            executors=executors,
+            spool=spool,
+            validation=WorkerValidation(
                 registry,
-                settings,
+                lazy_outputs(url, outputs),
                 report,
                 clock=clock,
                 ids=ids,
-                executors=executors,
-                spool=spool,
-                validating=Validating(
-                    registry,
-                    lazy_outputs(url, outputs),
-                    report,
-                    clock=clock,
-                    ids=ids,
-                    machine=machine(),
-                    name=settings.owner,
-                    queues=settings.queues if commands else (),
-                ),
-                redactor=Redactor(hidden),
+                machine=machine_name(),
+                name=settings.owner,
+                queues=settings.queues if commands else (),
+            ),
+            redactor=Redactor(hidden),
+        )
+        leaving = _handle_signals(worker, settings, log)
+        source = _gauges(registry, settings, worker, spool, leaving)
+        with _serve_metrics(counted, source, metrics) as address:
+            log.opened(_worker_start(settings, app, url, address))
+            recovery = asyncio.create_task(
+                recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
             )
-            leaving = _wire(worker, settings, log)
-            source = _source(registry, settings, worker, spool, leaving)
-            with _served(counted, source, metrics) as address:
-                log.opened(_opening(settings, app, url, address))
-                recovering = asyncio.create_task(
-                    recover_always(spool_root, where, registry, log, clock=clock, ids=ids)
-                )
-                settle_memory(ours=True)
-                try:
-                    await worker.run()
-                finally:
-                    await stop(recovering)
-        finally:
-            await registry.close()
-    finally:
-        await processes.close()
-        spool.close()
+            tune_garbage_collector(own_code_only=True)
+            try:
+                await worker.run()
+            finally:
+                await stop(recovery)
     log.left()
 
 
-def _functions(
-    processes: Processes, app: str, slots: int, out: Stderr, hidden: Sequence[str]
-) -> Functions:
-    return Functions(
-        processes,
-        app,
-        slots=slots,
-        env=os.environ,
-        url=given_store(),
-        outputs=given_outputs(),
-        stray=out.copy,
-        redactor=Redactor(hidden),
-    )
+async def _load_executors(
+    processes: Processes,
+    settings: WorkerSettings,
+    out: StderrWriter,
+    *,
+    app: str | None,
+    passed: tuple[str, ...] | None,
+) -> tuple[list[Executor], str, str | None]:
+    """Return the executors of the app and of commands (`passed` is None: none), and the URLs of the store
+    and of the output store, which an app may choose."""
+    own, hidden = own_environment(), own_secrets(given_store(), given_outputs())
+    out.hide(hidden)
+    executors: list[Executor] = []
+    if app is not None:
+        functions = FunctionExecutor(
+            processes,
+            app,
+            runner_argv=RUNNER_ARGV,
+            slots=settings.slots,
+            env=os.environ,
+            url=given_store(),
+            outputs=given_outputs(),
+            stray=out.copy,
+            redactor=Redactor(hidden),
+        )
+        executors.append(functions)
+        hello = await functions.load()
+        url, outputs = hello.url, hello.outputs
+    else:
+        url = chosen_store()
+        outputs = chosen_outputs(url, given_outputs())
+    if passed is not None:
+        executors.append(CommandExecutor(processes, own=own, passed=passed, outputs=outputs))
+    return executors, url, outputs
 
 
-def _wire(worker: Worker, settings: Settings, log: Log) -> asyncio.Event:
-    """Signals make the worker leave; answers what is set from then on."""
+def _handle_signals(worker: Worker, settings: WorkerSettings, log: WorkerLog) -> asyncio.Event:
+    """Make the worker leave on a signal; return the event that is set from then on."""
     leaving = asyncio.Event()
 
     def leave() -> None:
@@ -265,8 +272,8 @@ def _wire(worker: Worker, settings: Settings, log: Log) -> asyncio.Event:
     return leaving
 
 
-def _opening(settings: Settings, app: str | None, url: str, address: str | None) -> Opening:
-    return Opening(
+def _worker_start(settings: WorkerSettings, app: str | None, url: str, address: str | None) -> WorkerStart:
+    return WorkerStart(
         worker=settings.owner,
         app=app,
         store=shown_url(url),
@@ -276,14 +283,14 @@ def _opening(settings: Settings, app: str | None, url: str, address: str | None)
     )
 
 
-def _source(
+def _gauges(
     registry: Registry,
-    settings: Settings,
+    settings: WorkerSettings,
     worker: Worker,
     spool: FileSpool,
     leaving: asyncio.Event,
-) -> Source:
-    return Source(
+) -> WorkerGauges:
+    return WorkerGauges(
         registry=registry,
         clock=worker.clock,
         slots=settings.slots,
@@ -297,14 +304,14 @@ def _source(
 
 
 @contextmanager
-def _served(
-    counted: Metrics, source: Source, address: tuple[str, int] | None
+def _serve_metrics(
+    counted: WorkerMetrics, source: WorkerGauges, address: tuple[str, int] | None
 ) -> Iterator[str | None]:
-    """Serve the metrics, if anybody wants them; answers where."""
+    """Serve the metrics at this address, if there is one; yield the URL."""
     if address is None:
         yield None
         return
-    server = Server(counted, source)
+    server = MetricsServer(counted, source)
     try:
         yield server.open(*address)
     finally:

@@ -1,4 +1,4 @@
-"""What a worker writes, and how: never waiting for whoever reads it. Here as JSON, one object a line."""
+"""The log of a worker as JSON, one object a line, written to stderr without waiting for a reader."""
 
 import asyncio
 import os
@@ -13,12 +13,17 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.findings import end_words, is_beside, lacking, tally
-from holdfast.cli.safe import json_text
+from holdfast.cli.output_summary import (
+    end_words,
+    ended_for_other_reason,
+    missing_names,
+    output_counts,
+)
+from holdfast.cli.terminal_escape import json_text
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Clock, Grant
-from holdfast.worker.endings import Report
+from holdfast.worker.completion_reporter import WorkerObserver
 from holdfast.worker.redaction import NOTHING_HIDDEN
 
 BACKLOG_BYTES_MAX = 8 * 1024 * 1024
@@ -26,16 +31,16 @@ CLOSE_SECONDS = 2.0
 REPEAT_SECONDS = 5.0
 
 
-class Out(Protocol):
-    """Where whole lines go. `missing` is how many did not get there since it was last set to 0."""
+class LineWriter(Protocol):
+    """A writer of whole lines. `missing` is how many it dropped since that was last set to 0."""
 
     missing: int
 
     def write(self, text: str) -> None: ...
 
 
-class Opening(Struct, frozen=True, kw_only=True):
-    """What a worker says first: who it is, and what it is going to do."""
+class WorkerStart(Struct, frozen=True, kw_only=True):
+    """What a worker logs at its start: its name, and what it will run."""
 
     worker: str
     app: str | None
@@ -45,33 +50,32 @@ class Opening(Struct, frozen=True, kw_only=True):
     metrics: str | None = None
 
 
-class Log(Report, Protocol):
-    """A report that also hears of the worker's own life."""
+class WorkerLog(WorkerObserver, Protocol):
+    """A report that also takes the start and the end of the worker."""
 
-    def opened(self, opening: Opening) -> None: ...
+    def opened(self, opening: WorkerStart) -> None: ...
 
     def recovered(self, attempts: int) -> None:
-        """So many attempts were closed that a killed worker had left."""
+        """This many attempts were closed that a killed worker had left."""
         ...
 
     def leaving(self, seconds: float) -> None:
-        """The worker was told to leave; running jobs have so long."""
+        """The worker was told to leave; running jobs have this long."""
         ...
 
     def left(self) -> None: ...
 
 
-class Stderr:
-    """Writes to stderr from a thread of its own: a terminal that was stopped, or a pipe that nobody
-    reads, must not make a worker lose its leases. What does not fit the backlog is dropped. Secrets that
-    are to be hidden are struck out.
+class StderrWriter:
+    """Writes to stderr from a thread of its own: a stopped terminal, or a pipe that is not read, must not
+    make a worker lose its leases. What does not fit the backlog is dropped. Hidden secrets are replaced.
     """
 
     def __init__(self) -> None:
         self.missing = 0
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._redactor = self._stray = NOTHING_HIDDEN
-        self._given = self._taken = 0
+        self._queued_bytes = self._written_bytes = 0
         self._thread: Thread | None = None
         try:
             self._file: int | None = sys.stderr.fileno()
@@ -79,10 +83,10 @@ class Stderr:
             self._file = None
 
     def hide(self, secrets: Sequence[str]) -> None:
-        """Show none of these from now on."""
-        self._redactor = self._redactor.again(secrets)
+        """Replace these in all text from now on."""
+        self._redactor = self._redactor.copy(secrets)
         self._put(self._stray.flush(), 0)
-        self._stray = self._redactor.again()
+        self._stray = self._redactor.copy()
 
     def write(self, text: str) -> None:
         """Write whole lines, soon."""
@@ -93,24 +97,24 @@ class Stderr:
             self._put(text.encode(sys.stderr.encoding or "utf-8", "replace"), text.count("\n"))
 
     def copy(self, data: bytes) -> None:
-        """Write what another process wrote, soon and as it is, but for the secrets."""
+        """Write the bytes of another process, soon and unchanged but for the secrets."""
         self._put(self._stray.feed(data), data.count(b"\n"))
 
     def _put(self, data: bytes, lines: int) -> None:
         if self._file is None or not data:
             return
-        if self._given - self._taken + len(data) > BACKLOG_BYTES_MAX:
+        if self._queued_bytes - self._written_bytes + len(data) > BACKLOG_BYTES_MAX:
             self.missing += lines
             return
         if self._thread is None:
             self._thread = Thread(target=self._work, args=(self._file,), daemon=True)
             self._thread.start()
-        self._given += len(data)
+        self._queued_bytes += len(data)
         self._queue.put(data)
 
     @property
     def writing(self) -> bool:
-        """Whether something is still to be written."""
+        """Whether the writing thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
@@ -123,11 +127,11 @@ class Stderr:
     def _work(self, file: int) -> None:
         while (data := self._queue.get()) is not None:
             _write_all(file, data)
-            self._taken += len(data)
+            self._written_bytes += len(data)
 
 
 def _write_all(file: int, data: bytes) -> None:
-    """Write it; a reader that is gone misses it, which is no reason for a worker to stop."""
+    """Write the data; a reader that is gone is no reason for a worker to stop."""
     rest = memoryview(data)
     while rest:
         try:
@@ -139,7 +143,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 class Entry(Struct, omit_defaults=True, gc=False):
-    """One line of the log; what does not apply is left out."""
+    """One line of the log; fields that do not apply are left out."""
 
     time: datetime
     level: str
@@ -176,7 +180,7 @@ _LEVELS = {
 class JsonLog:
     """Every job, as JSON. The lines of one turn of the loop are written together."""
 
-    def __init__(self, worker: str, clock: Clock, out: Out) -> None:
+    def __init__(self, worker: str, clock: Clock, out: LineWriter) -> None:
         self._worker = worker
         self._clock = clock
         self._out = out
@@ -232,7 +236,7 @@ class JsonLog:
 
     def lost(self, grant: Grant, why: str) -> None:
         job = grant.job
-        self._say(
+        self._log(
             "warning",
             "job_lost",
             job_id=job.job_id,
@@ -252,16 +256,16 @@ class JsonLog:
             return
         repeated = self._repeated or None if why == self._trouble else None
         self._trouble, self._trouble_at, self._repeated = why, now, 0
-        self._say("warning", "trouble", reason=why, repeated=repeated)
+        self._log("warning", "trouble", reason=why, repeated=repeated)
 
     def paused(self, seconds: float, why: str) -> None:
-        self._say("error", "worker_paused", seconds=seconds, reason=why)
+        self._log("error", "worker_paused", seconds=seconds, reason=why)
 
     def resumed(self) -> None:
-        self._say("info", "worker_resumed")
+        self._log("info", "worker_resumed")
 
-    def opened(self, opening: Opening) -> None:
-        self._say(
+    def opened(self, opening: WorkerStart) -> None:
+        self._log(
             "info",
             "worker_started",
             app=opening.app,
@@ -273,21 +277,21 @@ class JsonLog:
 
     def recovered(self, attempts: int) -> None:
         reason = f"closed {attempts} attempts that a killed worker had left"
-        self._say("warning", "worker_recovered", jobs=attempts, reason=reason)
+        self._log("warning", "worker_recovered", jobs=attempts, reason=reason)
 
     def leaving(self, seconds: float) -> None:
-        self._say("info", "worker_leaving", seconds=seconds)
+        self._log("info", "worker_leaving", seconds=seconds)
 
     def left(self) -> None:
-        self._say("info", "worker_left", jobs=self._jobs)
+        self._log("info", "worker_left", jobs=self._jobs)
         self._flush()
 
-    def _say(self, level: str, event: str, **more: object) -> None:
+    def _log(self, level: str, event: str, **more: object) -> None:
         entry = Entry(self._time(), level, event, self._worker, **more)  # type: ignore[arg-type]
         self._add(entry)
 
     def _time(self) -> datetime:
-        """The time, asked once a turn of the loop."""
+        """Return the time, read once a turn of the loop."""
         if not self._lines:
             self._now = self._clock.now()
             asyncio.get_running_loop().call_soon(self._flush)
@@ -301,18 +305,18 @@ class JsonLog:
             lines, self._lines = self._lines, []
             if self._out.missing:
                 number, self._out.missing = self._out.missing, 0
-                reason = f"{number} lines are missing: nobody read them in time"
+                reason = f"{number} lines are missing: stderr was not read in time"
                 entry = Entry(self._now, "warning", "trouble", self._worker, reason=reason)
                 lines.insert(0, self._encode(entry))
             self._out.write(json_text(b"\n".join(lines)) + "\n")
 
 
 def outcome_words(job: Job) -> str | None:
-    """Why it ended so, or, of its outputs, which are missing or why nobody has seen them yet."""
-    if is_beside(job):
+    """Return why the job ended, which of its outputs are missing, or why they are not validated yet."""
+    if ended_for_other_reason(job):
         return end_words(job)
     if job.found is not None and job.found.missing:
-        return f"{tally(job)}: {lacking(job)}"
+        return f"{output_counts(job)}: {missing_names(job)}"
     if job.state is State.VALIDATING and job.check is not None:
-        return job.check.reason or "its outputs have not been looked at yet"
+        return job.check.reason or "its outputs have not been validated yet"
     return job.reason

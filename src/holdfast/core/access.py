@@ -1,4 +1,4 @@
-"""Access: who may do what where, and the keys that say so. Only a key's digest is ever kept."""
+"""Access: who may do what in which queues and regions, and the API keys. Only a key's digest is stored."""
 
 import hmac
 import re
@@ -23,7 +23,7 @@ from holdfast.core.limits import (
 
 
 class Scope(StrEnum):
-    """What a caller may do. None implies another, but `admin` may read everything."""
+    """What a caller may do. No scope implies another, but `admin` may read everything."""
 
     SUBMIT = "submit"
     WORK = "work"
@@ -37,7 +37,7 @@ _READING = (Scope.OBSERVE, Scope.DATA)
 
 
 class Principal(Struct, frozen=True):
-    """Somebody who calls: what they may do, on which queues, in which regions (none named: in all)."""
+    """A caller: what it may do, on which queues and in which regions (all regions when none is named)."""
 
     name: str
     scopes: frozenset[Scope]
@@ -51,21 +51,22 @@ class Principal(Struct, frozen=True):
 
     @property
     def everywhere(self) -> bool:
-        """Whether every queue and every region is in reach."""
+        """Whether every queue and every region can be reached."""
         return "*" in self.queues and not self.regions
 
     def reaches(self, queue: str, region: str | None) -> bool:
-        """Whether a job there is in reach; one of no region is in every region's."""
+        """Return whether a job there can be reached; a job without a region is reached from every
+        region."""
         near = not self.regions or region is None or region in self.regions
         return near and any(_matches(glob, queue) for glob in self.queues)
 
     @property
     def reach(self) -> str:
-        """The same text for all keys that reach the same queues and regions; empty for everything."""
+        """A digest that is the same for all keys with the same queues and regions; empty for everything."""
         if self.everywhere:
             return ""
-        places = repr((sorted(set(self.queues)), sorted(set(self.regions))))
-        return sha256(places.encode()).hexdigest()[:32]
+        reached = repr((sorted(set(self.queues)), sorted(set(self.regions))))
+        return sha256(reached.encode()).hexdigest()[:32]
 
     def has(self, scope: Scope) -> bool:
         return scope in self.scopes or (scope in _READING and Scope.ADMIN in self.scopes)
@@ -74,12 +75,12 @@ class Principal(Struct, frozen=True):
         return self.has(scope) and self.reaches(queue, region)
 
 
-ANYONE = Principal("anonymous", frozenset(Scope))
-"""Whoever calls where no key is asked for: on this machine alone."""
+ANONYMOUS = Principal("anonymous", frozenset(Scope))
+"""The caller of a server that requires no key: it listens on this machine only."""
 
 
 class Key(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a key. `digest` is the SHA-256 of its text, in hex; nobody can get back from it."""
+    """What is stored of an API key. `digest` is the SHA-256 of its text, in hex; the text is not stored."""
 
     key_id: str
     name: str
@@ -108,7 +109,7 @@ _GLOB = re.compile(r"[A-Za-z0-9._:*-]+\Z")
 
 
 def new_key(
-    chance: bytes,
+    id_bytes: bytes,
     secret: bytes,
     *,
     name: str,
@@ -119,9 +120,9 @@ def new_key(
     now: datetime,
     created_by: str,
 ) -> tuple[Key, str]:
-    """A key and its text, which nobody can make again. Its id is from `chance`; `secret` are 32 bytes
-    that nobody can guess. `Invalid` for what no key can be."""
-    key_id = chance[:_ID_BYTES].hex()
+    """Return a key and its text, which cannot be derived again. Its id is made of `id_bytes`; `secret` are
+    32 random bytes. Raise `Invalid` for a key that breaks a rule."""
+    key_id = id_bytes[:_ID_BYTES].hex()
     text = f"hf_{key_id}_{urlsafe_b64encode(secret).rstrip(b'=').decode()}"
     key = Key(
         key_id=key_id,
@@ -138,14 +139,14 @@ def new_key(
 
 
 def key_id_of(text: str) -> str | None:
-    """The id in a key's text; None for what is no key."""
+    """Return the id in a key's text; None for text that is not a key."""
     found = _TEXT.match(text)
     return found[1] if found else None
 
 
-def holds(key: Key, text: str, now: datetime) -> bool:
-    """Whether this is the key's text, and the key still counts. How long the answer takes says nothing
-    about how much of the text is right."""
+def key_accepts(key: Key, text: str, now: datetime) -> bool:
+    """Return whether this is the key's text and the key is active. The comparison takes the same time
+    however much of the text is right."""
     same = hmac.compare_digest(key.digest.encode(), _digest(text).encode())
     return same and key.active(now)
 
@@ -155,16 +156,16 @@ def _digest(text: str) -> str:
 
 
 def scope_of(word: str) -> Scope:
-    """The scope of this name, or `Invalid`."""
+    """Return the scope of this name, or raise `Invalid`."""
     try:
         return Scope(word)
     except ValueError:
         known = ", ".join(Scope)
-        raise Invalid(f"{clip(word, 80)!r} is no scope. There are: {known}.") from None
+        raise Invalid(f"{clip(word, 80)!r} is not a scope. There are: {known}.") from None
 
 
 def check_key(key: Key) -> Key:
-    """Return the key, or raise `Invalid`: it must name somebody, allow something, somewhere, for a while."""
+    """Return the key, or raise `Invalid` unless it has a name, a scope, a queue and a lifetime."""
     check_id(key.name, "The name of a key")
     if len(key.name) > KEY_NAME_CHARACTERS_MAX:
         raise Invalid(f"The name of a key has at most {KEY_NAME_CHARACTERS_MAX} characters.")
@@ -182,7 +183,7 @@ def check_key(key: Key) -> Key:
     for glob in key.queues:
         if not _GLOB.match(glob) or len(glob) > QUEUE_CHARACTERS_MAX:
             raise Invalid(
-                f"{clip(glob, 80)!r} names no queues: give a name, with * for whatever may stand there,"
+                f"{clip(glob, 80)!r} names no queues: give a name, in which * stands for any characters,"
                 " such as reports-*."
             )
     for region in key.regions:
@@ -194,8 +195,8 @@ def check_key(key: Key) -> Key:
     return key
 
 
-def within(maker: Principal, key: Key) -> bool:
-    """Whether the key reaches no further than who makes it: in scopes, queues and regions."""
+def may_grant(maker: Principal, key: Key) -> bool:
+    """Return whether the key has no scope, queue or region that its maker has not."""
     return (
         all(map(maker.has, key.scopes))
         and all(any(_covers(mine, glob) for mine in maker.queues) for glob in key.queues)
@@ -204,7 +205,7 @@ def within(maker: Principal, key: Key) -> bool:
 
 
 def _covers(mine: str, glob: str) -> bool:
-    """Whether all that `glob` matches is matched by `mine`; a No may be wrong, a Yes never is."""
+    """Return True only if `mine` matches all that `glob` matches. False may be wrong, True never is."""
     if mine == glob:
         return True
     if "*" not in glob:
@@ -214,7 +215,8 @@ def _covers(mine: str, glob: str) -> bool:
 
 
 def _matches(glob: str, name: str) -> bool:
-    """Whether the name is of this form. Each part is looked for once, from where the last one ended."""
+    """Return whether the name matches the pattern. Each part is searched once, from where the last
+    ended."""
     first, *rest = glob.split("*")
     if not rest:
         return glob == name

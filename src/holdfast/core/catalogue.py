@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class EventClass(StrEnum):
-    """Who an event is from, and so whether it counts.
+    """Where an event comes from, and so whether the projection reads it.
 
     Only `transition` and `control` events have an offset and feed the projection.
     """
@@ -17,7 +17,7 @@ class EventClass(StrEnum):
 
 
 class EventType(StrEnum):
-    """What the registry itself writes."""
+    """The types of the events that the registry itself writes."""
 
     REGISTERED = "job_registered"
     SUBMITTING = "job_submitting"
@@ -77,11 +77,11 @@ TRANSITION_TYPES = frozenset(set(EventType) - CONTROL_TYPES - FACT_TYPES)
 
 KEY_CREATED = "key_created"
 KEY_REVOKED = "key_revoked"
-"""What the registry says of keys: about no job, and by nobody else."""
+"""The events about API keys: they belong to no job, and only the registry writes them."""
 
 
 class WorkerEventType(StrEnum):
-    """What a worker says about its own attempt; the numbers of job.v1 follow this order."""
+    """The events that a worker publishes about its own attempt; the numbers of job.v1 follow this order."""
 
     PROCESS_START = "process_start"
     PROCESS_END = "process_end"
@@ -105,7 +105,7 @@ WORKER_TYPES: frozenset[str] = frozenset(WorkerEventType)
 
 
 class ReasonCode(StrEnum):
-    """Why a job was parked among the dead letters."""
+    """Why a job became a dead letter."""
 
     PARSE_ERROR = "parse_error"
     VALIDATION_FAILED = "validation_failed"

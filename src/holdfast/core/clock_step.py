@@ -1,4 +1,4 @@
-"""A step of the store's clock, and what it does to a job: durations go on, dates stay."""
+"""A step of the store's clock, and how a job is adjusted to it: durations are kept, dates stay."""
 
 from datetime import datetime, timedelta
 
@@ -9,14 +9,14 @@ from holdfast.core.job import Job, Lease
 from holdfast.core.state import ENDED, State
 
 TOLERANCE = timedelta(seconds=1)
-"""A smaller difference between a clock and a counter of seconds is taken for drift."""
+"""A smaller difference between the wall clock and the monotonic clock counts as drift."""
 
 
-class Step(Struct, frozen=True, kw_only=True):
-    """A clock that was set: it tells `after` where it would have told `before`.
+class ClockStep(Struct, frozen=True, kw_only=True):
+    """A change of a clock: it shows `after` where it would have shown `before`.
 
-    It was set some time after the old clock told `since`, so the new one has told times from `since + by`
-    to `after`, and none that are earlier. Without `since`, nobody has gone by the new clock yet.
+    The change came some time after the old clock showed `since`, so the new clock has shown times from
+    `since + by` to `after`, and no earlier ones. Without `since`, nothing has read the new clock yet.
     """
 
     before: datetime
@@ -27,16 +27,16 @@ class Step(Struct, frozen=True, kw_only=True):
     def by(self) -> timedelta:
         return self.after - self.before
 
-    def told(self, instant: datetime) -> bool:
-        """Whether the clock may have told this instant after it was set."""
+    def may_have_shown(self, instant: datetime) -> bool:
+        """Return whether the clock may have shown this instant after the step."""
         if self.since is None:
             return False
         return self.since + self.by - TOLERANCE <= instant <= self.after + TOLERANCE
 
 
-class Steps(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a store remembers of the steps of its clock: by how much it was set in all, and of the last
-    step when the new clock told which time, who noticed it, and how many jobs were carried over."""
+class ClockStepSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a store keeps about the steps of its clock: their sum, and for the last step its size, the time
+    after it, the process that noticed it and how many jobs were adjusted."""
 
     total: timedelta = timedelta()
     by: timedelta = timedelta()
@@ -45,12 +45,13 @@ class Steps(Struct, frozen=True, kw_only=True, omit_defaults=True):
     jobs: int = 0
 
 
-def carried(job: Job, step: Step) -> Job:
-    """The job with what was measured by the old clock counted on from the new time: its lease, its timeout,
-    its deadline and the time until it is ready. What is ready stays ready, but nothing is before the date
-    that was asked for (`run_at`). A job that was last heard of when the clock had been set stays as it is."""
+def carry_over(job: Job, step: ClockStep) -> Job:
+    """Return the job with its lease, timeout, deadline and waiting time moved by the step.
+
+    A ready job stays ready, but no job becomes ready before its `run_at`. A job that was last written after
+    the step is returned as it is."""
     lease, by = job.lease, step.by
-    if job.state in _TIMELESS or step.told(lease.heartbeat_at if lease else job.updated_at):
+    if job.state in _TIMELESS or step.may_have_shown(lease.heartbeat_at if lease else job.updated_at):
         return job
     ready_at = _ready_at(job, step)
     kept = ready_at == job.ready_at and job.updated_at <= step.after
@@ -69,7 +70,7 @@ def carried(job: Job, step: Step) -> Job:
 _TIMELESS = ENDED | {State.VALIDATING}
 
 
-def _ready_at(job: Job, step: Step) -> datetime:
+def _ready_at(job: Job, step: ClockStep) -> datetime:
     date = job.spec.run_at
     if job.ready_at == date:
         return date

@@ -1,4 +1,4 @@
-"""Cost: for how long a job was in somebody's hands, and what that comes to."""
+"""Cost: how long the attempts of a job took, and the price of that time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,14 +12,14 @@ from holdfast.core.event import Event
 from holdfast.core.state import LEASED
 
 RATE = 0.10
-"""USD for an hour of compute, unless somebody says otherwise."""
+"""USD for an hour of compute, by default."""
 
 RATE_MAX = 1_000_000.0
 _NOTHING = timedelta(0)
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What a job took, and what that costs at `rate` USD an hour."""
+    """The time that a job took, and its price at `rate` USD an hour."""
 
     seconds: float
     rate: float
@@ -30,16 +30,16 @@ class Cost(Struct, frozen=True, kw_only=True):
 
 
 def cost_of(history: Sequence[Event], now: datetime, *, rate: float = RATE) -> Cost:
-    """The cost of a job by its own events, in the order of their offsets: of every attempt, from its
-    claim to its end. One that is under way counts up to `now`; to wait, or to be validated, costs
-    nothing. The moments are for people, and so is this: a clock that was set back counts as no time."""
+    """Return the cost of a job from its events, in the order of their offsets: the sum over its attempts,
+    each from claim to end, or to `now` while it runs. Waiting and validation cost nothing. The instants of
+    events are for people only, and so is the cost: where a clock was set back, no time is counted."""
     held = (length for _, length in _held(history, now))
     return Cost(seconds=sum(held, _NOTHING).total_seconds(), rate=rate)
 
 
-def last_attempt(history: Sequence[Event], now: datetime) -> timedelta | None:
-    """How long the last attempt took, or has taken by `now`, from its claim to its end; None when there
-    was none. `started_at` is no begin to count from: it is the first heartbeat, or even the end."""
+def last_attempt_duration(history: Sequence[Event], now: datetime) -> timedelta | None:
+    """Return how long the last attempt took, or has taken by `now`, from its claim to its end; None without
+    an attempt. `started_at` is not used, because it is the first heartbeat, or even the end."""
     took = None
     for move, length in _held(history, now):
         took = length if took is None or move.event_type == EventType.CLAIMED else took + length
@@ -47,7 +47,7 @@ def last_attempt(history: Sequence[Event], now: datetime) -> timedelta | None:
 
 
 def _held(history: Sequence[Event], now: datetime) -> Iterator[tuple[Event, timedelta]]:
-    """The moves that left the job in its owner's hands, each with the time until the next."""
+    """The transitions into a leased state, each with the time until the next one."""
     moves = [event for event in history if event.to_state is not None]
     ends = [*(move.occurred_at for move in moves[1:]), now]
     for move, end in zip(moves, ends, strict=False):
@@ -55,8 +55,8 @@ def _held(history: Sequence[Event], now: datetime) -> Iterator[tuple[Event, time
             yield move, max(end - move.occurred_at, _NOTHING)
 
 
-def check_rate(text: str) -> float:
-    """The rate that somebody wrote, or raise `Invalid`."""
+def parse_rate(text: str) -> float:
+    """Return the rate in the text, or raise `Invalid`."""
     with suppress(ValueError):
         if 0 <= (rate := float(text)) <= RATE_MAX:
             return rate

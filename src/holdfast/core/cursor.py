@@ -1,4 +1,4 @@
-"""Sealed cursors: a reader's place, for callers who are not to know what lies between two of them."""
+"""Sealed cursors: a reader's place, for callers that must not learn how much lies between two cursors."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -10,12 +10,12 @@ CURSOR_CHARACTERS_MAX = 400
 _NONCE_BYTES = 12
 _MAC_BYTES = 16
 _BLOCK_BYTES = 32
-"""Cursors are made as long as the next multiple of this: their length grows with what there is."""
+"""Cursors are padded to a multiple of this, because their length grows with the number of events."""
 
 
 def seal(key: bytes, cursor: str, *, holder: str, nonce: bytes) -> str:
-    """The cursor, readable for us alone and good in the hands of `holder` alone. With another nonce each
-    time, two of the same place have nothing in common."""
+    """Return the cursor encrypted, valid for `holder` only. With a new nonce each time, two sealed cursors
+    of the same place have nothing in common."""
     plain = cursor.encode()
     plain += b"\0" * (-len(plain) % _BLOCK_BYTES)
     head = nonce[:_NONCE_BYTES]
@@ -24,7 +24,7 @@ def seal(key: bytes, cursor: str, *, holder: str, nonce: bytes) -> str:
 
 
 def unseal(key: bytes, text: str, *, holder: str) -> str:
-    """The cursor in there; `Invalid` for one we never made for this holder."""
+    """Return the cursor in the text; raise `Invalid` if it was not sealed for this holder."""
     try:
         raw = urlsafe_b64decode(text[:CURSOR_CHARACTERS_MAX] + "=" * (-len(text) % 4))
     except ValueError:
@@ -42,5 +42,5 @@ def _masked(key: bytes, nonce: bytes, text: bytes) -> bytes:
 
 
 def _mac(key: bytes, body: bytes, holder: str) -> bytes:
-    """Of other bytes than a task token's, which begins with the id of a job."""
+    """The MAC. Its prefix keeps it apart from a task token's, which begins with the id of a job."""
     return hmac.digest(key, b"\0cursor\0" + body + holder.encode(), sha256().name)[:_MAC_BYTES]

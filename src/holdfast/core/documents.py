@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.access import Key
-from holdfast.core.event import Event, as_given
+from holdfast.core.event import Event, with_given_id
 from holdfast.core.job import Job
 
 
 def document(value: Any) -> Any:  # noqa: ANN401
-    """What stands for a value in JSON. Nothing of a key is shown from which it could be guessed."""
+    """Return the JSON document of a value. The digest of a key is left out."""
     special = _SPECIAL.get(type(value))
     if special is not None:
         return special(value)
@@ -24,13 +24,13 @@ def document(value: Any) -> Any:  # noqa: ANN401
 
 
 def job_document(job: Job) -> dict[str, object]:
-    """The whole record, and what follows from it: `owner` and `due_at`."""
+    """Return the whole record, with the derived `owner` and `due_at`."""
     return {**_fields(job), "owner": job.owner, "due_at": job.due_at}
 
 
 def event_document(event: Event) -> dict[str, object]:
-    """The whole event, its `event_id` first; `data` is base64."""
-    given = as_given(event)
+    """Return the whole event, its `event_id` first; `data` is base64."""
+    given = with_given_id(event)
     return {"event_id": given.event_id, **_fields(given)}
 
 
@@ -43,7 +43,7 @@ def _fields(value: Struct) -> dict[str, object]:
 
 
 def _raw(value: msgspec.Raw) -> msgspec.Raw:
-    """JSON as it was given, on one line. To decode and encode it again would take fifty times as long."""
+    """Return JSON as it was given, on one line. Decoding and encoding it would take fifty times as long."""
     text = bytes(value)
     if b"\n" in text or b"\r" in text:
         return msgspec.Raw(msgspec.json.format(text, indent=-1))

@@ -1,11 +1,11 @@
-"""Which jobs a claim may have: the rule for stores that look at whole jobs. SQL stores have it in their
-queries; the store contract holds both equal."""
+"""Which jobs a claim may have: the rule for stores that read whole jobs. SQL stores have it in their
+queries; the store contract keeps both equal."""
 
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.core.command import claim_kind
 from holdfast.core.job import Job
+from holdfast.core.process_spec import claim_kind
 from holdfast.core.state import State
 
 

@@ -4,11 +4,10 @@ from typing import Literal
 
 
 class HoldfastError(Exception):
-    """The root of every error we raise. `job_id` and `version` are there whenever a job is known; the
+    """The root of every error of holdfast. `job_id` and `version` are set whenever a job is known; the
     correlation and the trace are for the log of a server, not for callers.
 
-    Each class has its advice. An error that knows better what to do says so with `advice`, which is then
-    part of its text.
+    Each class has an `advice`. An error with advice of its own has it at the end of its text.
     """
 
     advice = "Report this."
@@ -32,7 +31,7 @@ class HoldfastError(Exception):
 
     @property
     def advised(self) -> bool:
-        """Whether the advice is about this very error, not about its class."""
+        """Whether the advice belongs to this error, not to its class."""
         return self.advice != type(self).advice
 
     def __str__(self) -> str:
@@ -46,7 +45,7 @@ class Invalid(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """There is no such thing."""
+    """The job, key or other object does not exist."""
 
     advice = "Check the id; do not retry."
 
@@ -76,7 +75,7 @@ class Denied(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """The store did not do it (`applied="no"`), or did not say whether it did (`"unknown"`)."""
+    """The store did not apply the request (`applied="no"`), or may have (`"unknown"`)."""
 
     advice = "Send the same request again, with the same op_id."
 
@@ -94,6 +93,6 @@ class Unavailable(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """What is stored contradicts itself: never expected."""
+    """The stored data contradicts itself. This is never expected."""
 
     advice = "Stop and call an operator."

@@ -36,8 +36,8 @@ Attributes: TypeAlias = dict[str, object]
 class Event(Struct, frozen=True, gc=False, omit_defaults=True):
     """One fact. `offset` is its gapless place in its job; worker events have a `sequence` instead.
 
-    `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them. What every
-    transition has comes first: given by place it costs 0.2 us, by name 0.7.
+    `occurred_at` and `received_at` are for people: nothing is ever ordered or decided by them. The fields
+    of every transition come first: passed by position they cost 0.2 us, by keyword 0.7.
     """
 
     event_type: str
@@ -75,7 +75,7 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
         """The identity of this fact, and the key by which a repeat is recognised.
 
         Registry events are `job/offset`, worker events `job/attempt.token.sequence`; the slash
-        cannot occur in a caller's own id, so the three kinds never meet.
+        cannot occur in a caller's own id, so the three kinds never collide.
         """
         if self.given_id is not None:
             return self.given_id
@@ -85,39 +85,39 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def correlation(self) -> str | None:
-        """The id that ties this to whatever caused it; the job's own, when nobody gave one."""
+        """The id that ties this event to its cause; by default the job's own."""
         return self.correlation_id or self.job_id
 
     @property
     def last_sequence(self) -> int:
-        """The last sequence this event uses up: a batch takes one for each of its items."""
+        """The last sequence of this event: a batch takes one for each of its items."""
         return self.end_sequence or self.sequence or 0
 
 
 def fact_id(job_id: str, event_type: EventType, *parts: object) -> str:
-    """The id of a fact about a job: the same fact noticed twice is one event."""
+    """Return the id of a fact about a job: the same fact noticed twice is one event."""
     return "/".join([job_id, event_type.removeprefix("job_"), *map(str, parts)])
 
 
-KEPT_IN = "@"
-"""Between the id that a caller gave a fact and the place where that id is unique. No id has it."""
+ID_SCOPE_SEPARATOR = "@"
+"""The separator between a caller's id of a fact and the scope in which it is unique. No id contains it."""
 
 
-def kept_in(event: Event, reach: str) -> Event:
-    """The fact as it is kept for a caller of this reach: its id is unique among the facts about its job, or
-    about no job among those of the same reach. An empty one reaches everything."""
+def with_scoped_id(event: Event, reach: str) -> Event:
+    """Return the fact as it is stored for a caller of this reach. Its id is unique among the facts about
+    its job or, without a job, among those of the same reach. The empty reach is everything."""
     if event.job_id is None and not reach:
         return event
-    place = f"/{reach}" if event.job_id is None else event.job_id
-    return replace(event, given_id=f"{event.given_id}{KEPT_IN}{place}")
+    scope = f"/{reach}" if event.job_id is None else event.job_id
+    return replace(event, given_id=f"{event.given_id}{ID_SCOPE_SEPARATOR}{scope}")
 
 
-def as_given(event: Event) -> Event:
-    """The event with the id that its caller gave it."""
+def with_given_id(event: Event) -> Event:
+    """Return the event with the id that its caller gave it."""
     given = event.given_id
-    if given is None or KEPT_IN not in given:
+    if given is None or ID_SCOPE_SEPARATOR not in given:
         return event
-    return replace(event, given_id=given.partition(KEPT_IN)[0])
+    return replace(event, given_id=given.partition(ID_SCOPE_SEPARATOR)[0])
 
 
 _TEXTS = (
@@ -131,16 +131,16 @@ _TEXTS = (
     "trace_id",
     "span_id",
 )
-_NOT_A_WORKERS = ("offset", "transition_no", "from_state", "to_state", "given_id")
-_OURS = frozenset(map(str, EventType)) | WORKER_TYPES | {KEY_CREATED, KEY_REVOKED}
+_REGISTRY_FIELDS = ("offset", "transition_no", "from_state", "to_state", "given_id")
+_RESERVED_TYPES = frozenset(map(str, EventType)) | WORKER_TYPES | {KEY_CREATED, KEY_REVOKED}
 
 
 def check_external(event: Event) -> Event:
-    """Return a caller's own event, or raise `Invalid`: it may not pass for one of ours."""
+    """Return a caller's own event, or raise `Invalid` if it could be taken for an event of the registry."""
     check_id(event.given_id or "", "event_id")
     name = event.event_type
     proper = name.isidentifier() and name.isascii() and len(name) <= ID_CHARACTERS_MAX
-    if name in _OURS or not proper:
+    if name in _RESERVED_TYPES or not proper:
         raise Invalid(
             f"event_type {clip(name, 80)!r} cannot be recorded: give a past-tense name of your own,"
             " in snake_case, such as invoice_sent."
@@ -168,11 +168,9 @@ def check_published(events: Sequence[Event]) -> None:
         if event.event_type not in WORKER_TYPES:
             raise Invalid(f"{event.event_type!r} is not a worker event; use custom.")
         if event.event_class is not EventClass.WORKER or any(
-            getattr(event, name) is not None for name in _NOT_A_WORKERS
+            getattr(event, name) is not None for name in _REGISTRY_FIELDS
         ):
-            raise Invalid(
-                "A worker's event has a sequence, and no place or id in the job's own log."
-            )
+            raise Invalid("A worker's event has a sequence, and no place or id in the job's own log.")
         if event.data is not None:
             check_bytes(event.data, "Output in one event", OUTPUT_EVENT_BYTES_MAX)
         check_text(event.stream or "", "stream", ID_CHARACTERS_MAX)
@@ -183,9 +181,7 @@ def check_published(events: Sequence[Event]) -> None:
 def _check_place(event: Event, last: int) -> None:
     start, end = event.sequence, event.last_sequence
     if start is None or start <= last:
-        raise Invalid(
-            f"Sequences must rise strictly, from 1 in each attempt: {start} follows {last}."
-        )
+        raise Invalid(f"Sequences must rise strictly, from 1 in each attempt: {start} follows {last}.")
     if not start <= end <= NUMBER_MAX:
         raise Invalid(f"A sequence or a batch cannot end at {end} and start at {start}.")
 

@@ -3,18 +3,18 @@
 from holdfast.core.event import Event
 
 
-class Gaps:
+class GapTracker:
     """How far the log of each attempt has been read.
 
-    A gap between two events never arrived. One before the first event of an attempt may have been pruned
-    instead: which of the two, the caller has to know.
+    The events in a gap between two others never arrived. Those before the first event of an attempt may
+    have been pruned instead; the caller has to know which.
     """
 
     def __init__(self) -> None:
         self._last: dict[int | None, int] = {}
 
-    def before(self, event: Event) -> range:
-        """The sequences of its attempt that are missing right before this event."""
+    def missing_before(self, event: Event) -> range:
+        """Return the sequences of its attempt that are missing right before this event."""
         if event.sequence is None:
             return range(0)
         last = self._last.get(event.fencing_token, 0)
@@ -22,8 +22,8 @@ class Gaps:
         return range(last + 1, event.sequence)
 
 
-def gap_words(missing: range, attempt: int | None) -> str:
-    """What a reader is told of a gap."""
+def describe_gap(missing: range, attempt: int | None) -> str:
+    """Return a sentence on a gap, for readers of the log."""
     if len(missing) == 1:
         return f"Event {missing.start:,} of attempt {attempt} never arrived."
     return f"Events {missing.start:,} to {missing.stop - 1:,} of attempt {attempt} never arrived."

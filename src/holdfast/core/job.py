@@ -1,4 +1,4 @@
-"""The job record: where it stands, who owns it, and what came of it. A value; nothing here acts."""
+"""The job record: its state, its owner and its outcome. Values only."""
 
 from datetime import datetime, timedelta
 
@@ -6,15 +6,15 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
-from holdfast.core.outputs import Check, Found
+from holdfast.core.outputs import ValidationProgress, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
 
 
 class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The right to act on a job until `expires_at`. It exists only while somebody holds it. `timed` says
-    that its owner does not keep the job's timeout: the registry does. `moved` is by how much the store's
-    clock was set while it was held: its instants were moved along."""
+    """The right to act on a job until `expires_at`. A lease exists only while an owner holds it. `timed`
+    says that the registry enforces the job's timeout, not the owner. `moved` is by how much the store's
+    clock was set while the lease was held: its instants were moved along."""
 
     owner: str
     expires_at: datetime
@@ -34,14 +34,14 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
 
 class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What went wrong, in the owner's words. `crash` is set when the work died by a signal. `where` is the
-    machine and folder it ran in, as its owner tells it; the record keeps that with the outputs.
+    machine and folder the attempt ran in, as reported by its owner; the record keeps it in `check`.
 
-    `not_understood` is set when nothing was begun, because the owner's code does not know a name in the
-    job: an argument, a kind, a version. Another version of the code may.
+    `not_understood` is set when nothing was started, because the owner's code does not know a name in the
+    job: an argument, a kind, a version. Another version of the code may know it.
 
-    `not_started` is set when nothing was begun, because the owner's machine lacks what the job asks for, such
-    as its folder, or cannot use it now; or when what it made could not be kept. Another machine may, or this
-    one later."""
+    `not_started` is set when nothing was started, because the owner's machine lacks what the job asks for,
+    such as its folder, or when its outputs could not be stored. Another machine may do better, or this one
+    later."""
 
     message: str
     code: str = "Error"
@@ -55,8 +55,8 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     not_started: bool = False
 
 
-def overrun(limit: timedelta, *, exit_code: int | None = None) -> Failure:
-    """The failure of an attempt that ran longer than its timeout, whoever ended it."""
+def timeout_failure(limit: timedelta, *, exit_code: int | None = None) -> Failure:
+    """Return the failure of an attempt that ran longer than its timeout."""
     return Failure(
         message=f"It ran longer than its timeout of {limit.total_seconds():g} s.",
         code="Timeout",
@@ -66,7 +66,7 @@ def overrun(limit: timedelta, *, exit_code: int | None = None) -> Failure:
 
 
 class DeadLetter(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What somebody needs who opens a dead letter months later."""
+    """What an operator needs to know about a dead letter months later."""
 
     reason_code: ReasonCode
     last_error: str
@@ -78,7 +78,7 @@ class DeadLetter(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 
 
 class CancelRequest(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Somebody asked the owner to stop."""
+    """A request to the owner to stop."""
 
     actor: str
     requested_at: datetime
@@ -86,7 +86,7 @@ class CancelRequest(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How far the current attempt says it is."""
+    """The progress that the current attempt reports."""
 
     done: int
     total: int | None = None
@@ -105,8 +105,9 @@ class Flaws(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     dropped_bytes: int = 0
 
 
-class Resource(Struct, frozen=True, gc=False):
-    """A resource that several jobs may lock: its own rising token, and who holds it."""
+class ResourceLock(Struct, frozen=True, gc=False):
+    """The lock on a resource that several jobs share: its rising token, and the id of the job that holds
+    it."""
 
     key: str
     token: int = 0
@@ -115,13 +116,13 @@ class Resource(Struct, frozen=True, gc=False):
 
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """One job. `version` is the offset of its last registry event; `claim_op_id` names its last claim;
-    `not_understood` is how often it was given back by workers that did not understand it, `not_started` how
-    often by workers that could not begin it, or keep what it made.
+    `not_understood` is how often workers gave it back because they did not understand it, `not_started` how
+    often because they could not start it or store its outputs.
 
     `lease`, `heartbeats`, `published`, `published_bytes`, `progress`, `checkpoint`, `check` and `flaws` are
-    signs of life: they change without an event, guarded by the fencing token, and are not part of what a fold
-    gives back. `published_bytes` is what the events of the attempt take, which is bounded.
-    `completed_at` is when the owner itself ended it without success, or said that its work is done.
+    liveness data: they change without an event, guarded by the fencing token, and are not part of a fold.
+    `published_bytes` is the size of the attempt's events, which is bounded. `completed_at` is when the
+    owner itself ended the job without success, or reported that its work is done.
     """
 
     job_id: str
@@ -146,7 +147,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
     dead_letter: DeadLetter | None = None
     result: Json = None
-    found: Found | None = None
+    found: ValidationResult | None = None
     handle: dict[str, str] | None = None
     submitted_by: str | None = None
     correlation_id: str | None = None
@@ -156,7 +157,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     published: int = 0
     progress: Progress | None = None
     checkpoint: Json = None
-    check: Check | None = None
+    check: ValidationProgress | None = None
     not_understood: int = 0
     completed_at: datetime | None = None
     flaws: Flaws | None = None
@@ -176,46 +177,46 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.state in LEASED
 
     @property
-    def unverified(self) -> bool:
-        """Whether it ended without success, and it is not known which of its promised outputs are there."""
+    def unvalidated(self) -> bool:
+        """Whether the job ended without success and its promised outputs have not been validated."""
         promises = self.spec.promised_outputs > 0
         return promises and self.found is None and self.state in UNSUCCESSFUL
 
     @property
     def resumable(self) -> bool:
-        """Whether it has ended and something that it promised is known to be missing."""
+        """Whether the job has ended and some of its promised outputs are known to be missing."""
         ended = self.state is State.PARTIAL_SUCCESS or self.state in UNSUCCESSFUL
         return ended and self.found is not None and self.found.missing > 0
 
     @property
     def owner_ended_at(self) -> datetime | None:
-        """When the owner itself ended the job, or said that its work is done; None if it did neither. Of a
-        success without outputs `ended_at` says so: a second instant in every record would cost 40 bytes."""
+        """When the owner itself ended the job, or reported that its work is done; None if it did neither.
+        A success without outputs uses `ended_at`: a second instant in every record would cost 40 bytes."""
         if self.completed_at is None and self.state is State.SUCCEEDED:
             return self.ended_at
         return self.completed_at
 
     @property
     def missing_outputs(self) -> int | None:
-        """How many promised outputs were not found; None before anybody has looked."""
+        """How many promised outputs are missing; None before the first validation."""
         return self.found.missing if self.found else None
 
     @property
     def correlation(self) -> str:
-        """The id that ties this job to whatever caused it; its own, when nobody gave one."""
+        """The id that ties this job to its cause; by default its own."""
         return self.correlation_id or self.job_id
 
     @property
     def timeout_at(self) -> datetime | None:
-        """When the registry ends the attempt that runs now; None if its owner does, or it has no timeout."""
-        lease, limit, begun = self.lease, self.spec.timeout, self.started_at
-        if lease is None or not lease.timed or limit is None or begun is None:
+        """When the registry ends the running attempt; None if its owner does, or it has no timeout."""
+        lease, limit, started_at = self.lease, self.spec.timeout, self.started_at
+        if lease is None or not lease.timed or limit is None or started_at is None:
             return None
-        return begun + limit
+        return started_at + limit
 
     @property
     def due_at(self) -> datetime | None:
-        """When somebody must look at this job again if nothing happens before; None for never."""
+        """When this job has to be expired if nothing happens before; None for never."""
         lease = self.lease
         if lease is not None:
             due = lease.expires_at
@@ -228,11 +229,11 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
 _TIMELESS = ENDED | {State.VALIDATING}
 
 JOB_BYTES = 500
-"""About what the record of a job takes without what is in it."""
+"""The approximate size of a job's record without payload, result and checkpoint."""
 
 
 def job_bytes(job: Job) -> int:
-    """About how large the record of the job is, with payload, result and checkpoint."""
+    """Return the approximate size of the job's record, with payload, result and checkpoint."""
     size = JOB_BYTES + memoryview(job.spec.payload).nbytes
     for value in (job.result, job.checkpoint, job.spec.outputs, job.found):
         if value is not None:

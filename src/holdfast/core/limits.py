@@ -1,10 +1,14 @@
-"""Every limit, named with its unit. Whatever is larger is refused before it is decoded or stored."""
+"""Every limit, named with its unit. What exceeds a limit is refused before it is decoded or stored."""
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
+from typing import TypeVar
 
 from holdfast.core.errors import Invalid
+
+T = TypeVar("T")
 
 ID_CHARACTERS_MAX = 128
 QUEUE_CHARACTERS_MAX = 128
@@ -34,38 +38,38 @@ TTL_MAX = timedelta(days=3660)
 CLOCK_AHEAD_MAX = timedelta(hours=24)
 
 NOT_UNDERSTOOD_MAX = 20
-"""How often a job is given back by workers whose code does not know what it names, before it has failed."""
+"""How often workers may give a job back because their code does not know a name in it, before it fails."""
 NOT_UNDERSTOOD_DELAY_MAX = timedelta(seconds=60)
-"""How long it waits each time, at the most: all of its waits together are a quarter of an hour, which a
-rolling deploy is over in."""
+"""The longest of these waits. All of them together are a quarter of an hour: longer than a rolling
+deploy."""
 NOT_STARTED_MAX = 20
-"""How often a job is given back by workers that could not begin it, or keep what it made, before it has
-failed; with the same waits."""
+"""How often workers may give a job back because they could not start it or store its outputs, before it
+fails; with the same waits."""
 
 OUTPUT_CHUNK_BYTES_MAX = 64 * 1024
 OUTPUT_ATTEMPT_BYTES_MAX = 1024**3
-"""What the events of one attempt may take, as `core/quota.py` counts it; output beyond it is not kept."""
+"""The size of all events of one attempt, as `core/quota.py` counts it; output beyond it is not stored."""
 OUTPUT_RESERVE_BYTES = 64 * 1024 * 1024
-"""What events without output may take beyond that: how a process ended is still told."""
+"""What events without output may take beyond that, so that the end of a process is still recorded."""
 EVENT_BYTES = 64
-"""What an event counts beside its data and attributes, so that empty ones are bounded as well."""
+"""What an event counts in addition to its data and attributes, so that empty ones are bounded as well."""
 OUTPUT_BATCH_ITEMS_MAX = 50
 OUTPUT_BATCH_BYTES_MAX = 256 * 1024
 OUTPUT_BATCH_BYTES_ADVISED = 128 * 1024
-"""What clients of job.v1 are told. They flush a batch once it is larger, by as much as one read."""
+"""The limit that clients of job.v1 receive. They flush a batch once it exceeds this, by up to one read."""
 OUTPUT_READ_BYTES_MAX = 200 * 1024
-"""The most that such a client reads at once, and so the most by which it goes beyond what it was told."""
+"""The most that such a client reads at once, and so the most by which it exceeds that limit."""
 OUTPUT_EVENT_BYTES_MAX = 512 * 1024
-"""One event. It takes what a client sends that was told 256 KiB, as others tell it, and one read more; in
-base64 it still fits into a request."""
+"""One event: large enough for a client with a limit of 256 KiB, as other servers give it, and one more
+read; in base64 it still fits into a request."""
 OUTPUT_LATE_MAX = timedelta(minutes=10)
-"""How long after it has ended its job an owner may still publish what the job said before."""
+"""How long after the end of its job an owner may still publish earlier output."""
 EVENTS_PER_PUBLISH_MAX = 1_000
 PUBLISH_BYTES = 1024 * 1024
-"""Output in one commit: more is split. A single event is never too large for it."""
+"""Output in one commit; more is split. A single event always fits."""
 
 OUTPUTS_NAMED_MAX = 100
-"""Outputs that a job names one by one: the evidence for all of them fits into one event."""
+"""Outputs that a job names one by one, so that the evidence for all of them fits into one event."""
 OUTPUT_NAME_CHARACTERS_MAX = 1_024
 OUTPUTS_NAMED_BYTES_MAX = 16 * 1024
 """All of these names together, for the same reason."""
@@ -76,9 +80,9 @@ TASK_BYTES_MAX = 1024 * 1024
 KEY_LIFE_DEFAULT = timedelta(days=90)
 KEY_LIFE_MAX = timedelta(days=366)
 KEY_NAME_CHARACTERS_MAX = 120
-"""With `user:` in front it names who acts."""
+"""With the prefix `user:` the name is an actor."""
 KEYS_ACTIVE_MAX = 2
-"""Of one name: the old one and the new one, while they are exchanged."""
+"""Active keys of one name: the old one and the new one, while they are exchanged."""
 KEYS_MAX = 1_000
 GRANT_PATTERNS_MAX = 64
 
@@ -93,14 +97,12 @@ def check_id(value: str, what: str) -> str:
     if len(value) > ID_CHARACTERS_MAX:
         raise Invalid(f"{what} has {len(value)} characters; at most {ID_CHARACTERS_MAX} are taken.")
     if not _SAFE_ID.match(value) or not value.strip("."):
-        raise Invalid(
-            f"{what} {value!r} may only contain letters, digits and . _ : -, not dots alone."
-        )
+        raise Invalid(f"{what} {value!r} may only contain letters, digits and . _ : -, not dots alone.")
     return value
 
 
 def check_owner(value: str) -> str:
-    """Return who owns a job, or raise `Invalid`: an id, and behind an @ the name of the key it came with."""
+    """Return an owner, or raise `Invalid`: an id, and after an @ the name of the key it used."""
     name, at, key = value.partition("@")
     check_id(name, "owner")
     if at:
@@ -109,7 +111,7 @@ def check_owner(value: str) -> str:
 
 
 def check_text(value: str, what: str, most: int) -> str:
-    """Return `value`, or raise `Invalid`: text people see is short, and can be written as UTF-8."""
+    """Return `value`, or raise `Invalid` if it is too long or cannot be written as UTF-8."""
     if len(value) > most:
         raise Invalid(f"{what} has {len(value):,} characters; at most {most:,} are taken.")
     if not value.isascii() and not _encodable(value):
@@ -141,8 +143,8 @@ def check_lease(value: timedelta) -> timedelta:
 
 
 def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
-    """Free text from outside as it can be kept: what is long shortened, and what no database keeps as
-    text (lone surrogates, NUL) replaced. The rest stays, terminal escapes too."""
+    """Return free text from outside as it can be stored: shortened if long, with characters that databases
+    refuse (lone surrogates, NUL) replaced. The rest stays, terminal escapes too."""
     if len(text) > most:
         text = text[: most - 15] + " … [shortened]"
     if not text.isascii():
@@ -150,14 +152,34 @@ def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
     return text.replace("\0", "?")
 
 
+def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Return the items in order, `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def batches(
+    weights: Iterable[tuple[int, int]], bytes_max: int = BATCH_BYTES_MAX
+) -> Iterator[tuple[int, int, int]]:
+    """Yield where each batch begins and ends, and its bytes. `weights` are the items and bytes that each
+    element counts for; a batch of more than one element is within `BATCH_ITEMS_MAX` and `bytes_max`."""
+    start = end = count = size = 0
+    for items, more in weights:
+        if end > start and (count + items > BATCH_ITEMS_MAX or size + more > bytes_max):
+            yield start, end, size
+            start, count, size = end, 0, 0
+        end, count, size = end + 1, count + items, size + more
+    if end > start:
+        yield start, end, size
+
+
 def check_follow_ups(count: int) -> None:
-    """Raise `Invalid` if these are too many for one completion."""
+    """Raise `Invalid` if there are too many follow-ups for one completion."""
     if count > FOLLOW_UPS_MAX:
         raise Invalid(f"{count} follow-ups at once; at most {FOLLOW_UPS_MAX} are taken.")
 
 
 def check_delay(value: timedelta, what: str = "A delay") -> timedelta:
-    """Return a wait, or raise `Invalid`: from none to a year."""
+    """Return a delay, or raise `Invalid` unless it is from zero to a year."""
     if not timedelta() <= value <= DELAY_MAX:
         raise Invalid(f"{what} is from 0 to {DELAY_MAX.days} days, not {value}.")
     return value
@@ -166,9 +188,7 @@ def check_delay(value: timedelta, what: str = "A delay") -> timedelta:
 def check_interval(value: timedelta) -> timedelta:
     """Return the heartbeat interval a claimant declares, or raise `Invalid`: three make a lease."""
     if not LEASE_MIN / 3 <= value <= LEASE_MAX / 3:
-        raise Invalid(
-            f"A heartbeat interval is a third of a lease, from 1/3 s to 8 h, not {value}."
-        )
+        raise Invalid(f"A heartbeat interval is a third of a lease, from 1/3 s to 8 h, not {value}.")
     return value
 
 
@@ -176,7 +196,7 @@ ACTOR_KINDS = ("user", "worker", "system", "validator", "sync")
 
 
 def check_actor(actor: str) -> str:
-    """Return who acts, or raise `Invalid`: a kind and a name, such as user:ana."""
+    """Return an actor, or raise `Invalid`: a kind and a name, such as user:ana."""
     kind, colon, name = check_text(actor, "actor", ID_CHARACTERS_MAX).partition(":")
     if not colon or not name or kind not in ACTOR_KINDS:
         raise Invalid(f"actor {actor!r} needs a kind and a name, such as user:ana or worker:w-7.")
@@ -184,7 +204,7 @@ def check_actor(actor: str) -> str:
 
 
 def check_life(value: timedelta) -> timedelta:
-    """Return how long a key counts, or raise `Invalid`."""
+    """Return the lifetime of a key, or raise `Invalid`."""
     if not timedelta() < value <= KEY_LIFE_MAX:
         raise Invalid(f"A key lasts for some time, {KEY_LIFE_MAX.days} days at most, not {value}.")
     return value

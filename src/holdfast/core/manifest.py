@@ -1,6 +1,6 @@
-"""Manifests: the tasks of a study, what each is known by, and the lines they are written in.
+"""Manifests: the tasks of a study, their ids and their encoding as lines.
 
-Ids and seeds are those of modelops-contracts, byte for byte: results are found by them.
+Ids and seeds are those of modelops-contracts, byte for byte, because results are found by them.
 """
 
 import json
@@ -29,19 +29,17 @@ from holdfast.core.outputs import check_output_name
 Scalar = bool | int | float | str
 
 MARKER = "result.json"
-"""What is written last into the directory of a result: no output may have this name."""
+"""The file that is written last into the directory of a result. No output may have this name."""
 
 _SEED_MAX = 2**64 - 1
-_WHOLE_MIN = -(2**63)
+_INTEGER_MIN = -(2**63)
 _BUNDLE = re.compile(r"(?:[^\s@|]+@)?sha256:[0-9a-f]{64}\Z")
 _ENTRYPOINT = re.compile(r"\w[\w./:-]*\Z")
 _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]*\Z")
 
 
-class Task(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, dict=True
-):
-    """One unit inside a study, and the output it has to leave: a simulation of `params` under `seed`, or
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, dict=True):
+    """One unit inside a study, and the output it has to produce: a simulation of `params` under `seed`, or
     the aggregation of its replicates (`seeds`) for a `target`. The result has at least the files that
     `outputs` names."""
 
@@ -56,7 +54,7 @@ class Task(
 
     @property
     def digest(self) -> str:
-        """Of the bundle, without the words around it."""
+        """The SHA-256 of the bundle."""
         return self.bundle[-64:]
 
     @cached_property
@@ -65,19 +63,19 @@ class Task(
 
     @property
     def task_id(self) -> str:
-        """What it is known by, of 128 bits."""
+        """The id of the task, of 128 bits."""
         if self.kind == "simulation":
             return _simulation_id(self, self.param_id, self.seed)
         return _hash(f"agg:v1|{_members(self)}", 16)
 
     @property
     def aggregation_id(self) -> str | None:
-        """What the result of an aggregation is known by; a simulation has none."""
+        """The id of an aggregation's result; a simulation has none."""
         return None if self.kind == "simulation" else _hash(_members(self), 32)[:16]
 
     @property
     def name(self) -> str:
-        """What people call it: no two tasks of a manifest have the same."""
+        """The name that people see, unique in a manifest."""
         if self.kind == "simulation":
             params = self.param_id
             own = _simulation_id(self, params, self.seed)
@@ -86,12 +84,12 @@ class Task(
 
 
 def param_id(params: Mapping[str, Scalar]) -> str:
-    """What a set of parameters is known by, in whatever order they are given; 1, 1.0 and true differ."""
+    """Return the id of a set of parameters, in any order; 1, 1.0 and true differ."""
     return _hash(f"contracts:param:v1|{_CANONICAL.encode(params)}", 32)
 
 
 def replicate_seeds(param_id: str, count: int) -> tuple[int, ...]:
-    """So many different seeds for the replicates of a parameter set: the one rule there is for them."""
+    """Return `count` different seeds for the replicates of a parameter set."""
     seeds: dict[int, None] = {}
     index = 0
     while len(seeds) < count:
@@ -100,8 +98,8 @@ def replicate_seeds(param_id: str, count: int) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def difference(task: Task, other: Task) -> str | None:
-    """What a result of `other` is the result of, in words, or None when it is one of `task`."""
+def describe_difference(task: Task, other: Task) -> str | None:
+    """Return how a result of `other` differs from one of `task`, in words; None when it does not."""
     if task.kind != other.kind:
         return f"a task of another kind ({other.kind})"
     if task.digest != other.digest:
@@ -126,8 +124,8 @@ def study(
     targets: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> Iterator[Task]:
-    """The tasks of a study: every replicate of every parameter set and, where there is more than one, its
-    aggregation for each target. `Invalid` for a parameter set that is there twice."""
+    """Return the tasks of a study: every replicate of every parameter set and, with more than one
+    replicate, the aggregation for each target. Raise `Invalid` for a parameter set that occurs twice."""
     if not 1 <= replicates <= ENTRIES_MAX:
         raise Invalid(f"A study has from 1 to {ENTRIES_MAX:,} replicates, not {replicates}.")
     if len(set(targets)) < len(targets):
@@ -145,29 +143,29 @@ def _tasks(
     seen: dict[str, int] = {}
     for number, params in enumerate(parameter_sets, 1):
         one = replace(model, params=_check_parameters(dict(params)))
-        known_by = one.param_id
-        first = seen.setdefault(known_by, number)
+        params_id = one.param_id
+        first = seen.setdefault(params_id, number)
         if first != number:
             raise Invalid(f"Parameter sets {first} and {number} are the same; give each once.")
-        seeds = replicate_seeds(known_by, replicates)
+        seeds = replicate_seeds(params_id, replicates)
         for seed in seeds:
             yield check_task(replace(one, seed=seed))
-        of_all = replace(one, kind="aggregation", outputs=(), seeds=seeds)
+        aggregation = replace(one, kind="aggregation", outputs=(), seeds=seeds)
         for target in targets if replicates > 1 else ():
-            yield check_task(replace(of_all, target=target))
+            yield check_task(replace(aggregation, target=target))
 
 
 def encode_task(task: Task) -> bytes:
-    """The one line that stands for a task in a manifest, or `Invalid`."""
+    """Return the line of a task in a manifest, or raise `Invalid`."""
     return check_bytes(_ENCODER.encode(check_task(task)) + b"\n", "A task", TASK_BYTES_MAX)
 
 
 def decode_task(line: bytes, number: int) -> Task:
-    """The task on the line of this number, or `Invalid`, which names the line."""
+    """Return the task on the line of this number, or raise `Invalid`, which names the line."""
     try:
         return check_task(_DECODER.decode(check_bytes(line, "A task", TASK_BYTES_MAX)))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = "it is no task" if line.strip() else "it is empty"
+        what = "it is not a task" if line.strip() else "it is empty"
         raise Invalid(f"Line {number}: {what} ({error}).") from error
     except Invalid as error:
         raise Invalid(f"Line {number}: {error.message}") from error
@@ -192,7 +190,7 @@ def check_task(task: Task) -> Task:
 def check_task_output(name: str) -> str:
     """Return the name of a file of a result, or raise `Invalid`."""
     if name == MARKER:
-        raise Invalid(f"An output cannot be called {MARKER}: that is what says it is whole.")
+        raise Invalid(f"An output cannot be called {MARKER}: that file marks the result as complete.")
     return check_output_name(name)
 
 
@@ -225,7 +223,7 @@ def _check_parameter(name: str, value: Scalar) -> None:
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise Invalid(f"Parameter {name} is {value}; only finite numbers are taken.")
     elif kind is int:
-        if not _WHOLE_MIN <= value <= _SEED_MAX:  # type: ignore[operator]
+        if not _INTEGER_MIN <= value <= _SEED_MAX:  # type: ignore[operator]
             raise Invalid(f"Parameter {name} is {value}, which needs more than 64 bits.")
     elif kind is not bool:
         raise Invalid(f"Parameter {name} is a {kind.__name__}, not a bool, int, float or str.")
@@ -268,7 +266,7 @@ def _simulation_id(task: Task, param_id: str, seed: int | None) -> str:
 
 
 def _members(task: Task) -> str:
-    """What an aggregation is made of: its target, and its simulations in the order of their ids."""
+    """The parts of an aggregation: its target, and its simulations in the order of their ids."""
     params = task.param_id
     ids = sorted(_simulation_id(task, params, seed) for seed in task.seeds)
     return f"{task.target}:{','.join(ids)}"

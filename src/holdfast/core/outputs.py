@@ -1,4 +1,4 @@
-"""Outputs: what a job promises to leave behind, what was found of it, and who looks."""
+"""Outputs: what a job promises to produce, and the progress and result of their validation."""
 
 import re
 from datetime import datetime, timedelta
@@ -18,21 +18,21 @@ from holdfast.core.limits import (
     check_text,
 )
 
-LOOK = timedelta(seconds=60)
-"""How long a validator that says nothing keeps the others away."""
+VALIDATION_TIMEOUT = timedelta(seconds=60)
+"""How long a silent validator keeps others from validating the same job."""
 
-GRACE = timedelta(seconds=15)
-"""How long the outputs of a job that has just ended are left to whoever ran it."""
+OWNER_GRACE = timedelta(seconds=15)
+"""How long the worker that ran a job has to validate its outputs before others may."""
 
-WAITS = (timedelta(seconds=10), timedelta(seconds=20))
-"""Between the first three tries, when the outputs could not be seen."""
+FIRST_RETRY_WAITS = (timedelta(seconds=10), timedelta(seconds=20))
+"""The waits between the first three tries, when the outputs could not be seen."""
 
-AGAIN_MIN, AGAIN_MAX = timedelta(minutes=1), timedelta(minutes=15)
-LATER_MIN, LATER_MAX = timedelta(minutes=5), timedelta(days=1)
-"""Between later tries, and between the checks of a partial success: the older, the rarer."""
+RETRY_WAIT_MIN, RETRY_WAIT_MAX = timedelta(minutes=1), timedelta(minutes=15)
+RECHECK_WAIT_MIN, RECHECK_WAIT_MAX = timedelta(minutes=5), timedelta(days=1)
+"""The waits between later tries, and between validations of a partial success: they grow with its age."""
 
-TRIES_MAX = 24
-"""How often it is tried to see the outputs of a job that ended without success: for more than four hours."""
+VALIDATION_TRIES_MAX = 24
+"""How often the validation of a job that ended without success is tried: for more than four hours."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 class File(Struct, frozen=True, omit_defaults=True):
     """A plain path that a command writes itself, or a pattern (`run-7/*.parquet`) with how many files
-    have to match. What is not said is not looked at."""
+    have to match. A field that is None is not checked."""
 
     path: str
     count: int | None = None
@@ -48,13 +48,13 @@ class File(Struct, frozen=True, omit_defaults=True):
     sha256: str | None = None
 
 
-class Promise(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The outputs a job has to leave behind before it counts as succeeded.
+class OutputPromise(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The outputs a job has to produce before it counts as succeeded.
 
     `files` are plain paths, `names` outputs that the handler writes through its context, and `manifest`
     the checksum of a list of `entries` outputs whose paths follow from their inputs. The last two are in
-    the output store of this id; `place` is where whoever asked for the job saw it. In a job that resumes
-    another, `resume_attempt` says for which time, and `original_total` what was promised at first.
+    the output store of this id; `place` is its URL as the submitter saw it. In a job that resumes another,
+    `resume_attempt` is the number of the resume, and `original_total` what was promised at first.
     """
 
     files: tuple[File, ...] = ()
@@ -70,10 +70,15 @@ class Promise(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def count(self) -> int:
         return len(self.files) + len(self.names) + self.entries
 
+    @property
+    def in_store(self) -> bool:
+        """Whether an output store holds what is promised, all of it or a part."""
+        return bool(self.names or self.manifest)
+
 
 class Output(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One promised output as somebody saw it: the evidence. Without `missing`, which says why it does not
-    count, it is there. `reused` is one that this job found and did not make."""
+    """One promised output as a validation saw it: the evidence. `missing` says why it does not count; None
+    means that it exists. `reused` marks an output that this job found and did not make."""
 
     name: str
     path: str | None = None
@@ -83,9 +88,9 @@ class Output(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reused: bool = False
 
 
-class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a validation found. `names` are the first few of the missing ones; the evidence for all of
-    them is in the event of the verdict, or under `report` in the output store."""
+class ValidationResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a validation found. `names` are the first few missing outputs; the evidence for all of them is
+    in the event of the verdict, or under `report` in the output store."""
 
     verified: int = 0
     missing: int = 0
@@ -94,9 +99,9 @@ class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
     report: str | None = None
 
 
-class Check(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a validation stands: a sign of life. `where` is the machine and folder the job ran in; `by`
-    looks until `until`; `reason` is why the outputs could not be seen so far."""
+class ValidationProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The progress of a validation, reported by its validator. `where` is the machine and folder the job
+    ran in; `by` validates until `until`; `reason` is why the outputs could not be seen so far."""
 
     where: str | None = None
     by: str | None = None
@@ -108,14 +113,12 @@ class Check(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_at: datetime | None = None
 
 
-def check_promise(promise: Promise, *, plain: bool) -> Promise:
+def check_promise(promise: OutputPromise, *, plain: bool) -> OutputPromise:
     """Return the promise, or raise `Invalid`. Plain paths are for commands (`plain`) alone."""
     if not promise.count:
         raise Invalid("A promise names at least one output.")
     if len(promise.files) + len(promise.names) > OUTPUTS_NAMED_MAX:
-        raise Invalid(
-            f"At most {OUTPUTS_NAMED_MAX} outputs are named one by one; give a manifest for more."
-        )
+        raise Invalid(f"At most {OUTPUTS_NAMED_MAX} outputs are named one by one; give a manifest for more.")
     if promise.files and not plain:
         raise Invalid("Plain paths are for commands; a function writes ctx.output(name).")
     for file in promise.files:
@@ -131,7 +134,7 @@ def check_promise(promise: Promise, *, plain: bool) -> Promise:
             " pattern, or the folder they are in."
         )
     _check_manifest(promise)
-    if (promise.names or promise.manifest) and promise.store is None:
+    if promise.in_store and promise.store is None:
         raise Invalid("The promise does not say in which output store its outputs will be.")
     for text, most in ((promise.store, ID_CHARACTERS_MAX), (promise.place, MESSAGE_CHARACTERS_MAX)):
         check_text(text or "", "The output store", most)
@@ -151,7 +154,7 @@ def _check_file(file: File) -> None:
         raise Invalid(f"{file.path}: sha256 is 64 hexadecimal digits.")
 
 
-def _check_manifest(promise: Promise) -> None:
+def _check_manifest(promise: OutputPromise) -> None:
     if (promise.manifest is None) is not (promise.entries == 0):
         raise Invalid("A manifest and how many entries it has are given together.")
     if promise.manifest is not None and not _SHA256.match(promise.manifest):
@@ -168,8 +171,8 @@ def check_output_name(name: str) -> str:
     return name
 
 
-def check_found(found: Found, promised: int) -> Found:
-    """Return what was found, or raise `Invalid` unless it accounts for every promised output."""
+def check_validation_result(found: ValidationResult, promised: int) -> ValidationResult:
+    """Return the result, or raise `Invalid` unless it accounts for every promised output."""
     if min(found.verified, found.missing, found.reused) < 0 or found.reused > found.verified:
         raise Invalid("What was found is counted from 0, and what was reused is part of it.")
     if found.verified + found.missing != promised:
@@ -180,33 +183,33 @@ def check_found(found: Found, promised: int) -> Found:
     return found
 
 
-def told(value: object) -> object:
-    """The value as an event keeps it: what JSON gives back, with lists where there were tuples."""
+def to_json_value(value: object) -> object:
+    """Return the value as an event stores it: decoded from JSON, with lists in place of tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def looks(check: Check, now: datetime) -> bool:
-    """Whether somebody looks now. A time further off than anybody is given was told by a clock that has
-    been corrected since, and does not count."""
-    return check.until is not None and now < check.until <= now + LOOK
+def is_being_validated(check: ValidationProgress, now: datetime) -> bool:
+    """Return whether a validator is at work now. An `until` further off than any validator gets comes from
+    a clock that has been corrected since, and does not count."""
+    return check.until is not None and now < check.until <= now + VALIDATION_TIMEOUT
 
 
-def due_at(job_updated_at: datetime, check: Check | None, now: datetime) -> datetime:
-    """From when on the next one may look, if nobody does; at once, if a clock was far ahead."""
+def validation_due_at(job_updated_at: datetime, check: ValidationProgress | None, now: datetime) -> datetime:
+    """Return when the next validation may begin, if none is running; at once, if a clock was far ahead."""
     if check is None:
-        return job_updated_at + GRACE
-    if check.next_at is None or check.next_at > now + LATER_MAX:
+        return job_updated_at + OWNER_GRACE
+    if check.next_at is None or check.next_at > now + RECHECK_WAIT_MAX:
         return now
     return check.next_at
 
 
-def again(tries: int, age: timedelta) -> timedelta:
-    """How long to wait after so many tries that saw nothing, the job being done for `age`."""
-    if tries <= len(WAITS):
-        return WAITS[tries - 1]
-    return min(max(age, AGAIN_MIN), AGAIN_MAX)
+def retry_wait(tries: int, age: timedelta) -> timedelta:
+    """Return the wait after `tries` tries that could not see the outputs of a job that ended `age` ago."""
+    if tries <= len(FIRST_RETRY_WAITS):
+        return FIRST_RETRY_WAITS[tries - 1]
+    return min(max(age, RETRY_WAIT_MIN), RETRY_WAIT_MAX)
 
 
-def later(age: timedelta) -> timedelta:
-    """How long to wait before a partial success of this age is looked at again."""
-    return min(max(age, LATER_MIN), LATER_MAX)
+def recheck_wait(age: timedelta) -> timedelta:
+    """Return the wait before a partial success of this age is validated again."""
+    return min(max(age, RECHECK_WAIT_MIN), RECHECK_WAIT_MAX)

@@ -9,12 +9,12 @@ from msgspec import Struct
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.event import Attributes, Event
 from holdfast.core.job import Job
-from holdfast.core.outputs import told
+from holdfast.core.outputs import to_json_value
 from holdfast.core.state import ENDED, LEASED, LEGAL, UNSUCCESSFUL, State
 
 
-class Folded(Struct, kw_only=True):
-    """What a job's log says about it: everything but signs of life and the spec."""
+class FoldedJob(Struct, kw_only=True):
+    """A job as its log gives it: everything but liveness data and the spec."""
 
     state: State | None = None
     version: int = 0
@@ -36,9 +36,9 @@ class Folded(Struct, kw_only=True):
 
 
 class Projection(Struct, frozen=True, kw_only=True):
-    """A fold, and what it found on the way."""
+    """A folded job, and the anomalies in its log."""
 
-    job: Folded
+    job: FoldedJob
     late: tuple[Event, ...] = ()
     duplicates: int = 0
     gaps: tuple[int, ...] = ()
@@ -49,8 +49,8 @@ def fold(events: Iterable[Event], job_id: str) -> Projection:
     """Derive the job from its log.
 
     Only the registry's own events count, each once, in the order of their offsets; arrival order,
-    timestamps and observability ids are never read. Events of other jobs, or of none, are passed by.
-    What came after the end is listed, not applied.
+    timestamps and observability ids are never read. Events of other jobs, or of none, are ignored.
+    Events after the end are listed, not applied.
     """
     chain: dict[int, Event] = {}
     others: list[Event] = []
@@ -58,13 +58,13 @@ def fold(events: Iterable[Event], job_id: str) -> Projection:
     for event in events:
         if event.job_id != job_id:
             continue
-        if event.offset is None or event.event_class not in _COUNTED:
+        if event.offset is None or event.event_class not in _FOLDED_CLASSES:
             others.append(event)
         elif event.offset in chain:
             duplicates += 1
         else:
             chain[event.offset] = event
-    folded, late, illegal = Folded(), [], []
+    folded, late, illegal = FoldedJob(), [], []
     for offset in sorted(chain):
         event = chain[offset]
         if folded.state in ENDED and not _follows(folded.state, event):
@@ -85,7 +85,7 @@ def fold(events: Iterable[Event], job_id: str) -> Projection:
     )
 
 
-_COUNTED = (EventClass.TRANSITION, EventClass.CONTROL)
+_FOLDED_CLASSES = (EventClass.TRANSITION, EventClass.CONTROL)
 
 
 def _once(events: list[Event]) -> list[Event]:
@@ -103,7 +103,7 @@ def _follows(state: State | None, event: Event) -> bool:
     return legal is not None and legal.event == event.event_type and event.from_state == state
 
 
-def _apply(folded: Folded, event: Event) -> None:
+def _apply(folded: FoldedJob, event: Event) -> None:
     attributes = event.attributes
     folded.version = event.offset or 0
     folded.attempt = event.attempt or folded.attempt
@@ -141,9 +141,9 @@ def _text(attributes: Attributes, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def facts(job: Job) -> Folded:
-    """The same view of a stored record, to compare with a fold."""
-    return Folded(
+def folded_view(job: Job) -> FoldedJob:
+    """Return a stored record in the form of a folded job, to compare it with a fold."""
+    return FoldedJob(
         state=job.state,
         version=job.version,
         transition_no=job.transition_no,
@@ -160,7 +160,7 @@ def facts(job: Job) -> Folded:
         error=None if job.error is None else msgspec.to_builtins(job.error),
         dead_letter=None if job.dead_letter is None else msgspec.to_builtins(job.dead_letter),
         result=job.result,
-        found=told(job.found),
+        found=to_json_value(job.found),
     )
 
 
@@ -173,11 +173,11 @@ class Difference(Struct, frozen=True):
 
 
 def differences(job: Job, projection: Projection) -> list[Difference]:
-    """Where the record and its log disagree: nothing, in a healthy store."""
-    stored, derived = facts(job), projection.job
+    """Return where the record and its log disagree: empty in a healthy store."""
+    stored, derived = folded_view(job), projection.job
     found = [
         Difference(name, getattr(stored, name), getattr(derived, name))
-        for name in Folded.__struct_fields__
+        for name in FoldedJob.__struct_fields__
         if getattr(stored, name) != getattr(derived, name)
     ]
     if projection.gaps:

@@ -1,4 +1,4 @@
-"""Resumption: which jobs resume another, and when to resume it again is to ask for the same."""
+"""Resumption: which jobs can be resumed, and when an earlier resume already does the work."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from holdfast.core.job import Job
 from holdfast.core.state import UNSUCCESSFUL, State
 
 
-class Earlier(Struct, frozen=True, kw_only=True):
-    """A job that resumes another (None when it was forgotten), and the version that one had then."""
+class EarlierResume(Struct, frozen=True, kw_only=True):
+    """A job that resumes another (None when it was pruned), and the version of the other at that time."""
 
     job: Job | None
     version: int | None
 
 
-def standing(original: Job, earlier: Sequence[Earlier]) -> Job | None:
-    """The job that makes already, or has made, what resuming the original now would make: one that has
-    not ended, or one that succeeded while nothing new was found of the original."""
+def current_resume(original: Job, earlier: Sequence[EarlierResume]) -> Job | None:
+    """Return the job that already does, or has done, what a new resume would: one that has not ended, or
+    one that succeeded while the original did not change since. None if there is no such job."""
     for one in reversed(earlier):
         job = one.job
         if job is None:
@@ -29,15 +29,13 @@ def standing(original: Job, earlier: Sequence[Earlier]) -> Job | None:
 
 
 def check_resumable(job: Job) -> Job:
-    """Return the job, or raise `Conflict` unless it has ended and is known to lack something."""
+    """Return the job, or raise `Conflict` unless it has ended and is known to lack outputs."""
     if job.resumable:
         return job
-    if job.unverified:
-        words = "nobody has seen yet what it lacks. Look first: validate --force"
+    if job.unvalidated:
+        words = "it is not known yet what it lacks. Validate first: validate --force"
     elif job.state in UNSUCCESSFUL and job.spec.promised_outputs:
         words = "not resumable. All that it promised is there."
     else:
         words = "not resumable. Only a job that has ended and lacks outputs it promised is resumed."
-    raise Conflict(
-        f"Job {job.job_id} is {job.state}: {words}", job_id=job.job_id, version=job.version
-    )
+    raise Conflict(f"Job {job.job_id} is {job.state}: {words}", job_id=job.job_id, version=job.version)

@@ -40,19 +40,17 @@ class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         if not timedelta() <= self.backoff <= self.backoff_max <= DELAY_MAX:
             raise Invalid(f"The back-off is from 0 to its maximum, at most {DELAY_MAX.days} days.")
         if not 1 <= self.factor <= FACTOR_MAX:
-            raise Invalid(
-                f"The back-off grows by a factor from 1 to {FACTOR_MAX}, not {self.factor}."
-            )
+            raise Invalid(f"The back-off grows by a factor from 1 to {FACTOR_MAX}, not {self.factor}.")
 
 
 COMMAND_RETRY = Retry(max_failures=1, on_exhausted=OnExhausted.FAIL)
-"""A command that exits with an error has failed, unless its submitter says otherwise."""
+"""The default of commands: one that exits with an error has failed."""
 
 
 def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
-    """The wait before the next attempt: full jitter below `backoff * factor ** (failures - 1)`.
+    """Return the wait before the next attempt: full jitter below `backoff * factor ** (failures - 1)`.
 
-    `chance` names the draw, so that a decision made again after a conflict waits just as long.
+    `chance` seeds the jitter, so that a decision made again after a conflict waits just as long.
     """
     try:
         grown = retry.backoff.total_seconds() * retry.factor ** (failures - 1)
@@ -63,7 +61,7 @@ def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
     return timedelta(seconds=ceiling * draw / 2**48)
 
 
-def put_off(times: int) -> timedelta:
-    """The wait of a job that was given back so many times because nobody understood it, or could begin it: a
-    second, then twice as long each time. Until a worker can, the others are to have little work with it."""
+def give_back_wait(times: int) -> timedelta:
+    """Return the wait of a job that was given back `times` times because no worker understood it or could
+    start it: a second, then twice as long each time, so that it costs the other workers little."""
     return min(timedelta(seconds=2 ** min(times - 1, 32)), NOT_UNDERSTOOD_DELAY_MAX)

@@ -1,4 +1,4 @@
-"""The spec: what was asked for, word for word. It never changes after the job is made."""
+"""The spec: the request for a job, as submitted. It never changes after the job is created."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -24,25 +24,25 @@ from holdfast.core.limits import (
     check_text,
     clip,
 )
-from holdfast.core.outputs import Promise, check_promise
+from holdfast.core.outputs import OutputPromise, check_promise
 from holdfast.core.retry import Retry
 
 COMMAND_KIND = "command"
 JOB_V1_KIND = "job.v1"
-"""Jobs that only workers of job.v1 can run: in a container, from a clone, or without a command."""
+"""The kind of jobs that only workers of job.v1 can run: in a container, from a clone, without a command."""
 
 PRIORITY_DEFAULT = 5
 RETRY_DEFAULT = Retry()
 
 Json: TypeAlias = object
-"""Any value that JSON can say."""
+"""Any value that JSON can express."""
 
 
 class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One request for work. `payload` is JSON that only the executor of `kind` understands.
 
-    `outputs` is what it promises, and `promised_outputs` how many that are; with the number alone, it is
-    for the caller's own validator to find them."""
+    `outputs` is what the job promises, and `promised_outputs` how many outputs these are; with the number
+    alone, the caller's own validator finds them."""
 
     kind: str = COMMAND_KIND
     queue: str = "default"
@@ -60,7 +60,7 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     retry: Retry = RETRY_DEFAULT
     labels: dict[str, str] = {}
     promised_outputs: int = 0
-    outputs: Promise | None = None
+    outputs: OutputPromise | None = None
     replayed_from: str | None = None
     resumed_from: str | None = None
 
@@ -73,7 +73,7 @@ def check_spec(spec: Spec) -> Spec:
         check_id(spec.region, "region")
     if spec.lock is not None:
         check_id(spec.lock, "lock")
-    for name in _RARE:
+    for name in _OPTIONAL_IDS:
         if (value := getattr(spec, name)) is not None:
             check_id(value, name)
     check_lease(spec.lease)
@@ -84,7 +84,7 @@ def check_spec(spec: Spec) -> Spec:
     if not 0 <= spec.priority <= PRIORITY_MAX:
         raise Invalid(f"priority is from 0 (first) to {PRIORITY_MAX} (last), not {spec.priority}.")
     if spec.outputs is not None:
-        spec = _promising(spec, spec.outputs)
+        spec = _with_promise(spec, spec.outputs)
     if spec.promised_outputs < 0:
         raise Invalid("A job cannot promise a negative number of outputs.")
     if type(spec.priority) is not int or type(spec.promised_outputs) is not int:
@@ -95,7 +95,7 @@ def check_spec(spec: Spec) -> Spec:
         check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
     payload = bytes(spec.payload)
     check_json(payload, "payload", PAYLOAD_BYTES_MAX)
-    # A repeat is recognised by equal payloads and moments.
+    # A repeated request is recognised by an equal spec, so payloads and instants are normalised.
     if payload[0] in _SPACES or payload[-1] in _SPACES:
         spec = replace(spec, payload=msgspec.Raw(payload.strip()))
     if spec.run_at is not None and spec.run_at.tzinfo is not UTC:
@@ -103,10 +103,10 @@ def check_spec(spec: Spec) -> Spec:
     return spec
 
 
-_RARE = ("executor", "replayed_from", "resumed_from")
+_OPTIONAL_IDS = ("executor", "replayed_from", "resumed_from")
 
 
-def _promising(spec: Spec, outputs: Promise) -> Spec:
+def _with_promise(spec: Spec, outputs: OutputPromise) -> Spec:
     promise = check_promise(check_struct(outputs), plain=spec.kind == COMMAND_KIND)
     if spec.promised_outputs not in (0, promise.count):
         raise Invalid(f"promised_outputs is {promise.count} here, or left out.")
@@ -117,19 +117,15 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        raise Invalid(f"The time to run at is beyond all calendars: {moment}.") from error
+        raise Invalid(f"The time to run at is out of range: {moment}.") from error
 
 
 _SPACES = b" \t\r\n"
 
 
 def _check_labels(labels: dict[str, str]) -> None:
-    if len(labels) > LABELS_MAX or any(
-        len(k) + len(v) > LABEL_CHARACTERS_MAX for k, v in labels.items()
-    ):
-        raise Invalid(
-            f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken."
-        )
+    if len(labels) > LABELS_MAX or any(len(k) + len(v) > LABEL_CHARACTERS_MAX for k, v in labels.items()):
+        raise Invalid(f"At most {LABELS_MAX} labels of {LABEL_CHARACTERS_MAX} characters are taken.")
     for text in (*labels, *labels.values()):
         check_text(text, "A label", LABEL_CHARACTERS_MAX)
 
@@ -143,13 +139,11 @@ def _check_times(spec: Spec) -> None:
         raise Invalid("The time to run at needs a time zone, such as 2030-01-01T09:00:00+01:00.")
     for value, what in ((spec.timeout, "timeout"), (spec.ttl, "ttl")):
         if value is not None and not timedelta() < value <= TTL_MAX:
-            raise Invalid(
-                f"{what} is longer than nothing and at most {TTL_MAX.days} days, not {value}."
-            )
+            raise Invalid(f"{what} is longer than nothing and at most {TTL_MAX.days} days, not {value}.")
 
 
 def check_json(document: bytes, what: str, most: int) -> None:
-    """Raise `Invalid` unless `document` is JSON of a sane size and depth."""
+    """Raise `Invalid` unless `document` is JSON within the limits of size and depth."""
     check_bytes(document, what, most)
     if document.count(b"[") + document.count(b"{") > JSON_DEPTH_MAX:
         depth = _depth(document)
@@ -161,7 +155,8 @@ def check_json(document: bytes, what: str, most: int) -> None:
         raise Invalid(f"{what} is not JSON: {error}") from error
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # never tries twice
+# Possessive: it never backtracks.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def _depth(document: bytes) -> int:
@@ -173,7 +168,7 @@ def _depth(document: bytes) -> int:
 
 
 def check_value(value: Json, what: str, most: int) -> Json:
-    """Return the value as JSON gives it back, or raise `Invalid` unless it is JSON of a sane size."""
+    """Return the value as decoded from JSON, or raise `Invalid` unless it is JSON within the limits."""
     try:
         document = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -186,8 +181,8 @@ S = TypeVar("S", bound=Struct)
 
 
 def check_struct(value: S) -> S:
-    """Return the value with every field of the type it is declared with and of sane text, or raise
-    `Invalid`: what cannot be read back must never be written."""
+    """Return the value with its texts clipped, or raise `Invalid` if a field has not its declared type:
+    what cannot be read back must never be written."""
     try:
         plain = msgspec.to_builtins(value)
         for name, text in plain.items():
@@ -195,4 +190,4 @@ def check_struct(value: S) -> S:
                 plain[name] = clip(text)
         return msgspec.convert(plain, type(value))
     except (TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
-        raise Invalid(f"{type(value).__name__} is not what it should be: {error}") from error
+        raise Invalid(f"{type(value).__name__} is not valid: {error}") from error

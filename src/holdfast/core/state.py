@@ -8,7 +8,7 @@ from holdfast.core.catalogue import EventType
 
 
 class State(StrEnum):
-    """Where a job stands. Inside one attempt the rank only grows."""
+    """The state of a job. Inside one attempt the rank only grows."""
 
     PENDING = "pending"
     SUBMITTING = "submitting"
@@ -47,15 +47,14 @@ RANK: dict[State, int] = {
 }
 
 LEASED = frozenset({S.ASSIGNED, S.RUNNING, S.AGGREGATING})
-ENDED = frozenset(
-    {S.PARTIAL_SUCCESS, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED}
-)
+ENDED = frozenset({S.PARTIAL_SUCCESS, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED})
 UNSUCCESSFUL = frozenset({S.FAILED, S.CANCELLED, S.TIMEOUT, S.DEAD_LETTERED})
-"""The ends that no verdict on outputs changes: what was found is recorded beside them."""
+"""The ended states that no verdict on outputs changes: the result of a validation is recorded beside
+them."""
 
 
 class Transition(Struct, frozen=True):
-    """One legal arrow. `sources` holds None where the job does not exist yet."""
+    """One legal transition. `sources` holds None where the job does not exist yet."""
 
     number: str
     sources: tuple[State | None, ...]
@@ -90,9 +89,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         note="a cancel during submitting waits for T3",
     ),
     Transition("T6", (S.QUEUED,), S.ASSIGNED, EventType.CLAIMED, _HOLDER, note="fencing token + 1"),
-    Transition(
-        "T7", (S.ASSIGNED,), S.RUNNING, EventType.STARTED, _HOLDER, note="first sign of life"
-    ),
+    Transition("T7", (S.ASSIGNED,), S.RUNNING, EventType.STARTED, _HOLDER, note="first heartbeat"),
     Transition("T8", (S.RUNNING,), S.AGGREGATING, EventType.AGGREGATING, _HOLDER),
     Transition(
         "T9",
@@ -160,14 +157,12 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
 )
 
-# T5 and T19 share a target, T15 and T4 and T13 too: the source tells them apart, so one key is enough.
+# T5 and T19 share a target, T15 and T4 and T13 too: the source distinguishes them, so one key is enough.
 LEGAL: dict[tuple[State | None, State], Transition] = {
-    (source, transition.target): transition
-    for transition in TRANSITIONS
-    for source in transition.sources
+    (source, transition.target): transition for transition in TRANSITIONS for source in transition.sources
 }
 
 
 def advances(before: tuple[int, State], after: tuple[int, State]) -> bool:
-    """Whether (attempt, rank) strictly increases: the law that no job ever moves back."""
+    """Return whether (attempt, rank) strictly increases: no job ever moves back."""
     return (before[0], RANK[before[1]]) < (after[0], RANK[after[1]])

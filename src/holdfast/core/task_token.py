@@ -1,4 +1,4 @@
-"""The task token: what a wire client holds as proof of a grant. Nothing is stored for it."""
+"""The task token: the proof of a grant that a wire client holds. Nothing is stored for it."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -12,9 +12,9 @@ TASK_TOKEN_CHARACTERS_MAX = 1024
 _MAC_BYTES = 16
 
 
-class Claimed(Struct, frozen=True):
-    """What a task token says: which grant of which job, where the job is and who owns it, so that nobody
-    has to look it up. The integer orders, the MAC authenticates."""
+class SealedGrant(Struct, frozen=True):
+    """The content of a task token: the grant, and the job's queue, region and owner, so that a server need
+    not read the job. The fencing token orders, the MAC authenticates."""
 
     job_id: str
     attempt: int
@@ -24,17 +24,16 @@ class Claimed(Struct, frozen=True):
     owner: str = ""
 
 
-def seal(key: bytes, grant: Claimed, holder: str = "") -> str:
-    """The token of this grant, good in the hands of `holder` alone; the same grant always has the same
-    one."""
+def seal(key: bytes, grant: SealedGrant, holder: str = "") -> str:
+    """Return the token of this grant, valid for `holder` only. The same grant always has the same token."""
     place = f"{grant.queue}/{grant.region or ''}/{grant.owner}"
     body = f"{grant.job_id}/{grant.attempt}/{grant.fencing_token}/{place}".encode()
     return urlsafe_b64encode(_mac(key, body, holder) + body).rstrip(b"=").decode()
 
 
-def unseal(key: bytes, token: str, holder: str = "") -> Claimed:
-    """The grant of this token. Empty or oversized is `Invalid`; one we never made for this holder is
-    `NotFound`."""
+def unseal(key: bytes, token: str, holder: str = "") -> SealedGrant:
+    """Return the grant of this token. Raise `Invalid` for an empty or oversized token, and `NotFound` for
+    one that was not sealed for this holder."""
     if not token or len(token) > TASK_TOKEN_CHARACTERS_MAX:
         raise Invalid("The task token is empty or too long.")
     try:
@@ -43,7 +42,7 @@ def unseal(key: bytes, token: str, holder: str = "") -> Claimed:
         if not hmac.compare_digest(mac, _mac(key, body, holder)):
             raise NotFound("The task token is unknown or expired.")
         job_id, attempt, fencing_token, queue, region, owner = body.decode().split("/")
-        return Claimed(job_id, int(attempt), int(fencing_token), queue, region or None, owner)
+        return SealedGrant(job_id, int(attempt), int(fencing_token), queue, region or None, owner)
     except ValueError:
         raise NotFound("The task token is unknown or expired.") from None
 

@@ -1,22 +1,22 @@
-"""Fences that hold where the work has its effects: guards for whatever a job writes to."""
+"""Fencing for the services and databases that a job writes to: they refuse the writes of old owners."""
 
 from holdfast.core.errors import Conflict, Fenced
-from holdfast.fencing.authority import Authoritative, Cached
+from holdfast.fencing.authority import CachedAuthority, RegistryAuthority
 from holdfast.fencing.fence import HEADER, Fence, parse
-from holdfast.fencing.guard import Authority, Guard, Marks, Memory
-from holdfast.fencing.subscribed import Subscribed
+from holdfast.fencing.guard import Authority, Guard, Marks, MemoryMarks
+from holdfast.fencing.subscription import SubscribedAuthority
 
 __all__ = [
     "HEADER",
-    "Authoritative",
     "Authority",
-    "Cached",
+    "CachedAuthority",
     "Conflict",
     "Fence",
     "Fenced",
     "Guard",
     "Marks",
-    "Memory",
-    "Subscribed",
+    "MemoryMarks",
+    "RegistryAuthority",
+    "SubscribedAuthority",
     "parse",
 ]

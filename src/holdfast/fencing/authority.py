@@ -1,4 +1,4 @@
-"""What the registry says about a token: asked every time, or remembered for a few seconds."""
+"""The ownership of jobs according to the registry: queried every time, or cached for seconds."""
 
 import asyncio
 
@@ -12,25 +12,24 @@ from holdfast.system import SystemClock
 MAX_AGE_SECONDS = 5.0
 THRESHOLD = 5
 JOBS_MAX = 100_000
-ASKED_AT_ONCE = 500
+QUERY_JOBS_MAX = 500
 
 
-class Standing(Struct, frozen=True, gc=False):
-    """Where a job stands: tokens below `epoch` are stale for ever, and `epoch` itself may act if
-    somebody holds the job. While nobody does, it is the one after the last."""
+class Ownership(Struct, frozen=True, gc=False):
+    """Which tokens of a job are valid: those below `epoch` are stale forever, and `epoch` itself may write
+    if the job is held. If it is not, `epoch` is the token after the last."""
 
     epoch: int
     held: bool
     lock: str | None
 
 
-def standing(token: int, held: bool, lock: str | None) -> Standing:
-    """Where a job stands whose last grant has this token."""
-    return Standing(token if held else token + 1, held, lock)
+def ownership_of(token: int, held: bool, lock: str | None) -> Ownership:
+    return Ownership(token if held else token + 1, held, lock)
 
 
-def judge(fence: Fence, found: Standing) -> None:
-    """Raise `Fenced` unless the fence is the one that may act."""
+def check_ownership(fence: Fence, found: Ownership) -> None:
+    """Raise `Fenced` unless the fence is the one that may write."""
     if fence.lock != found.lock:
         holds = f"lock {found.lock}" if found.lock else "no lock"
         raise Fenced(
@@ -54,77 +53,77 @@ def outdated(fence: Fence, epoch: int) -> Fenced:
     )
 
 
-class Authoritative:
-    """Asks the registry for every write. What is asked while an answer is under way shares the next
-    question, which is always asked after the write has arrived. For one event loop."""
+class RegistryAuthority:
+    """Queries the registry for every write. Checks that arrive during a query share the next one, so that
+    every query begins after the writes it is for have arrived. For one event loop."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._next: dict[str, asyncio.Future[Standing]] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._next: dict[str, asyncio.Future[Ownership]] = {}
+        self._querying: asyncio.Task[None] | None = None
 
     async def check(self, fence: Fence) -> None:
-        judge(fence, await self.ask(fence.job_id))
+        check_ownership(fence, await self.ownership(fence.job_id))
 
-    async def ask(self, job_id: str) -> Standing:
-        """Where the job stands, read after this was called; `Fenced` for a job that is not there."""
+    async def ownership(self, job_id: str) -> Ownership:
+        """Return the ownership of the job, read after this call; raise `Fenced` for an unknown job."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._move(loop)
-        answer = self._next.get(job_id)
-        if answer is None:
-            answer = self._next[job_id] = loop.create_future()
-        if self._asking is None or self._asking.done():
-            self._asking = loop.create_task(self._ask())
-        return await asyncio.shield(answer)
+        waiter = self._next.get(job_id)
+        if waiter is None:
+            waiter = self._next[job_id] = loop.create_future()
+        if self._querying is None or self._querying.done():
+            self._querying = loop.create_task(self._query())
+        return await asyncio.shield(waiter)
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None and not self._loop.is_closed():
             raise Invalid("A guard belongs to one event loop: give each loop its own.")
-        self._loop, self._next, self._asking = loop, {}, None
+        self._loop, self._next, self._querying = loop, {}, None
 
-    async def _ask(self) -> None:
+    async def _query(self) -> None:
         try:
             while self._next:
-                await self._ask_once()
+                await self._query_once()
         finally:
-            for answer in self._next.values():
-                answer.cancel()
+            for waiter in self._next.values():
+                waiter.cancel()
             self._next = {}
 
-    async def _ask_once(self) -> None:
-        ids = list(self._next)[:ASKED_AT_ONCE]
-        answers = [self._next.pop(job_id) for job_id in ids]
+    async def _query_once(self) -> None:
+        ids = list(self._next)[:QUERY_JOBS_MAX]
+        waiters = [self._next.pop(job_id) for job_id in ids]
         try:
-            jobs = await self._registry.get_many(ids)
+            jobs = await self._registry.status_many(ids)
         except BaseException as error:
-            for answer in answers:
-                _refuse(answer, error)
+            for waiter in waiters:
+                _refuse(waiter, error)
             if not isinstance(error, Exception):
                 raise
             return
-        for job_id, job, answer in zip(ids, jobs, answers, strict=True):
+        for job_id, job, waiter in zip(ids, jobs, waiters, strict=True):
             if job is None:
-                _refuse(answer, Fenced(f"There is no job {job_id} here.", job_id=job_id))
+                _refuse(waiter, Fenced(f"There is no job {job_id} here.", job_id=job_id))
             else:
-                answer.set_result(standing(job.fencing_token, job.leased, job.spec.lock))
+                waiter.set_result(ownership_of(job.fencing_token, job.leased, job.spec.lock))
 
 
-def _refuse(answer: "asyncio.Future[Standing]", error: BaseException) -> None:
+def _refuse(waiter: "asyncio.Future[Ownership]", error: BaseException) -> None:
     if isinstance(error, Exception):
-        answer.set_exception(error)
-        answer.exception()  # whoever asked may have left: then nobody has to hear it
+        waiter.set_exception(error)
+        waiter.exception()  # mark it as retrieved: the caller may be gone
     else:
-        answer.cancel()
+        waiter.cancel()
 
 
-class Cached:
-    """Remembers answers for `max_age` seconds.
+class CachedAuthority:
+    """Caches the ownership of jobs for `max_age` seconds.
 
-    A token that is the remembered one passes at once. One more than `threshold` below is refused at
-    once, also by an old answer: tokens only rise. About any other the registry is asked. So a token
-    that was stale for longer than `max_age` is refused for certain; a younger one may pass, and then
+    The cached token passes at once. A token more than `threshold` below it is refused at once, even if the
+    cache entry is old: tokens only rise. For any other token the registry is queried. So a token that was
+    stale for longer than `max_age` is certainly refused; one that became stale later may pass, and then
     the marks decide.
     """
 
@@ -142,12 +141,12 @@ class Cached:
                 "max_age is more than 0 seconds, threshold at least 0, limit at least 1:"
                 f" not {max_age}, {threshold}, {limit}."
             )
-        self.asking = Authoritative(registry)
+        self.registry_authority = RegistryAuthority(registry)
         self._max_age = max_age
         self._threshold = threshold
         self._limit = limit
         self._clock = clock or SystemClock()
-        self._known: dict[str, tuple[Standing, float]] = {}
+        self._known: dict[str, tuple[Ownership, float]] = {}
         self._since = float("-inf")
 
     async def check(self, fence: Fence) -> None:
@@ -158,11 +157,11 @@ class Cached:
                 raise outdated(fence, found.epoch)
             if fence.token == found.epoch and found.held and now - since <= self._max_age:
                 return
-        found = await self.asking.ask(fence.job_id)
-        judge(fence, self.learn(fence.job_id, found, now))
+        found = await self.registry_authority.ownership(fence.job_id)
+        check_ownership(fence, self.remember(fence.job_id, found, now))
 
-    def learn(self, job_id: str, found: Standing, since: float) -> Standing:
-        """Remember where a job stood at that time; epochs only rise. Answers what is known now."""
+    def remember(self, job_id: str, found: Ownership, since: float) -> Ownership:
+        """Cache the ownership as of `since`; epochs only rise. Return what is known now."""
         if since < self._since:
             return found
         known = self._known.pop(job_id, None)
@@ -174,13 +173,13 @@ class Cached:
         return found
 
     def forget(self) -> None:
-        """Take nothing for known that was asked before now."""
+        """Drop everything that was read before now."""
         self._known.clear()
         self._since = self._clock.monotonic()
 
-    def hear(self, job_id: str, epoch: int) -> None:
-        """Tokens of a job below `epoch` are stale from now on. Who may write is asked about: whoever
-        tells this may tell it late."""
+    def raise_epoch(self, job_id: str, epoch: int) -> None:
+        """Record that tokens of a job below `epoch` are stale. The next check queries the registry for the
+        owner, because the caller may be late."""
         known = self._known.get(job_id)
         if known is not None and epoch > known[0].epoch:
-            self._known[job_id] = (Standing(epoch, False, known[0].lock), known[1])
+            self._known[job_id] = (Ownership(epoch, False, known[0].lock), known[1])

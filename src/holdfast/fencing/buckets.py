@@ -5,8 +5,8 @@ token it has compared, or nothing.
 
 Azure and GCS number every write. On S3 the number is a hash of the bytes (the ETag; a bucket's versions
 do not change that), so a stale put that has compared before a newer owner wrote **the same bytes again**
-still lands, and takes the mark back. There, put something of the token into the bytes, such as a field;
-or give each attempt a path of its own, and fence a small manifest that names it.
+still succeeds, and sets the mark back. On S3, include the token in the bytes, for example as a field; or
+give each attempt a path of its own, and fence a small manifest that names it.
 
 Deleting an object deletes its mark: the next write under any token is a first one.
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 METADATA = "holdfast"
-"""The metadata field: token, source and the write's own id. One word, which every store keeps as it is."""
+"""The metadata field: token, source and the id of the write. One word: every store keeps it unchanged."""
 
 TRIES = 20
 _PARTS = 3
 
 
-class Found(Struct, frozen=True):
-    """What is at a path: who wrote it, if a fenced write did, and which version it is."""
+class StoredObject(Struct, frozen=True):
+    """An object in the store: its version and, if a fenced write made it, its mark."""
 
     mark: Mark | None
     write_id: str | None
@@ -51,9 +51,9 @@ async def put(
     """Write the object if the token is not below the one that wrote it last: `Fenced`, or `Conflict`.
 
     `attributes` are the object's other metadata, such as Content-Type. An object that was written
-    without a fence is replaced. `Unavailable` when the store does not answer, or others write all the
-    time: put it again, under the same fence. The store's own retries may be on: a put of ours that had
-    landed when its answer was lost is found, not taken for somebody else's.
+    without a fence is replaced. `Unavailable` if the store does not answer, or if other writers were
+    always faster: call it again with the same fence. The store's own retries may be on: a put of ours that
+    succeeded although its response was lost is recognised as ours.
     """
     from obstore import put_async
 
@@ -97,17 +97,15 @@ def put_blocking(
 
 
 async def mark(store: "ObjectStore", path: str) -> Mark | None:
-    """The token that wrote the object; None when there is no object, or it was written without one."""
+    """Return the mark of the object; None if there is no object, or if it was written without a fence."""
     found = await _find(store, path)
     return found.mark if found else None
 
 
 class _Write:
-    """One write, whose id tells it from a write of the same bytes by somebody else."""
+    """One write, with an id that tells it from a write of the same bytes by another client."""
 
-    def __init__(
-        self, path: str, body: bytes, fence: Fence, attributes: Mapping[str, str] | None
-    ) -> None:
+    def __init__(self, path: str, body: bytes, fence: Fence, attributes: Mapping[str, str] | None) -> None:
         if not path.strip("/"):
             raise Invalid("An object has a path.")
         if not isinstance(body, bytes):
@@ -117,8 +115,8 @@ class _Write:
         stamp = f"{fence.token} {fence.source} {self._id}"
         self.attributes = {**(attributes or {}), METADATA: stamp}
 
-    def mode(self, found: Found | None) -> "PutMode | None":
-        """The condition to write under; None when this very write is there. Or the refusal."""
+    def mode(self, found: StoredObject | None) -> "PutMode | None":
+        """Return the condition of the put, or None if this write is there already; raise the refusal."""
         if found is None:
             return "create"
         if found.write_id == self._id:
@@ -128,13 +126,13 @@ class _Write:
 
     def contended(self) -> Unavailable:
         return Unavailable(
-            f"Others wrote to {self._fence.resource} before us, {TRIES} times in a row.",
+            f"Other clients wrote to {self._fence.resource} first, {TRIES} times in a row.",
             applied="unknown",
             job_id=self._fence.job_id,
         )
 
 
-async def _find(store: "ObjectStore", path: str) -> Found | None:
+async def _find(store: "ObjectStore", path: str) -> StoredObject | None:
     from obstore import get_async
 
     with _translated(path, "no"):
@@ -144,7 +142,7 @@ async def _find(store: "ObjectStore", path: str) -> Found | None:
             return None
 
 
-def _find_blocking(store: "ObjectStore", path: str) -> Found | None:
+def _find_blocking(store: "ObjectStore", path: str) -> StoredObject | None:
     import obstore
 
     with _translated(path, "no"):
@@ -154,7 +152,7 @@ def _find_blocking(store: "ObjectStore", path: str) -> Found | None:
             return None
 
 
-def _found(result: "GetResult") -> Found:
+def _found(result: "GetResult") -> StoredObject:
     version: UpdateVersion = {}
     if (e_tag := result.meta["e_tag"]) is not None:
         version["e_tag"] = e_tag
@@ -162,16 +160,16 @@ def _found(result: "GetResult") -> Found:
         version["version"] = number
     stamp = result.attributes.get(METADATA)
     if stamp is None:
-        return Found(None, None, version)
+        return StoredObject(None, None, version)
     parts = stamp.split(" ")
     if len(parts) != _PARTS or not parts[0].isdecimal():
         path = result.meta["path"]
-        raise Corrupt(f"The metadata {METADATA} of {path} is no mark of ours: {stamp!r:.200}.")
-    return Found(Mark(parts[1], int(parts[0])), parts[2], version)
+        raise Corrupt(f"The metadata {METADATA} of {path} is not a holdfast mark: {stamp!r:.200}.")
+    return StoredObject(Mark(parts[1], int(parts[0])), parts[2], version)
 
 
 class _Overtaken(Exception):
-    """Somebody wrote since we looked, or we did and were not told."""
+    """The object changed since it was read: by another client, or by our own put whose response was lost."""
 
 
 @contextmanager
@@ -185,11 +183,11 @@ def _translated(path: str, applied: Literal["no", "unknown"]) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFound(f"There is no such bucket for {path}.") from error
     except (ValueError, theirs.InvalidPathError) as error:
-        raise Invalid(f"{path!r:.200} is no path here: {error!s:.200}") from error
+        raise Invalid(f"{path!r:.200} is not a valid path: {error!s:.200}") from error
     except (NotImplementedError, theirs.NotSupportedError) as error:
         raise Invalid(f"This store has no conditional put: {error!s:.200}") from error
     except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
-        raise Denied(f"The store does not let us in at {path}: {error!s:.200}") from error
+        raise Denied(f"Access to {path} is denied: {error!s:.200}") from error
     except theirs.BaseError as error:
         raise Unavailable(
             f"The store has not answered for {path}: {error!s:.200}", applied=applied

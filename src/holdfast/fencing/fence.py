@@ -1,4 +1,4 @@
-"""The fence: the token a write is made under. It travels with the write to whatever that changes."""
+"""The fence: the token under which a write is made. It is sent with the write."""
 
 import re
 
@@ -27,12 +27,12 @@ class Fence(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """What has counted the token."""
+        """What counts the tokens: the lock or the job."""
         return f"job:{self.job_id}" if self.lock is None else f"lock:{self.lock}"
 
     @property
     def header(self) -> str:
-        """The value of the header `Holdfast-Fence`; `parse` reads it."""
+        """The value of the header `Holdfast-Fence`, which `parse` reads."""
         lock = "" if self.lock is None else f';lock="{self.lock}"'
         return f'{self.token};resource="{self.resource}";job="{self.job_id}"{lock}'
 
@@ -54,7 +54,7 @@ def check_fence(fence: Fence) -> Fence:
 
 
 def parse(header: str) -> Fence:
-    """The fence that a `Holdfast-Fence` header says; `Invalid` when it is none."""
+    """Return the fence in a `Holdfast-Fence` header; raise `Invalid` if it is not one."""
     item = _ITEM.match(header)
     pairs = _PARAMETER.findall(item[2]) if item else []
     given = dict(pairs)
@@ -74,14 +74,14 @@ def parse(header: str) -> Fence:
 
 
 class Mark(Struct, frozen=True, gc=False):
-    """The highest token that a resource has seen, and what had counted it."""
+    """The highest token that a resource has seen, and its source."""
 
     source: str
     token: int
 
 
 def admit(fence: Fence, mark: Mark | None) -> Mark:
-    """The resource's next mark if this write may happen; `Fenced` or `Conflict` if it must not."""
+    """Return the new mark of the resource; raise `Fenced` or `Conflict` if the write must not happen."""
     if mark is None:
         return Mark(fence.source, fence.token)
     if mark.source != fence.source:
@@ -92,7 +92,6 @@ def admit(fence: Fence, mark: Mark | None) -> Mark:
 
 
 def stale(fence: Fence, seen: int) -> Fenced:
-    """The refusal of a token below one that the resource has seen."""
     return Fenced(
         f"Token {fence.token} is stale: {fence.resource} has seen token {seen}.",
         job_id=fence.job_id,
@@ -100,7 +99,6 @@ def stale(fence: Fence, seen: int) -> Fenced:
 
 
 def mixed(fence: Fence, source: str) -> Conflict:
-    """The refusal of a token that cannot be compared with those the resource has seen."""
     return Conflict(
         f"{fence.resource} has seen tokens of {source}, and this one is of {fence.source}: they have no"
         " order. Give all jobs that write to it one lock, such as @app.job(lock=...).",

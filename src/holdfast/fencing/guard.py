@@ -1,4 +1,4 @@
-"""The guard: what a service asks before it lets a write through."""
+"""The guard: a service calls it before it accepts a write."""
 
 from typing import Protocol
 
@@ -9,10 +9,10 @@ MARKS_MAX = 100_000
 
 
 class Authority(Protocol):
-    """What is known about who holds a job. It may be behind: it never replaces the marks."""
+    """What is known about the owner of a job. It may be out of date: it never replaces the marks."""
 
     async def check(self, fence: Fence) -> None:
-        """Raise `Fenced` if the token does not hold its job, as far as is known here."""
+        """Raise `Fenced` if the token does not own its job, as far as is known here."""
         ...
 
 
@@ -25,8 +25,8 @@ class Marks(Protocol):
         ...
 
 
-class Memory:
-    """Marks of one process. Those of the resources written to longest ago are forgotten."""
+class MemoryMarks:
+    """Marks of one process. Beyond `limit`, the mark of the resource written to longest ago is dropped."""
 
     def __init__(self, *, limit: int = MARKS_MAX) -> None:
         if limit < 1:
@@ -43,9 +43,9 @@ class Memory:
 
 
 class Guard:
-    """Lets through what the authority does not refuse and the resource's mark admits.
+    """Accepts a write that the authority does not refuse and that the mark of the resource admits.
 
-        guard = Guard(Cached(registry))
+        guard = Guard(CachedAuthority(registry))
         await guard.check(fence)
 
     A check is not a write: between the two another owner may write. Where the resource can, let it
@@ -54,7 +54,7 @@ class Guard:
 
     def __init__(self, authority: Authority | None = None, marks: Marks | None = None) -> None:
         self._authority = authority
-        self._marks = Memory() if marks is None else marks
+        self._marks = MemoryMarks() if marks is None else marks
 
     async def check(self, fence: Fence) -> None:
         """Raise `Fenced` or `Conflict` if this write must not happen."""

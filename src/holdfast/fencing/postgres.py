@@ -7,7 +7,8 @@ The comparison is a function in the database, so that it is there for every lang
 raises SQLSTATE HF001 for a stale token, and HF002 for one that cannot be compared.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from holdfast.core.errors import Conflict, Fenced, HoldfastError, Invalid
@@ -76,34 +77,36 @@ def install_blocking(connection: Connection) -> None:
 async def admit(connection: Connection, fence: Fence) -> None:
     """Raise `Fenced` or `Conflict` if this transaction's writes must not happen. Then roll back.
 
-    From here to the end of the transaction nobody with another token can write under this mark, so
-    what follows is written under this token or not at all. Call it before the first read that a write
+    From here to the end of the transaction no other token can write under this mark, so what follows is
+    written under this token or not at all. Call it before the first read that a write
     depends on. In a transaction of a stricter level than READ COMMITTED, an owner that has waited for
     another gets the database's own serialization error: run the transaction again. For asyncpg's
     connections and psycopg's `AsyncConnection`.
     """
-    try:
+    with _translated(fence):
         await _awaitable(_admit(connection, fence))
-    except Exception as error:
-        if (refusal := _refusal(error, fence)) is None:
-            raise
-        raise refusal from error
 
 
 def admit_blocking(connection: Connection, fence: Fence) -> None:
     """As `admit`, for psycopg's blocking `Connection`."""
-    try:
+    with _translated(fence):
         _admit(connection, fence)
+
+
+@contextmanager
+def _translated(fence: Fence) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         if (refusal := _refusal(error, fence)) is None:
             raise
         raise refusal from error
 
 
-def _awaitable(answer: object) -> Awaitable[object]:
-    if not isinstance(answer, Awaitable):
+def _awaitable(result: object) -> Awaitable[object]:
+    if not isinstance(result, Awaitable):
         raise Invalid("This connection blocks: use admit_blocking and install_blocking.")
-    return answer
+    return result
 
 
 def _admit(connection: Any, fence: Fence) -> object:  # noqa: ANN401 (any driver's)
@@ -111,15 +114,15 @@ def _admit(connection: Any, fence: Fence) -> object:  # noqa: ANN401 (any driver
     values = (fence.resource, fence.source, fence.token)
     asyncpg = hasattr(connection, "is_in_transaction")
     if asyncpg:
-        begun = connection.is_in_transaction()
+        in_transaction = connection.is_in_transaction()
     elif hasattr(connection, "autocommit") and hasattr(connection, "info"):
-        begun = not connection.autocommit or connection.info.transaction_status != 0
+        in_transaction = not connection.autocommit or connection.info.transaction_status != 0
     else:
         raise Invalid(
             f"connection is a {type(connection).__qualname__}; give one of asyncpg or psycopg (3), in"
             " the middle of your transaction."
         )
-    if not begun:
+    if not in_transaction:
         raise Invalid("Begin a transaction on the connection first: with c.transaction().")
     if asyncpg:
         return connection.execute(_NUMBERED, *values)
@@ -127,7 +130,7 @@ def _admit(connection: Any, fence: Fence) -> object:  # noqa: ANN401 (any driver
 
 
 def _refusal(error: Exception, fence: Fence) -> HoldfastError | None:
-    """What a driver's error means, if it is the fence's."""
+    """Return the refusal that a driver's error means, or None for any other error."""
     state = getattr(error, "sqlstate", None)
     message = str(error).partition("\n")[0]
     if state == STALE:

@@ -1,7 +1,7 @@
 """A fence in the same Redis script as the write.
 
 The mark is a key beside the data: a server that evicts keys may evict it, and then the next token is a
-first one. For one server and its replicas; a cluster would want all keys in one slot.
+first one. For one server and its replicas; a cluster would need all keys in one slot.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -22,13 +22,13 @@ if old and (#new < #old or (#new == #old and new < old)) then
     return {'stale', old}
 end
 redis.call('HSET', KEYS[1], 'source', ARGV[1], 'token', new)
-local answers, at = {'done'}, 3
+local replies, at = {'done'}, 3
 while at <= #ARGV do
     local parts = tonumber(ARGV[at])
-    answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, at + parts))
+    replies[#replies + 1] = redis.call(unpack(ARGV, at + 1, at + parts))
     at = at + parts + 1
 end
-return answers
+return replies
 """
 
 PARTS_MAX = 7_000
@@ -37,29 +37,29 @@ Part: TypeAlias = str | bytes | int | float
 Command: TypeAlias = Sequence[Part]
 
 
-class Client(Protocol):
+class RedisClient(Protocol):
     """What we use of redis-py's clients."""
 
     def register_script(self, script: Any, /) -> Any: ...  # noqa: ANN401
 
 
-async def execute(client: Client, fence: Fence, *commands: Command) -> list[Any]:
+async def execute(client: RedisClient, fence: Fence, *commands: Command) -> list[Any]:
     """Run the commands, such as `("SET", "balance", 17)`, if the token is not stale: in one step.
 
-    Answers what Redis answers to each. `Fenced` or `Conflict` if they must not run. A command that
-    Redis refuses ends it there, and what came before it stays, as everywhere in Redis. A client that
-    sends again what got no answer, as redis-py does by default, may run them twice. For clients of
+    Return the reply of Redis to each; raise `Fenced` or `Conflict` if they must not run. A command that
+    Redis refuses ends the script, and what came before it stays, as everywhere in Redis. A client that
+    repeats a request without a reply, as redis-py does by default, may run them twice. For clients of
     `redis.asyncio`.
     """
     script = client.register_script(SCRIPT)
-    answers = cast("Awaitable[list[Any]]", script(**_arguments(fence, commands)))
-    return _answers(await answers, fence)
+    replies = cast("Awaitable[list[Any]]", script(**_arguments(fence, commands)))
+    return _replies(await replies, fence)
 
 
-def execute_blocking(client: Client, fence: Fence, *commands: Command) -> list[Any]:
+def execute_blocking(client: RedisClient, fence: Fence, *commands: Command) -> list[Any]:
     """As `execute`, for blocking clients."""
     script = client.register_script(SCRIPT)
-    return _answers(script(**_arguments(fence, commands)), fence)
+    return _replies(script(**_arguments(fence, commands)), fence)
 
 
 def _arguments(fence: Fence, commands: Sequence[Command]) -> dict[str, list[Part]]:
@@ -67,9 +67,7 @@ def _arguments(fence: Fence, commands: Sequence[Command]) -> dict[str, list[Part
     arguments: list[Part] = [fence.source, fence.token]
     for command in commands:
         if isinstance(command, str | bytes) or not command:
-            raise Invalid(
-                f'A command is its name and arguments, ("DEL", "a"), not {command!r:.80}.'
-            )
+            raise Invalid(f'A command is its name and arguments, ("DEL", "a"), not {command!r:.80}.')
         if len(command) > PARTS_MAX:
             raise Invalid(
                 f"A command has {len(command):,} parts; a script takes {PARTS_MAX:,}: make several."
@@ -78,8 +76,8 @@ def _arguments(fence: Fence, commands: Sequence[Command]) -> dict[str, list[Part
     return {"keys": [f"{MARK}{fence.resource}"], "args": arguments}
 
 
-def _answers(answers: list[Any], fence: Fence) -> list[Any]:
-    verdict, *rest = answers
+def _replies(replies: list[Any], fence: Fence) -> list[Any]:
+    verdict, *rest = replies
     match _text(verdict):
         case "mixed":
             raise mixed(fence, _text(rest[0]))
@@ -88,5 +86,5 @@ def _answers(answers: list[Any], fence: Fence) -> list[Any]:
     return rest
 
 
-def _text(answer: str | bytes) -> str:
-    return answer.decode() if isinstance(answer, bytes) else answer
+def _text(reply: str | bytes) -> str:
+    return reply.decode() if isinstance(reply, bytes) else reply

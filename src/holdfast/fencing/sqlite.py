@@ -24,7 +24,7 @@ SEEN = "SELECT source = ?, token, source FROM holdfast_mark WHERE resource = ?"
 
 
 class Connection(Protocol):
-    """What we use of a connection: of the standard library's `sqlite3`, or of `apsw`."""
+    """The methods we use of a connection of `sqlite3` (standard library) or `apsw`."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -37,15 +37,14 @@ class Connection(Protocol):
 
 
 def install(connection: Connection) -> None:
-    """Make the table of marks, if it is not there."""
     connection.execute(TABLE)
 
 
 def admit(connection: Connection, fence: Fence) -> None:
     """Raise `Fenced` or `Conflict` if this transaction's writes must not happen. Then roll back.
 
-    From here to the end of the transaction nobody else can write, so what follows is written under
-    this token or not at all.
+    From here to the end of the transaction no other connection can write, so what follows is written
+    under this token or not at all.
     """
     check_fence(fence)
     cursor = connection.cursor()
@@ -55,9 +54,7 @@ def admit(connection: Connection, fence: Fence) -> None:
         admitted = cursor.execute(ADMIT, (fence.resource, fence.source, fence.token)).fetchall()
     except Exception as error:
         if "no such table: holdfast_mark" in str(error):
-            raise Invalid(
-                "There is no holdfast_mark here: holdfast.fencing.sqlite.install."
-            ) from error
+            raise Invalid("There is no holdfast_mark here: holdfast.fencing.sqlite.install.") from error
         raise
     if not connection.in_transaction:  # sqlite3 may begin one by itself; now it must be there
         raise Invalid("Begin a transaction on the connection first: BEGIN IMMEDIATE.")
@@ -65,7 +62,5 @@ def admit(connection: Connection, fence: Fence) -> None:
         return
     [(same, seen, source)] = cursor.execute(SEEN, (fence.source, fence.resource)).fetchall()
     raise (
-        stale(fence, seen)
-        if same
-        else mixed(fence, source.decode() if isinstance(source, bytes) else source)
+        stale(fence, seen) if same else mixed(fence, source.decode() if isinstance(source, bytes) else source)
     )

@@ -1,4 +1,4 @@
-"""Objects in memory: exact compare-and-swap, the model that bucket adapters are checked against."""
+"""Objects in memory: exact compare-and-swap, the reference for bucket adapters."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator
@@ -7,14 +7,14 @@ from holdfast.ports import VersionToken
 
 
 class _Turn:
-    """Lets every other task run once, as a request on its way to a bucket would."""
+    """Let every other task run once, as a request to a bucket would."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 class MemoryObjects:
-    """A dictionary behind the port. Each call takes a turn of the loop: callers interleave."""
+    """A dictionary behind the port. Each call yields to the event loop once, so that callers interleave."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[bytes, VersionToken]] = {}
@@ -27,7 +27,7 @@ class MemoryObjects:
 
     async def put(self, key: str, value: bytes, version: VersionToken) -> bool:
         await _Turn()
-        if not self._is(key, version):
+        if not self._has_version(key, version):
             return False
         self._objects[key] = (value, self._next())
         return True
@@ -40,9 +40,7 @@ class MemoryObjects:
         insort(self._keys, key)
         return True
 
-    async def list_keys(
-        self, prefix: str, *, after: str = "", limit: int | None = None
-    ) -> list[str]:
+    async def list_keys(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
         await _Turn()
         start = max(bisect_left(self._keys, prefix), bisect_right(self._keys, after))
         found: list[str] = []
@@ -56,17 +54,17 @@ class MemoryObjects:
         await _Turn()
         if key not in self._objects:
             return True
-        if not self._is(key, version):
+        if not self._has_version(key, version):
             return False
         del self._objects[key]
         del self._keys[bisect_left(self._keys, key)]
         return True
 
-    def _is(self, key: str, version: VersionToken) -> bool:
+    def _has_version(self, key: str, version: VersionToken) -> bool:
         stored = self._objects.get(key)
         return stored is not None and stored[1] == version
 
     def _next(self) -> VersionToken:
-        """A version no object ever had: equal bytes written twice are two versions."""
+        """Return a new version: equal bytes written twice are two versions."""
         self._writes += 1
         return VersionToken(str(self._writes))

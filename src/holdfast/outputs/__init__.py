@@ -1,1 +1,1 @@
-"""Outputs: where results are kept, how they are found, and the verdict on what is missing."""
+"""Output stores, the results in them, and the validation of what a job promised."""

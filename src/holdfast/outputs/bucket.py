@@ -1,9 +1,9 @@
 """An output store in a bucket: S3, Azure Blob Storage or Google Cloud Storage, by `obstore`.
 
-An object store knows no folders and no halves: an object is there as a whole, or not. What it does not
-tell apart, and we do, is an object that is missing and a bucket that is: whenever something is not there,
-the store is asked for its identity before we say so. S3 answers "denied" for a missing object to those
-who may not list the bucket: workers and validators need that right.
+An object store has no folders and no partial objects: an object is there as a whole, or not at all. It
+does not tell a missing object from a missing bucket, and we do: before we report that an object is
+missing, the identity of the store is read. S3 reports a missing object as denied to a client that may
+not list the bucket: workers and validators need that right.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from holdfast.core.errors import Invalid, NotFound, Unavailable
-from holdfast.outputs.connecting import connected, translated
+from holdfast.core.errors import Invalid, NotFound
+from holdfast.outputs.bucket_connection import connect_bucket, translate_errors
+from holdfast.outputs.files import open_source
 from holdfast.outputs.identity import (
     IDENTITY,
     another_store,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 CONCURRENCY = 64
 PREFIX_BYTES_MAX = 120
 STREAM_BYTES = 1024 * 1024
-_PIECE_BYTES_MIN, _PIECES_MAX = 8 * 1024 * 1024, 9_000
+_PART_BYTES_MIN, _PARTS_MAX = 8 * 1024 * 1024, 9_000
 
 T = TypeVar("T")
 Many: TypeAlias = list[T | None]
@@ -50,12 +51,12 @@ class BucketOutputs:
 
     @classmethod
     async def open(cls, scheme: str, bucket: str, prefix: str, *, create: bool) -> "BucketOutputs":
-        """The store below `prefix`; with `create`, it is made if there is none, but not the bucket."""
+        """Open the store below `prefix`; with `create`, create the store if needed, not the bucket."""
         folder = check_prefix(prefix)
         if len(folder.encode()) > PREFIX_BYTES_MAX:
             raise Invalid(f"A prefix in a bucket has at most {PREFIX_BYTES_MAX} bytes.")
         place = f"{scheme}://{bucket}" + (f"/{folder}" if folder else "")
-        store = connected(scheme, bucket, folder)
+        store = connect_bucket(scheme, bucket, folder)
         found = await _identity(store, place)
         if found is None and create:
             found = await _create(store, place)
@@ -74,11 +75,11 @@ class BucketOutputs:
     async def put(self, path: str, body: bytes) -> None:
         from obstore import put_async
 
-        with translated(f"{self._place}/{check_path(path)}", "unknown"):
+        with translate_errors(f"{self._place}/{check_path(path)}", "unknown"):
             await put_async(self._store, path, body, use_multipart=False)
 
     async def create(self, path: str, body: bytes) -> bool:
-        if await _put_first(self._store, check_path(path), body, self._place):
+        if await _put_if_absent(self._store, check_path(path), body, self._place):
             return True
         return await self.get(path) == body
 
@@ -86,27 +87,27 @@ class BucketOutputs:
         from obstore import put_async
 
         size = await asyncio.to_thread(_size, source)
-        piece = max(_PIECE_BYTES_MIN, -(-size // _PIECES_MAX))
-        with translated(f"{self._place}/{check_path(path)}", "unknown"):
-            await put_async(self._store, path, source, chunk_size=piece, max_concurrency=4)
+        part_bytes = max(_PART_BYTES_MIN, -(-size // _PARTS_MAX))
+        with translate_errors(f"{self._place}/{check_path(path)}", "unknown"):
+            await put_async(self._store, path, source, chunk_size=part_bytes, max_concurrency=4)
 
     async def get(self, path: str) -> bytes | None:
         return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> Many[bytes]:
-        return await self._each(paths, _whole)
+        return await self._read_each(paths, _read_all)
 
     async def digests(self, paths: Sequence[str]) -> Many[Digest]:
-        return await self._each(paths, _digest)
+        return await self._read_each(paths, _digest)
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
-        result = await self._result(check_path(path))
+        result = await self._get_result(check_path(path))
         if result is None:
-            await self.verify()
+            await self.check_available()
             raise NotFound(f"There is no {path} in the output store {self._place}.")
         stream = result.stream(STREAM_BYTES)
         while True:
-            with translated(f"{self._place}/{path}", "no"):
+            with translate_errors(f"{self._place}/{path}", "no"):
                 try:
                     part = bytes(await anext(stream))
                 except StopAsyncIteration:
@@ -118,10 +119,10 @@ class BucketOutputs:
         import obstore
 
         folder = check_prefix(prefix)
-        await self.verify()
+        await self.check_available()
         pages = aiter(obstore.list(self._store, folder or None))
         while True:
-            with translated(f"{self._place}/{folder}", "no"):
+            with translate_errors(f"{self._place}/{folder}", "no"):
                 try:
                     page = await anext(pages)
                 except StopAsyncIteration:
@@ -133,13 +134,13 @@ class BucketOutputs:
     async def delete(self, path: str) -> None:
         from obstore import delete_async
 
-        with translated(f"{self._place}/{check_path(path)}", "unknown"):
+        with translate_errors(f"{self._place}/{check_path(path)}", "unknown"):
             try:
                 await delete_async(self._store, path)
             except FileNotFoundError:
-                await self.verify()
+                await self.check_available()
 
-    async def verify(self) -> None:
+    async def check_available(self) -> None:
         found = await _identity(self._store, self._place)
         if found is None:
             raise no_store(self._place)
@@ -147,33 +148,31 @@ class BucketOutputs:
             raise another_store(self._place, found, self._store_id)
 
     async def close(self) -> None:
-        """Connections end by themselves."""
+        """Do nothing: connections close by themselves."""
 
-    async def _each(
-        self, paths: Sequence[str], read: "Callable[[GetResult], Awaitable[T]]"
-    ) -> Many[T]:
+    async def _read_each(self, paths: Sequence[str], read: "Callable[[GetResult], Awaitable[T]]") -> Many[T]:
         checked = [check_path(path) for path in paths]
-        gate = asyncio.Semaphore(CONCURRENCY)
+        slots = asyncio.Semaphore(CONCURRENCY)
 
         async def one(path: str) -> T | None:
-            async with gate:
-                result = await self._result(path)
+            async with slots:
+                result = await self._get_result(path)
                 if result is None:
                     return None
-                with translated(f"{self._place}/{path}", "no"):
+                with translate_errors(f"{self._place}/{path}", "no"):
                     return await read(result)
 
-        found = await _together([one(path) for path in checked])
+        found = await _gather([one(path) for path in checked])
         if any(some is None for some in found):
-            await self.verify()
+            await self.check_available()
         return found
 
-    async def _result(self, path: str) -> "GetResult | None":
+    async def _get_result(self, path: str) -> "GetResult | None":
         return await _get(self._store, path, self._place)
 
 
-async def _together(calls: Sequence[Coroutine[None, None, T]]) -> list[T]:
-    """What all of them answer. When one fails, the others are ended."""
+async def _gather(calls: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """Return the results of all calls. When one fails, cancel the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)
@@ -182,13 +181,13 @@ async def _together(calls: Sequence[Coroutine[None, None, T]]) -> list[T]:
             task.cancel()
 
 
-async def _whole(result: "GetResult") -> bytes:
+async def _read_all(result: "GetResult") -> bytes:
     return bytes(await result.bytes_async())
 
 
 async def _digest(result: "GetResult") -> Digest:
     if result.meta["size"] < STREAM_BYTES:
-        body = await _whole(result)
+        body = await _read_all(result)
         return Digest(len(body), sha256(body).hexdigest())
     checksum, size = sha256(), 0
     async for part in result.stream(STREAM_BYTES):
@@ -201,22 +200,22 @@ async def _identity(store: "ObjectStore", place: str) -> str | None:
     result = await _get(store, IDENTITY, place)
     if result is None:
         return None
-    with translated(f"{place}/{IDENTITY}", "no"):
-        return decode_identity(await _whole(result), place).store_id
+    with translate_errors(f"{place}/{IDENTITY}", "no"):
+        return decode_identity(await _read_all(result), place).store_id
 
 
 async def _create(store: "ObjectStore", place: str) -> str | None:
-    """Of many who create, one is first. Whoever that was: what is there then is the identity."""
-    await _put_first(store, IDENTITY, encode_identity(new_identity()), place)
+    """Create the store and return its id. If another process was faster, return the id that it wrote."""
+    await _put_if_absent(store, IDENTITY, encode_identity(new_identity()), place)
     return await _identity(store, place)
 
 
-async def _put_first(store: "ObjectStore", path: str, body: bytes, place: str) -> bool:
-    """Write unless there is an object. False may also be said of our own, when it was sent twice."""
+async def _put_if_absent(store: "ObjectStore", path: str, body: bytes, place: str) -> bool:
+    """Write unless there is an object. False may also mean our own object, when obstore sent it twice."""
     from obstore import put_async
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    with translated(f"{place}/{path}", "unknown"):
+    with translate_errors(f"{place}/{path}", "unknown"):
         try:
             await put_async(store, path, body, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
@@ -227,7 +226,7 @@ async def _put_first(store: "ObjectStore", path: str, body: bytes, place: str) -
 async def _get(store: "ObjectStore", path: str, place: str) -> "GetResult | None":
     from obstore import get_async
 
-    with translated(f"{place}/{path}", "no"):
+    with translate_errors(f"{place}/{path}", "no"):
         try:
             return await get_async(store, path)
         except FileNotFoundError:
@@ -235,12 +234,5 @@ async def _get(store: "ObjectStore", path: str, place: str) -> "GetResult | None
 
 
 def _size(source: Path) -> int:
-    try:
-        with source.open("rb") as file:
-            return os.fstat(file.fileno()).st_size
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no file {source} to be kept as an output.") from error
-    except IsADirectoryError as error:
-        raise Invalid(f"{source} is a folder; an output is a file.") from error
-    except OSError as error:
-        raise Unavailable(f"{source} cannot be read: {error.strerror}") from error
+    with open_source(source) as file:
+        return os.fstat(file.fileno()).st_size

@@ -1,10 +1,10 @@
 """An output store in a directory, on a disk of this machine or on one that many machines share.
 
-Every operation opens the root, reads there which store it is, and reaches all else from that very root:
-what it says is true of this store, even while somebody unmounts it or puts another in its place. (Mount
-a store as a whole, not parts of it.) An object is a file. It is written as a draft `.holdfast-….part`
-beside its place, made durable, and renamed: a crash leaves at most a draft, which nobody reads and
-anybody may delete. Links that lead out of the store are not followed.
+Every operation opens the root, reads the identity of the store there, and reaches all else from that same
+open root. So its result is true of this store, even if the store is unmounted or replaced in the meantime.
+(Mount a store as a whole, not parts of it.) An object is a file. It is written to a temporary file
+`.holdfast-….part` beside its place, made durable, and renamed: a crash leaves at most a temporary file,
+which is never read and may be deleted. Links that lead out of the store are not followed.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from holdfast.outputs.files import (
     PART_BYTES,
     Root,
     Write,
-    copy,
+    copy_file,
+    create_store,
     digest,
-    draft,
-    known_identity,
     link,
-    make_store,
     open_folder,
+    read_all,
     rename,
-    reported,
-    whole,
+    require_identity,
+    temporary_file,
+    translate_os_errors,
     write_all,
 )
 from holdfast.outputs.identity import another_store, check_path, check_prefix
 from holdfast.ports import Digest
 
 THREADS = 8
-_LISTED_TOGETHER = 1000
-_SETTLED_MAX = 10_000
+_LISTED_BATCH = 1000
+_DURABLE_FOLDERS_MAX = 10_000
 
 T = TypeVar("T")
 Many: TypeAlias = list[T | None]
@@ -54,11 +54,11 @@ class DirectoryOutputs:
         self._store_id = store_id
         self._threads = _new_threads()
         self._process = os.getpid()
-        self._settled: set[str] = set()
+        self._durable_folders: set[str] = set()
 
     @classmethod
     async def open(cls, root: Path, *, create: bool) -> "DirectoryOutputs":
-        """The store at `root`; with `create`, it is made if there is none."""
+        """Open the store at `root`; with `create`, create it if it does not exist."""
         return cls(*await asyncio.to_thread(_identify, root, create))
 
     @property
@@ -76,16 +76,16 @@ class DirectoryOutputs:
         return await self._run(self._create, check_path(path), body)
 
     async def put_file(self, path: str, source: Path) -> None:
-        await self._run(self._put, check_path(path), partial(copy, source=source))
+        await self._run(self._put, check_path(path), partial(copy_file, source=source))
 
     async def get(self, path: str) -> bytes | None:
         return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> Many[bytes]:
-        return await self._run(self._each, [check_path(path) for path in paths], whole)
+        return await self._run(self._read_each, [check_path(path) for path in paths], read_all)
 
     async def digests(self, paths: Sequence[str]) -> Many[Digest]:
-        return await self._run(self._each, [check_path(path) for path in paths], digest)
+        return await self._run(self._read_each, [check_path(path) for path in paths], digest)
 
     def read(self, path: str) -> AsyncIterator[bytes]:
         return self._stepwise(self._parts(check_path(path)))
@@ -98,8 +98,8 @@ class DirectoryOutputs:
     async def delete(self, path: str) -> None:
         await self._run(self._delete, check_path(path))
 
-    async def verify(self) -> None:
-        await self._run(self._look)
+    async def check_available(self) -> None:
+        await self._run(self._check_identity)
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False)
@@ -110,29 +110,29 @@ class DirectoryOutputs:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
     async def _stepwise(self, steps: Generator[T]) -> AsyncIterator[T]:
-        """Each step in a thread. When nobody holds `steps` any longer, its files are closed."""
+        """Run each step in a thread. The files are closed when `steps` is garbage collected."""
         while (found := await self._run(next, steps, None)) is not None:
             yield found
 
     @contextmanager
-    def _opened(self) -> Iterator[Root]:
-        """The root, seen to be that of this store."""
-        with reported(self._root), open_folder(self._root) as folder:
-            found = known_identity(folder, self._root)
+    def _open_root(self) -> Iterator[Root]:
+        """Open the root, and check that it is the root of this store."""
+        with translate_os_errors(self._root), open_folder(self._root) as folder:
+            found = require_identity(folder, self._root)
             if found != self._store_id:
                 raise another_store(str(self._root), found, self._store_id)
             yield Root(self._root, folder)
 
-    def _look(self) -> None:
-        with self._opened():
+    def _check_identity(self) -> None:
+        with self._open_root():
             pass
 
-    def _each(self, paths: Sequence[str], read: Callable[[int], T]) -> Many[T]:
-        with self._opened() as root:
-            return [self._one(root, path, read) for path in paths]
+    def _read_each(self, paths: Sequence[str], read: Callable[[int], T]) -> Many[T]:
+        with self._open_root() as root:
+            return [self._read_one(root, path, read) for path in paths]
 
-    def _one(self, root: Root, path: str, read: Callable[[int], T]) -> T | None:
-        with reported(self._root, path):
+    def _read_one(self, root: Root, path: str, read: Callable[[int], T]) -> T | None:
+        with translate_os_errors(self._root, path):
             file = root.file(path)
             if file is None:
                 return None
@@ -142,7 +142,7 @@ class DirectoryOutputs:
                 os.close(file)
 
     def _parts(self, path: str) -> Generator[bytes]:
-        with self._opened() as root, reported(self._root, path):
+        with self._open_root() as root, translate_os_errors(self._root, path):
             file = root.file(path)
             if file is None:
                 raise NotFound(f"There is no {path} in the output store {self.place}.")
@@ -153,13 +153,13 @@ class DirectoryOutputs:
                 os.close(file)
 
     def _walk(self, folder: str) -> Generator[Listed]:
-        with self._opened() as root:
+        with self._open_root() as root:
             found = root.walk(folder)
-            while some := [*islice(found, _LISTED_TOGETHER)]:
+            while some := [*islice(found, _LISTED_BATCH)]:
                 yield some
 
     def _delete(self, path: str) -> None:
-        with self._opened() as root, reported(self._root, path, "unknown"):
+        with self._open_root() as root, translate_os_errors(self._root, path, "unknown"):
             folder = root.folder(os.path.dirname(path))
             if folder is None:
                 return
@@ -171,34 +171,34 @@ class DirectoryOutputs:
                 os.close(folder)
 
     def _put(self, path: str, write: Write) -> None:
-        with self._opened() as root, reported(self._root, path):
-            folder = self._settle(root, os.path.dirname(path))
+        with self._open_root() as root, translate_os_errors(self._root, path):
+            folder = self._make_durable_folder(root, os.path.dirname(path))
             try:
-                with draft(folder, write) as name:
+                with temporary_file(folder, write) as name:
                     rename(folder, name, os.path.basename(path), path)
-                with reported(self._root, path, "unknown"):
+                with translate_os_errors(self._root, path, "unknown"):
                     os.fsync(folder)
             finally:
                 os.close(folder)
 
     def _create(self, path: str, body: bytes) -> bool:
-        with self._opened() as root, reported(self._root, path):
-            folder = self._settle(root, os.path.dirname(path))
+        with self._open_root() as root, translate_os_errors(self._root, path):
+            folder = self._make_durable_folder(root, os.path.dirname(path))
             try:
-                with draft(folder, partial(write_all, body=body)) as name:
+                with temporary_file(folder, partial(write_all, body=body)) as name:
                     made = link(folder, name, os.path.basename(path), path)
-                with reported(self._root, path, "unknown"):
+                with translate_os_errors(self._root, path, "unknown"):
                     os.fsync(folder)
             finally:
                 os.close(folder)
-            return made or self._one(root, path, whole) == body
+            return made or self._read_one(root, path, read_all) == body
 
-    def _settle(self, root: Root, path: str) -> int:
-        """The folder, open, and durable: it and those above it, whoever has made them."""
-        known = root.folder(path) if not path or path in self._settled else None
+    def _make_durable_folder(self, root: Root, path: str) -> int:
+        """Return the folder, open, after it and those above it were created and made durable."""
+        known = root.folder(path) if not path or path in self._durable_folders else None
         if known is not None:
             return known
-        above = self._settle(root, os.path.dirname(path))
+        above = self._make_durable_folder(root, os.path.dirname(path))
         try:
             with suppress(FileExistsError):
                 os.mkdir(os.path.basename(path), dir_fd=above)
@@ -208,20 +208,20 @@ class DirectoryOutputs:
         folder = root.folder(path)
         if folder is None:
             raise Invalid(f"{path} is an object: nothing can be written below it.")
-        if len(self._settled) >= _SETTLED_MAX:
-            self._settled.clear()
-        self._settled.add(path)
+        if len(self._durable_folders) >= _DURABLE_FOLDERS_MAX:
+            self._durable_folders.clear()
+        self._durable_folders.add(path)
         return folder
 
 
 def _new_threads() -> ThreadPoolExecutor:
-    """Threads of its own: a disk that hangs must not take those of everybody else."""
+    """Return threads of its own: a disk that hangs must not block those of other code."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="outputs")
 
 
 def _identify(root: Path, create: bool) -> tuple[Path, str]:
     root = Path(os.path.abspath(root))
     if create:
-        return root, make_store(root)
-    with reported(root), open_folder(root) as folder:
-        return root, known_identity(folder, root)
+        return root, create_store(root)
+    with translate_os_errors(root), open_folder(root) as folder:
+        return root, require_identity(folder, root)

@@ -1,4 +1,4 @@
-"""The files of an output store in a directory: read, listed, written, and never outside of its root."""
+"""The files of an output store in a directory: read, listed and written, never outside of its root."""
 
 import errno
 import os
@@ -6,13 +6,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from typing import Literal
 
 from holdfast.core.errors import Invalid, NotFound, Unavailable
 from holdfast.outputs.identity import (
     IDENTITY,
-    OURS,
+    RESERVED_PREFIX,
     decode_identity,
     encode_identity,
     new_identity,
@@ -28,7 +29,7 @@ Write = Callable[[int], None]
 
 
 class Root:
-    """The open root of a store, from which all else is reached."""
+    """The open root of a store, from which all files are opened."""
 
     def __init__(self, place: Path, handle: int) -> None:
         self.place = place
@@ -36,8 +37,8 @@ class Root:
         self._inside = _real_path(handle).rstrip("/") + "/"
 
     def file(self, path: str) -> int | None:
-        """The file at `path`, open for reading, or None when there is none."""
-        # Without O_NONBLOCK a pipe that somebody has put there would hold us for ever.
+        """Return the file at `path`, open for reading, or None if there is no file."""
+        # Without O_NONBLOCK, a pipe at this path would block forever.
         file = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
         if file is None:
             return None
@@ -50,15 +51,15 @@ class Root:
         raise Unavailable(f"{self.place}/{path} is neither a file nor a folder.")
 
     def folder(self, path: str) -> int | None:
-        """The folder at `path`, open, or None when there is none."""
+        """Return the folder at `path`, open, or None if there is no folder."""
         return self._open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def walk(self, folder: str) -> Iterator[tuple[str, int]]:
-        """The files below a folder with their sizes. Links are passed over."""
+        """Yield the files below a folder with their sizes, without links."""
         waiting = [folder]
         while waiting:
             above = waiting.pop()
-            with reported(self.place, above):
+            with translate_os_errors(self.place, above):
                 file = self.folder(above)
                 if file is None:
                     continue
@@ -89,19 +90,19 @@ class Root:
 def _entries(folder: int) -> Iterator["os.DirEntry[str]"]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith(OURS):
+            if not entry.name.startswith(RESERVED_PREFIX):
                 yield entry
 
 
 def _real_path(file: int) -> str:
-    """Where an open file lies: asked of the file itself, so that nobody can change it under us."""
+    """Return the real path of an open file, from its descriptor: no rename can change it meanwhile."""
     try:
         return os.readlink(f"/proc/self/fd/{file}")
     except OSError as error:
         raise Unavailable(f"An output store in a directory needs /proc: {error}") from error
 
 
-def whole(file: int) -> bytes:
+def read_all(file: int) -> bytes:
     parts = []
     while part := os.read(file, PART_BYTES):
         parts.append(part)
@@ -117,9 +118,9 @@ def digest(file: int) -> Digest:
 
 
 @contextmanager
-def draft(folder: int, write: Write) -> Iterator[str]:
-    """The name of a file in `folder` that is whole and durable, to be renamed: else it is removed."""
-    name = f"{OURS}{SystemIds().new()}.part"
+def temporary_file(folder: int, write: Write) -> Iterator[str]:
+    """Yield the name of a complete and durable file in `folder`, to be renamed; remove it on an error."""
+    name = f"{RESERVED_PREFIX}{SystemIds().new()}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(name, flags, 0o666, dir_fd=folder)
     try:
@@ -141,19 +142,22 @@ def write_all(file: int, body: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def copy(file: int, source: Path) -> None:
-    """Write all that is in `source`; what is wrong with it is told as such."""
+def copy_file(file: int, source: Path) -> None:
+    with open_source(source) as opened:
+        while part := opened.read(PART_BYTES):
+            write_all(file, part)
+
+
+def open_source(source: Path) -> FileIO:
+    """Open a file that is to become an output; its errors are not those of the store."""
     try:
-        opened = source.open("rb", buffering=0)
+        return source.open("rb", buffering=0)
     except FileNotFoundError as error:
-        raise NotFound(f"There is no file {source} to be kept as an output.") from error
+        raise NotFound(f"There is no file {source} to store as an output.") from error
     except IsADirectoryError as error:
         raise Invalid(f"{source} is a folder; an output is a file.") from error
     except OSError as error:
         raise Unavailable(f"{source} cannot be read: {error.strerror}") from error
-    with opened:
-        while part := opened.read(PART_BYTES):
-            write_all(file, part)
 
 
 def rename(folder: int, name: str, to: str, place: str) -> None:
@@ -164,7 +168,7 @@ def rename(folder: int, name: str, to: str, place: str) -> None:
 
 
 def link(folder: int, name: str, to: str, place: str) -> bool:
-    """Give a draft its name, unless something has that name; the draft is gone afterwards."""
+    """Give a temporary file its name, unless that name is taken; the temporary name is removed."""
     try:
         os.link(name, to, src_dir_fd=folder, dst_dir_fd=folder)
         return True
@@ -177,21 +181,21 @@ def link(folder: int, name: str, to: str, place: str) -> bool:
             os.unlink(name, dir_fd=folder)
 
 
-def make_store(place: Path) -> str:
-    """The id of the store at `place`, which is made if there is none; of many who try, one makes it."""
+def create_store(place: Path) -> str:
+    """Return the id of the store at `place`; create it if it does not exist, once for all processes."""
     _make_folder(place)
-    with reported(place), open_folder(place) as folder:
+    with translate_os_errors(place), open_folder(place) as folder:
         if (found := read_identity(folder, place)) is not None:
             return found
         body = encode_identity(new_identity())
-        with draft(folder, lambda file: write_all(file, body)) as name:
+        with temporary_file(folder, lambda file: write_all(file, body)) as name:
             link(folder, name, IDENTITY, IDENTITY)
         os.fsync(folder)
-        return known_identity(folder, place)
+        return require_identity(folder, place)
 
 
 def _make_folder(place: Path) -> None:
-    with reported(place):
+    with translate_os_errors(place):
         if place.exists():
             return
         _make_folder(place.parent)
@@ -201,8 +205,8 @@ def _make_folder(place: Path) -> None:
             os.fsync(above)
 
 
-def known_identity(folder: int, place: Path) -> str:
-    """The id of the store whose root is open; `Unavailable` when it is none."""
+def require_identity(folder: int, place: Path) -> str:
+    """Return the id of the store whose root is open; raise `Unavailable` if it is not a store."""
     found = read_identity(folder, place)
     if found is None:
         raise no_store(str(place))
@@ -215,7 +219,7 @@ def read_identity(folder: int, place: Path) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        return decode_identity(whole(file), str(place)).store_id
+        return decode_identity(read_all(file), str(place)).store_id
     finally:
         os.close(file)
 
@@ -233,10 +237,10 @@ def open_folder(place: Path) -> Iterator[int]:
 
 
 @contextmanager
-def reported(
+def translate_os_errors(
     place: Path, path: str = "", applied: Literal["no", "unknown"] = "no"
 ) -> Iterator[None]:
-    """What the system says is no answer about outputs: it means that they were not seen."""
+    """Raise `Unavailable` for an error of the system: it does not mean that an output is missing."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What every output store has: a name of its own, kept in it, and rules for the paths of its objects."""
+"""The identity of an output store, which is kept in it, and the rules for paths of objects."""
 
 import re
 
@@ -11,8 +11,8 @@ from holdfast.system import SystemIds
 IDENTITY = "holdfast-outputs.json"
 """The object at the root that says which store this is."""
 
-OURS = ".holdfast-"
-"""What the names of drafts begin with, in a directory; no object may be called so."""
+RESERVED_PREFIX = ".holdfast-"
+"""The prefix of temporary files in a directory store; no object may have it."""
 
 LAYOUT = 1
 PATH_BYTES_MAX = 900
@@ -20,12 +20,12 @@ PATH_BYTES_MAX = 900
 
 PART_BYTES_MAX = 255
 
-# What nearly every path is like: 0.5 us instead of 5, of which a validation has many.
+# Matches nearly every path: 0.5 us instead of 5 us, and a validation checks many paths.
 _PLAIN = re.compile(r"\w[\w.:=@+-]{0,254}(?:/\w[\w.:=@+-]{0,254})*\Z", re.ASCII)
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """The name of a store, and how what is in it lies there."""
+    """The id of a store, and the layout of its contents."""
 
     holdfast: str = "outputs"
     layout: int = LAYOUT
@@ -41,7 +41,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(body: bytes, place: str) -> Identity:
-    """What the store at `place` says about itself; `Unavailable` when we cannot make sense of it."""
+    """Return the identity of the store at `place`; raise `Unavailable` if it cannot be read."""
     try:
         identity = msgspec.json.decode(body, type=Identity)
     except msgspec.DecodeError as error:
@@ -59,25 +59,25 @@ def decode_identity(body: bytes, place: str) -> Identity:
 def no_store(place: str) -> Unavailable:
     return Unavailable(
         f"{place} is not an output store (is it mounted?): it has no {IDENTITY}."
-        " Check the address; a store is made by whoever opens it to write."
+        " Check the address; the first process that opens a store for writing creates it."
     )
 
 
 def another_store(place: str, found: str, expected: str) -> Unavailable:
-    return Unavailable(f"At {place} is another output store now: {found}, not {expected}.")
+    return Unavailable(f"Another output store is at {place} now: {found}, not {expected}.")
 
 
 def check_path(path: str) -> str:
-    """Return the path of an object, or raise `Invalid`: parts with slashes between them, none of which
-    leads anywhere else, on a disk or in a bucket."""
+    """Return the path of an object, or raise `Invalid`. A path is parts with slashes between them; none
+    of them leads out of the store, on a disk or in a bucket."""
     _check_parts(path)
     if path == IDENTITY:
-        raise Invalid(f"{IDENTITY} is the store's own.")
+        raise Invalid(f"{IDENTITY} is reserved for the store.")
     return path
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the folder that `prefix` names, without a slash at its end; "" is the whole store."""
+    """Return the folder `prefix` without a slash at its end; "" is the whole store."""
     folder = prefix.removesuffix("/")
     if folder:
         _check_parts(folder)
@@ -97,13 +97,15 @@ def _check_parts(path: str) -> None:
         raise Invalid(f"The path {path!r:.200} has more than {PATH_BYTES_MAX} bytes.")
     if any(byte < 0x20 or byte in b"\x7f\\" for byte in encoded):
         raise Invalid(
-            f"The path {path!r:.200} has control characters or a backslash, which is a slash to some."
+            f"The path {path!r:.200} has control characters or a backslash (a slash on some systems)."
         )
     for part in encoded.split(b"/"):
         if part in (b"", b".", b"..") or len(part) > PART_BYTES_MAX:
             raise Invalid(
-                f"{path!r:.200} is no path of an output: write parts of 1 to {PART_BYTES_MAX} bytes"
+                f"{path!r:.200} is not a path of an output: write parts of 1 to {PART_BYTES_MAX} bytes"
                 " with slashes between them, none of them . or .."
             )
-        if part.startswith(OURS.encode()):
-            raise Invalid(f"{path!r:.200}: names that begin with {OURS} are the store's own.")
+        if part.startswith(RESERVED_PREFIX.encode()):
+            raise Invalid(
+                f"{path!r:.200}: names that begin with {RESERVED_PREFIX} are reserved for the store."
+            )

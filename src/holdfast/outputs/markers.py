@@ -1,4 +1,4 @@
-"""Markers: what says that a result is whole, whose it is, and why another is not."""
+"""Markers: small files that say that a result is whole and which task it belongs to."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.limits import clip
-from holdfast.core.manifest import MARKER, Task, check_task, check_task_output, difference
+from holdfast.core.manifest import MARKER, Task, check_task, check_task_output, describe_difference
 from holdfast.core.outputs import Output
 from holdfast.ports.outputs import Digest
 
@@ -21,7 +21,7 @@ _ERROR_CHARACTERS = 300
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
-class Writer(Struct, frozen=True):
+class ResultAuthor(Struct, frozen=True):
     """Who wrote a result: a job, and the token it held."""
 
     job_id: str
@@ -29,23 +29,22 @@ class Writer(Struct, frozen=True):
 
 
 class Marker(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `result.json` says, or `error.json`: the task, all of it but the names it asked for, and
-    every file."""
+    """The content of `result.json` or `error.json`: the task (without the names of its outputs), and the
+    digest of every file."""
 
     format: int
     task: Task
     files: dict[str, Digest]
-    writer: Writer
+    writer: ResultAuthor
     error: str | None = None
 
 
 def file_path(folder: str, name: str, sha256: str) -> str:
-    """Where a file of a result is."""
     return f"{folder}{sha256[:16]}-{name}"
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """What was found in a folder; `missing` says why it does not count. `of_another`: another task's."""
+class FolderScan(Struct, frozen=True, kw_only=True):
+    """What is in a folder; `missing` says why it does not count. `of_another`: it is another task's."""
 
     folder: str
     missing: str | None = None
@@ -55,80 +54,79 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> dict[str, Digest]:
-        """What is to be compared: nothing, where it does not count anyway."""
+        """The files to compare: none if the folder does not count anyway."""
         return self.marker.files if self.marker is not None and self.missing is None else {}
 
     @property
     def free(self) -> bool:
-        """Whether nobody has written there."""
+        """Whether the folder has no marker yet."""
         return self.missing == NO_MARKER
 
     @property
     def paths(self) -> list[str]:
-        return [file_path(self.folder, name, said.sha256) for name, said in self.files.items()]
+        return [file_path(self.folder, name, expected.sha256) for name, expected in self.files.items()]
 
-    def compared(self, found: "Sequence[Digest | None]") -> "Seen":
-        """The same, its files being as they were found."""
-        for (name, said), digest in zip(self.files.items(), found, strict=True):
-            if digest != said:
-                return replace(self, missing=_fault(name, said, digest))
+    def with_files(self, found: "Sequence[Digest | None]") -> "FolderScan":
+        """Return this with the digests `found` of its files compared."""
+        for (name, expected), digest in zip(self.files.items(), found, strict=True):
+            if digest != expected:
+                return replace(self, missing=_fault(name, expected, digest))
         return self
 
-    def tells(self) -> int:
-        """How much it says about the task: nothing, what another left, what is wrong, all is well."""
+    def rank(self) -> int:
+        """Return how much this says about the task: 0 nothing, 1 another task's, 2 an error, 3 a result."""
         if self.missing is None or self.free:
             return 3 if self.missing is None else 0
         return 1 if self.of_another else 2
 
-    def row(self, task: Task) -> tuple[Output, Writer | None]:
+    def row(self, task: Task) -> tuple[Output, ResultAuthor | None]:
         if self.missing is not None or self.marker is None:
             return Output(name=task.name, path=self.folder, missing=self.missing), None
-        size = sum(said.size for said in self.marker.files.values())
+        size = sum(expected.size for expected in self.marker.files.values())
         output = Output(name=task.name, path=self.folder, size=size, sha256=self.sha256)
         return output, self.marker.writer
 
 
-def judge(task: Task, folder: str, body: bytes | None, name: str = MARKER) -> Seen:
-    """What the marker in a folder says, before its files are compared."""
+def read_marker(task: Task, folder: str, body: bytes | None, name: str = MARKER) -> FolderScan:
+    """Return what the marker in a folder says, before its files are compared."""
     if body is None:
-        return Seen(folder=folder, missing=NO_MARKER)
+        return FolderScan(folder=folder, missing=NO_MARKER)
     marker = _decode(folder + name, body)
     if marker is None or (name == ERROR and marker.error is None):
-        return Seen(folder=folder, missing=f"its {name} cannot be read")
-    of = difference(task, marker.task)
+        return FolderScan(folder=folder, missing=f"its {name} cannot be read")
+    of = describe_difference(task, marker.task)
     if of is not None:
-        return Seen(folder=folder, missing=f"it is the result of {of}", of_another=True)
+        return FolderScan(folder=folder, missing=f"it is the result of {of}", of_another=True)
     missing = None
     if marker.error is not None:
         missing = f"it is an error result: {clip(marker.error, _ERROR_CHARACTERS)}"
     elif lacking := sorted(set(task.outputs) - set(marker.files)):
         missing = f"it lacks {', '.join(lacking)}"
     digest = hashlib.sha256(body).hexdigest()
-    return Seen(folder=folder, missing=missing, marker=marker, sha256=digest)
+    return FolderScan(folder=folder, missing=missing, marker=marker, sha256=digest)
 
 
-def _fault(name: str, said: Digest, found: Digest | None) -> str:
+def _fault(name: str, expected: Digest, found: Digest | None) -> str:
     if found is None:
         return f"{name} is gone"
-    if found.size != said.size:
-        return f"{name} has {found.size:,} bytes, not {said.size:,}"
+    if found.size != expected.size:
+        return f"{name} has {found.size:,} bytes, not {expected.size:,}"
     return f"the checksum of {name} differs"
 
 
 def _decode(path: str, body: bytes) -> Marker | None:
-    """What a marker says, or None for one of which nobody can make sense."""
+    """Return the marker, or None if it cannot be read."""
     written_as = _format(body)
     if written_as > FORMAT:
         raise Unavailable(
-            f"{path} is of a newer holdfast (format {written_as}; this one knows {FORMAT})."
-            " Update this one."
+            f"{path} is of a newer holdfast (format {written_as}; this one knows {FORMAT}). Update this one."
         )
     try:
         marker = _MARKERS.decode(body)
         check_files(check_task(marker.task), marker.files, marker.error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Invalid):
         return None
-    known = all(_SHA256.match(said.sha256) for said in marker.files.values())
+    known = all(_SHA256.match(expected.sha256) for expected in marker.files.values())
     return marker if known else None
 
 
@@ -151,7 +149,7 @@ def check_files(task: Task, files: Mapping[str, object], error: str | None) -> N
 
 
 def as_bytes(files: Mapping[str, object]) -> dict[str, bytes]:
-    """The files as they are now, or `Invalid`: what has items of more than a byte is not taken for it."""
+    """Return copies of the files; raise `Invalid` for a body that is not bytes."""
     for name, body in files.items():
         if not isinstance(body, bytes | bytearray | memoryview):
             raise Invalid(f"{name} is a {type(body).__name__}, not bytes: encode it first.")
@@ -159,9 +157,7 @@ def as_bytes(files: Mapping[str, object]) -> dict[str, bytes]:
 
 
 def digests(files: Mapping[str, bytes]) -> dict[str, Digest]:
-    return {
-        name: Digest(len(body), hashlib.sha256(body).hexdigest()) for name, body in files.items()
-    }
+    return {name: Digest(len(body), hashlib.sha256(body).hexdigest()) for name, body in files.items()}
 
 
 class _Head(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Where results are kept: one path function, for whoever writes them and whoever looks for them."""
+"""The paths of results: one function, used by those that write results and those that scan for them."""
 
 from hashlib import blake2b
 
@@ -7,8 +7,8 @@ from msgspec import Struct
 from holdfast.core.manifest import Task
 
 
-class Schema(Struct, frozen=True, kw_only=True):
-    """A layout of paths. Its name and its version begin every path, so that a new one never meets an old."""
+class PathSchema(Struct, frozen=True, kw_only=True):
+    """A layout of paths. Every path begins with its name and version, so that layouts never overlap."""
 
     name: str
     version: int
@@ -16,8 +16,8 @@ class Schema(Struct, frozen=True, kw_only=True):
     aggregation: str = "aggs/{digest:.12}/target_{target}/agg_{aggregation_id}"
 
     def path(self, task: Task) -> str:
-        """The directory of the result of a task. Ids are cut short in it, and the entrypoint is not in
-        it: two tasks may share one, and only what is inside says whose it is."""
+        """Return the directory of a task's result. It has shortened ids and no entrypoint, so two tasks
+        may share a directory; only the marker inside says whose result it is."""
         root = f"{self.name}/v{self.version}"
         if task.kind == "simulation":
             param_id = task.param_id
@@ -32,16 +32,16 @@ class Schema(Struct, frozen=True, kw_only=True):
             )
         return f"{root}/{inside}/"
 
-    def path_apart(self, task: Task) -> str:
-        """The directory of its result when that of another task lies in the first."""
+    def path_beside(self, task: Task) -> str:
+        """Return the directory to use when `path` is taken by the result of another task."""
         return f"{self.path(task)[:-1]}-{task.task_id}/"
 
 
-TOKEN_1 = Schema(name="token", version=1)
-BUNDLE_1 = Schema(name="bundle", version=1)
+TOKEN_1 = PathSchema(name="token", version=1)
+BUNDLE_1 = PathSchema(name="bundle", version=1)
 
 
 def _shard(value: str) -> str:
-    """Two directories of two digits each, so that none gets too large."""
+    """Return two directory levels of two digits each, so that no directory gets too large."""
     digits = blake2b(value.encode(), digest_size=32).hexdigest()
     return f"{digits[:2]}/{digits[2:4]}"

@@ -1,9 +1,9 @@
-"""Plain paths: what a command wrote by itself, as it is found on the machine it ran on.
+"""Plain paths: files that a command wrote by itself, validated on the machine on which it ran.
 
-A path is taken below the folder the command ran in. What has `*`, `?` or `[` in it, and is not there
-under that very name, is a pattern, in which `**` stands for any folders. Not to be allowed to look is
-never the same as not there: then an `OSError` tells why. Each look has a thread of its own, for which
-nobody waits who leaves: a disk that hangs takes this one thread.
+A path is relative to the folder in which the command ran. A path with `*`, `?` or `[` is a pattern, unless
+a file has exactly that name; `**` stands for any folders. A file that we may not read is not a missing
+file: an `OSError` says why. Each validation has its own thread, which a cancelled caller does not wait
+for: a disk that hangs blocks one thread only.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from holdfast.core.limits import clip
 from holdfast.core.outputs import File, Output
 
 HASHED_BYTES_MAX = 64 * 1024 * 1024
-"""Up to this size a checksum is taken for the evidence, also where none was promised."""
+"""Up to this size a checksum is computed as evidence, even if none was promised."""
 
 WALKED_MAX = 1_000_000
-"""Files and folders that are looked at for one pattern, beside as many as were promised."""
+"""Files and folders that are visited for one pattern, on top of the number promised."""
 
 THREAD_NAME = "plain-outputs"
 
@@ -47,8 +47,8 @@ _REASON_CHARACTERS = 160
 T = TypeVar("T")
 
 
-class _Seen(Struct):
-    """What was found under one path."""
+class _FoundPath(Struct):
+    """What is at one path."""
 
     size: int | None = None
     sha256: str | None = None
@@ -56,14 +56,14 @@ class _Seen(Struct):
     missing: str | None = None
 
 
-async def check_file(file: File, base: Path, since: datetime | None) -> Output:
-    """The promised file (or all that match its pattern) below `base`. It is `reused` when it is older
-    than `since`. `Unavailable` when `base` is gone, and `OSError` when we may not look."""
+async def validate_file(file: File, base: Path, since: datetime | None) -> Output:
+    """Return the promised file (or all that match its pattern) below `base`, as `reused` if it is older
+    than `since`. Raise `Unavailable` if `base` is gone, and `OSError` if we may not read."""
     stopped = Flag()
     try:
-        return await _in_a_thread(lambda: _check(file, base, since, stopped))
+        return await _in_a_thread(lambda: _validate(file, base, since, stopped))
     finally:
-        stopped.set()  # whoever is cancelled leaves no thread behind that reads for hours
+        stopped.set()  # a cancelled caller leaves no thread behind that reads for hours
 
 
 async def _in_a_thread(work: Callable[[], T]) -> T:
@@ -80,27 +80,27 @@ async def _in_a_thread(work: Callable[[], T]) -> T:
     return await asyncio.wrap_future(answer)
 
 
-def _check(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
+def _validate(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
     _check_base(base)
     if _MAGIC & set(file.path) and not os.path.lexists(base / file.path):
-        return _check_pattern(file, base, since, stopped)
-    seen = _look(base / file.path, file, stopped)
+        return _validate_pattern(file, base, since, stopped)
+    seen = _inspect_path(base / file.path, file, stopped)
     if file.count not in (None, 1) and seen.missing is None:
-        seen.missing = _miscounted(file, 1)
+        seen.missing = _count_error(file, 1)
     return Output(
         name=file.path,
         path=os.path.abspath(base / file.path),
         size=seen.size,
         sha256=seen.sha256,
         missing=seen.missing,
-        reused=seen.missing is None and _older(seen.changed_at, since),
+        reused=seen.missing is None and _is_older(seen.changed_at, since),
     )
 
 
-def _check_pattern(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
+def _validate_pattern(file: File, base: Path, since: datetime | None, stopped: Flag) -> Output:
     count, total, newest = 0, 0, None
     for path in _Walk(file, stopped).matches(base):
-        seen = _look(path, file, stopped)
+        seen = _inspect_path(path, file, stopped)
         if seen.missing in (_ABSENT, _DANGLING):
             continue
         if seen.missing is not None:
@@ -113,8 +113,8 @@ def _check_pattern(file: File, base: Path, since: datetime | None, stopped: Flag
     return Output(
         name=file.path,
         size=total,
-        missing=(missing := _miscounted(file, count)),
-        reused=missing is None and _older(newest, since),
+        missing=(missing := _count_error(file, count)),
+        reused=missing is None and _is_older(newest, since),
     )
 
 
@@ -129,7 +129,7 @@ def _check_base(base: Path) -> None:
         raise Unavailable(f"The folder {base}, in which it ran, is not there: is it mounted?")
 
 
-def _miscounted(file: File, count: int) -> str | None:
+def _count_error(file: File, count: int) -> str | None:
     if file.count is None:
         return None if count else "nothing matches"
     if count == file.count:
@@ -137,20 +137,20 @@ def _miscounted(file: File, count: int) -> str | None:
     return f"{count:,} {'file matches' if count == 1 else 'files match'}, not {file.count:,}"
 
 
-def _look(path: Path, file: File, stopped: Flag) -> _Seen:
-    """What is at the path, and whether it is what was promised."""
+def _inspect_path(path: Path, file: File, stopped: Flag) -> _FoundPath:
+    """Return what is at the path, compared with what was promised."""
     try:
         found = os.stat(path)
     except OSError as error:
         if error.errno not in _NOT_THERE:
             raise
-        return _Seen(missing=_DANGLING if os.path.islink(path) else _ABSENT)
+        return _FoundPath(missing=_DANGLING if os.path.islink(path) else _ABSENT)
     if stat.S_ISDIR(found.st_mode):
         wanted = file.size is not None or file.sha256 is not None
-        return _Seen(missing="a folder, not a file" if wanted else None)
+        return _FoundPath(missing="a folder, not a file" if wanted else None)
     if not stat.S_ISREG(found.st_mode):
-        return _Seen(missing="neither a file nor a folder")
-    seen = _Seen(size=found.st_size, changed_at=found.st_mtime)
+        return _FoundPath(missing="neither a file nor a folder")
+    seen = _FoundPath(size=found.st_size, changed_at=found.st_mtime)
     if file.size is not None and found.st_size != file.size:
         seen.missing = f"has {found.st_size:,} bytes, not {file.size:,}"
         return seen
@@ -159,7 +159,7 @@ def _look(path: Path, file: File, stopped: Flag) -> _Seen:
     return seen
 
 
-def _compare(path: Path, file: File, seen: _Seen, stopped: Flag) -> None:
+def _compare(path: Path, file: File, seen: _FoundPath, stopped: Flag) -> None:
     try:
         seen.sha256 = _hash(path, stopped)
     except OSError as error:
@@ -167,71 +167,69 @@ def _compare(path: Path, file: File, seen: _Seen, stopped: Flag) -> None:
             seen.missing = _ABSENT
         elif file.sha256 is not None:
             raise
-        return  # it is there, which is all that was promised
+        return  # it exists, which is all that was promised
     if file.sha256 not in (None, seen.sha256):
-        seen.missing = "its sha256 is another one"
+        seen.missing = "its sha256 differs"
 
 
 def _hash(path: Path, stopped: Flag) -> str:
     digest = hashlib.sha256()
-    # Without O_NONBLOCK a pipe that has just come into its place would hold us for ever.
+    # Without O_NONBLOCK, a pipe that has just replaced the file would block forever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
         while (part := file.read(_PART_BYTES)) and not stopped.is_set():
             digest.update(part)
     return digest.hexdigest()
 
 
-def _older(changed_at: float | None, since: datetime | None) -> bool:
+def _is_older(changed_at: float | None, since: datetime | None) -> bool:
     if changed_at is None or since is None:
         return False
     return datetime.fromtimestamp(changed_at, UTC) < since
 
 
 class _Walk:
-    """Finds what matches a pattern. It meets each path once, with all the places in the pattern at which
-    it may be there, so that many `**` take no longer than one."""
+    """The search for paths that match a pattern. It visits each path once, with all positions in the
+    pattern that the path may have reached, so that many `**` take no longer than one."""
 
     def __init__(self, file: File, stopped: Flag) -> None:
         parts = Path(file.path).parts
-        self._parts = [
-            part for n, part in enumerate(parts) if not n or (part, parts[n - 1]) != ("**", "**")
-        ]
+        self._parts = [part for n, part in enumerate(parts) if not n or (part, parts[n - 1]) != ("**", "**")]
         self._pattern = file.path
         self._stopped = stopped
         self._left = self._most = WALKED_MAX + (file.count or 0)
 
     def matches(self, base: Path) -> Iterator[Path]:
-        """Each path below the folder that matches, once; no more of them once we are stopped."""
-        waiting = [(os.fspath(base), self._places([0]))]
+        """Yield each matching path below the folder once, until stopped."""
+        waiting = [(os.fspath(base), self._positions([0]))]
         while waiting and not self._stopped.is_set():
-            folder, places = waiting.pop()
-            for path, after in self._within(folder, places):
+            folder, positions = waiting.pop()
+            for path, after in self._matching_entries(folder, positions):
                 if len(self._parts) in after:
                     yield Path(path)
-                if below := self._places(after):
+                if below := self._positions(after):
                     waiting.append((path, below))
 
-    def _places(self, places: Iterable[int]) -> set[int]:
-        """The parts that what is in a folder may match: `**` may also stand for no folder at all."""
+    def _positions(self, positions: Iterable[int]) -> set[int]:
+        """Return the positions that entries of a folder may match: `**` may also stand for no folder."""
         end = len(self._parts)
-        found = {place for place in places if place < end}
-        zero = {place + 1 for place in found if self._parts[place] == "**" and place + 1 < end}
+        found = {position for position in positions if position < end}
+        zero = {position + 1 for position in found if self._parts[position] == "**" and position + 1 < end}
         return found | zero
 
-    def _within(self, folder: str, places: set[int]) -> Iterator[tuple[str, set[int]]]:
-        """What in the folder matches one of the parts, and the parts that come after."""
+    def _matching_entries(self, folder: str, positions: set[int]) -> Iterator[tuple[str, set[int]]]:
+        """Yield each entry of the folder that matches a part, and the positions after it."""
         named: dict[str, set[int]] = {}
-        for place in places:
-            if not _MAGIC & set(self._parts[place]):
-                named.setdefault(self._parts[place], set()).add(place + 1)
-        patterns = [place for place in places if self._parts[place] not in named]
+        for position in positions:
+            if not _MAGIC & set(self._parts[position]):
+                named.setdefault(self._parts[position], set()).add(position + 1)
+        patterns = [position for position in positions if self._parts[position] not in named]
         for entry in _entries(folder) if patterns else ():
             self._count()
             if self._stopped.is_set():
                 return
             after = named.pop(entry.name, set())
-            for place in patterns:
-                after |= self._after(entry, place)
+            for position in patterns:
+                after |= self._after(entry, position)
             if after:
                 yield os.path.join(folder, entry.name), after
         for name, after in named.items():
@@ -239,25 +237,24 @@ class _Walk:
             if _is_there(path := os.path.join(folder, name)):
                 yield path, after
 
-    def _after(self, entry: os.DirEntry[str], place: int) -> set[int]:
-        """Where the pattern goes on below the entry. `**` follows no links: they may go in circles."""
-        part = self._parts[place]
-        if not _shown(entry.name, part):
+    def _after(self, entry: os.DirEntry[str], position: int) -> set[int]:
+        """Return the positions for what is below the entry. `**` follows no links: they may form a circle."""
+        part = self._parts[position]
+        if not _dot_matches(entry.name, part):
             return set()
-        last = place + 1 == len(self._parts)
+        last = position + 1 == len(self._parts)
         if part != "**":
             matches = _matcher(part).match(entry.name) and (last or entry.is_dir())
-            return {place + 1} if matches else set()
+            return {position + 1} if matches else set()
         if entry.is_dir(follow_symlinks=False):
-            return {place}
-        return {place + 1} if last else set()
+            return {position}
+        return {position + 1} if last else set()
 
     def _count(self) -> None:
         self._left -= 1
         if self._left < 0:
             raise Unavailable(
-                f"{self._pattern} leads to more than {self._most:,} files and folders: "
-                "narrow the pattern."
+                f"{self._pattern} leads to more than {self._most:,} files and folders: narrow the pattern."
             )
 
 
@@ -265,7 +262,7 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         entries = os.scandir(folder)
     except OSError as error:
-        # A folder that was found, but whose whole path is too long for us, is one we do not see.
+        # A folder that exists, but whose whole path is too long to open, cannot be seen: it is not missing.
         if error.errno not in _NOT_THERE or error.errno == errno.ENAMETOOLONG:
             raise
         return
@@ -283,8 +280,8 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def _shown(name: str, pattern: str) -> bool:
-    """Names that begin with a dot are matched by patterns that do."""
+def _dot_matches(name: str, pattern: str) -> bool:
+    """Return whether the pattern may match: a name with a leading dot needs a pattern with one."""
     return not name.startswith(".") or pattern.startswith(".")
 
 

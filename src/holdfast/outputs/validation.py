@@ -6,14 +6,15 @@ and every server with an output store sweeps; no single one is needed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import NoReturn
 
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job
-from holdfast.outputs.lazily import LazyOutputs
-from holdfast.outputs.unverified import Unverified
-from holdfast.outputs.validator import OPEN, Validator, due
-from holdfast.ports import Clock, Filter, Ids, Outputs, Registry
+from holdfast.outputs.lazy import LazyOutputs
+from holdfast.outputs.unvalidated_jobs import UnvalidatedJobs
+from holdfast.outputs.validator import SWEPT_STATES, Validator, is_due
+from holdfast.ports import Clock, Ids, JobFilter, Outputs, Registry
 from holdfast.system import every
 
 SWEEP_SECONDS = 30.0
@@ -39,31 +40,33 @@ class OutputValidation:
         self._registry = registry
         self._clock = clock
         self._ids = ids
-        self._machine = machine
-        self._name = name
-        self._queues = queues
-        self._unverified = Unverified(registry)
+        self._unvalidated = UnvalidatedJobs(registry)
+        self._new_validator = partial(
+            Validator,
+            registry,
+            machine=machine,
+            name=name,
+            queues=queues,
+            clock=clock,
+            unvalidated=self._unvalidated,
+        )
         self._store: Outputs | None = None
-        self._validator: Validator | None = None
+        self._validator = self._new_validator(None)
         self._cursor: str | None = None
         self.outputs = outputs
         self.slots = asyncio.Semaphore(concurrency)
 
-    def validator(self, store: Outputs | None) -> Validator:
-        """Return the validator of this store; None: of plain paths only. It is kept from call to call,
-        because it knows how far its sweeps have come."""
-        if self._validator is None or store is not self._store:
-            self._store = store
-            self._validator = Validator(
-                self._registry,
-                store,
-                machine=self._machine,
-                name=self._name,
-                queues=self._queues,
-                clock=self._clock,
-                unverified=self._unverified,
-            )
-        return self._validator
+    async def open(self, *, same: bool = False) -> tuple[Validator, str | None]:
+        """Return the validator of the output store, and None; or, if the store cannot be opened (with
+        `same`: or another one is in its place), the validator before, at first of plain paths only, and the
+        reason. A validator is kept from call to call: it knows how far its sweeps have come."""
+        try:
+            store = await (self.outputs.get_same() if same else self.outputs.get())
+        except HoldfastError as error:
+            return self._validator, error.message
+        if store is not self._store:
+            self._store, self._validator = store, self._new_validator(store)
+        return self._validator, None
 
     async def sweep_forever(self, sweep: Callable[[], Awaitable[object]]) -> NoReturn:
         """Call `sweep` about every half a minute, until cancelled or until it raises."""
@@ -72,24 +75,24 @@ class OutputValidation:
     async def any_due(self) -> bool:
         """Return whether any job may be due. One query per state: stores have an index for that. From a
         server with keys, a page without jobs may have a next page."""
-        for state in OPEN:
-            page = await self._registry.list_jobs(Filter(states=(state,)), limit=1)
+        for state in SWEPT_STATES:
+            page = await self._registry.list_jobs(JobFilter(states=(state,)), limit=1)
             if page.jobs or page.next is not None:
                 return True
-        return await self._unverified.any()
+        return await self._unvalidated.any()
 
-    async def report_unseen(self, reason: str) -> None:
+    async def report_unreachable(self, reason: str) -> None:
         """Record in the jobs that are due why their outputs cannot be seen, one page of jobs a call.
 
         Only jobs that promise outputs in an output store; if it is known which one is away, in that one.
         """
         store = None if self._store is None else self._store.store_id
         now = await self._registry.now()
-        page = await self._registry.list_jobs(Filter(states=OPEN), after=self._cursor, limit=PAGE)
+        page = await self._registry.list_jobs(JobFilter(states=SWEPT_STATES), after=self._cursor, limit=PAGE)
         for job in page.jobs:
-            if _is_in_store(job, store) and due(job, now):
+            if _is_in_store(job, store) and is_due(job, now):
                 try:
-                    await self.validator(self._store).report_trouble(job, reason)
+                    await self._validator.report_trouble(job, reason)
                 except NotFound:
                     continue
         self._cursor = page.next
@@ -97,6 +100,4 @@ class OutputValidation:
 
 def _is_in_store(job: Job, store: str | None) -> bool:
     promise = job.spec.outputs
-    if promise is None or not (promise.names or promise.manifest):
-        return False
-    return store in (None, promise.store)
+    return promise is not None and promise.in_store and store in (None, promise.store)

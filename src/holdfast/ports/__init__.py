@@ -1,4 +1,5 @@
-"""The ports: what the registry asks of the world, and what it offers. The docstrings are the promise."""
+"""The ports: what the registry needs from its adapters, and what it offers. The docstrings are the
+contract."""
 
 from holdfast.ports.objects import (
     VersionedStore,
@@ -14,39 +15,40 @@ from holdfast.ports.outputs import (
 from holdfast.ports.registry import (
     Completion,
     Grant,
+    JobRequest,
     Mismatch,
     Registry,
-    Request,
     Verification,
 )
 from holdfast.ports.store import (
     Backup,
+    ById,
     Census,
     Decide,
     Decision,
     Due,
-    Filter,
+    EventPage,
     Finding,
     HistoryPage,
+    JobFilter,
+    JobPage,
     Joinable,
     Level,
-    One,
-    Page,
-    Pruned,
+    PruneResult,
     Ready,
     Selection,
-    Slice,
     Store,
     Topic,
     Work,
 )
-from holdfast.ports.world import (
+from holdfast.ports.system import (
     Clock,
     Ids,
 )
 
 __all__ = [
     "Backup",
+    "ById",
     "Census",
     "Clock",
     "Completion",
@@ -54,26 +56,25 @@ __all__ = [
     "Decision",
     "Digest",
     "Due",
-    "Filter",
+    "EventPage",
     "Finding",
     "Grant",
     "HistoryPage",
     "Ids",
     "Inspector",
+    "JobFilter",
+    "JobPage",
+    "JobRequest",
     "Joinable",
     "Level",
     "Mismatch",
-    "One",
     "OutputPage",
     "Outputs",
-    "Page",
-    "Pruned",
+    "PruneResult",
     "Ready",
     "Registry",
-    "Request",
     "Resumption",
     "Selection",
-    "Slice",
     "Store",
     "Topic",
     "Verification",

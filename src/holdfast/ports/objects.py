@@ -6,33 +6,32 @@ from msgspec import Struct
 
 
 class VersionToken(Struct, frozen=True):
-    """Whatever the provider calls the version of an object. Compare it; never look inside."""
+    """The provider's version of an object. Opaque: compare it only."""
 
     value: str
 
 
 class VersionedStore(Protocol):
-    """Bytes under keys, changed by compare-and-swap. Provider errors that mean none of the below
-    propagate as `Unavailable`."""
+    """Bytes under keys, changed by compare-and-swap. All other errors of a provider are raised as
+    `Unavailable`."""
 
     async def get(self, key: str) -> tuple[bytes, VersionToken] | None:
-        """The value and its version, or None when there is none."""
+        """Return the value and its version, or None when the key does not exist."""
         ...
 
     async def put(self, key: str, value: bytes, version: VersionToken) -> bool:
-        """Overwrite if the version still is `version`; False when it is not."""
+        """Overwrite if the version still is `version`; return False when it is not."""
         ...
 
     async def create_if_absent(self, key: str, value: bytes) -> bool:
-        """Create; False when the key exists."""
+        """Create the object; return False when the key exists."""
         ...
 
-    async def list_keys(
-        self, prefix: str, *, after: str = "", limit: int | None = None
-    ) -> list[str]:
-        """Keys under the prefix, sorted, after the key `after`."""
+    async def list_keys(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+        """Return the keys under the prefix, sorted, after the key `after`."""
         ...
 
     async def delete(self, key: str, version: VersionToken) -> bool:
-        """Delete if the version still is `version`; False when it is not. True when it is gone."""
+        """Delete if the version still is `version`; return False when it is not, True if the object is
+        gone."""
         ...

@@ -1,4 +1,4 @@
-"""The output ports: where results are kept, and what is asked about the outputs of a job."""
+"""The output ports: the store of results, and the operations on the outputs of a job."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from holdfast.core.job import Job
 from holdfast.core.outputs import Output
-from holdfast.ports.registry import Request
+from holdfast.ports.registry import JobRequest
 
 
 class Digest(Struct, frozen=True):
-    """What the bytes of an object are known by."""
+    """The size and checksum of an object."""
 
     size: int
     sha256: str
@@ -22,13 +22,14 @@ class Outputs(Protocol):
     """An output store: objects under paths such as `token/v1/sims/…/seed_7/result.json`.
 
     A write is atomic and durable when it returns: a reader finds the whole object or none, never a part.
-    Writing again replaces. Whatever keeps us from seeing the store (it does not answer, it is not
-    mounted, another one is in its place) is `Unavailable` with the reason: never "not there".
+    Writing again replaces. When the store cannot be seen (it does not respond, it is not mounted, another
+    one is in its place), every method raises `Unavailable` with the reason: an object is never reported as
+    missing because of that.
     """
 
     @property
     def store_id(self) -> str:
-        """The name of this store, made once and kept in it: the same wherever it is mounted."""
+        """The id of this store, made once and stored in it: the same wherever it is mounted."""
         ...
 
     @property
@@ -39,8 +40,8 @@ class Outputs(Protocol):
     async def put(self, path: str, body: bytes) -> None: ...
 
     async def create(self, path: str, body: bytes) -> bool:
-        """As `put`, unless there is an object already: it stays, and the answer is False. It is True
-        when that one has these very bytes: we may have written it, and not have heard of it."""
+        """As `put`, but keep an existing object and return False. Return True if it has the same bytes: an
+        earlier call may have written it without getting a response."""
         ...
 
     async def put_file(self, path: str, source: Path) -> None:
@@ -48,31 +49,31 @@ class Outputs(Protocol):
         ...
 
     async def get(self, path: str) -> bytes | None:
-        """The whole object, or None when there is none."""
+        """Return the whole object, or None when there is none."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
-        """As `get`, of many small objects in one go: a validation lives by this."""
+        """As `get`, for many small objects at once: a validation needs this to be fast."""
         ...
 
     async def digests(self, paths: Sequence[str]) -> list[Digest | None]:
-        """The size and the checksum of each object, of its very bytes, in one go; None for none."""
+        """Return the size and the checksum of the bytes of each object; None where there is none."""
         ...
 
     def read(self, path: str) -> AsyncIterator[bytes]:
-        """The object in parts; `NotFound` when there is none. What is read is of one version."""
+        """Yield the object in parts, all of one version; raise `NotFound` when there is none."""
         ...
 
     def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """The objects below `prefix` with their sizes, in no order."""
+        """Yield the objects below `prefix` with their sizes, in no order."""
         ...
 
     async def delete(self, path: str) -> None:
-        """Remove the object, if it is there."""
+        """Remove the object, if it exists."""
         ...
 
-    async def verify(self) -> None:
-        """Look whether it is still the store that was opened, or raise `Unavailable`."""
+    async def check_available(self) -> None:
+        """Raise `Unavailable` unless this still is the store that was opened."""
         ...
 
     async def close(self) -> None: ...
@@ -80,7 +81,7 @@ class Outputs(Protocol):
 
 class OutputPage(Struct, frozen=True, kw_only=True):
     """Some promised outputs of a job, in the order of the promise, and the cursor of the next page (None
-    after the last). `checked` is False before anybody has looked: then none is known to be there."""
+    after the last). `checked` is False before the first validation: then no output is known to exist."""
 
     outputs: tuple[Output, ...]
     next: str | None = None
@@ -88,8 +89,8 @@ class OutputPage(Struct, frozen=True, kw_only=True):
 
 
 class Resumption(Struct, frozen=True, kw_only=True):
-    """What resuming a job makes: how many outputs again, of which the first few are named, and the job,
-    unless it was only asked what it would be, or nothing is missing. `earlier`: another resume made it."""
+    """The result of a resume: how many outputs are missing, the names of the first few, and the new job,
+    which is None in a dry run or when nothing is missing. `earlier`: an earlier resume made the job."""
 
     missing: int
     names: tuple[str, ...] = ()
@@ -98,9 +99,9 @@ class Resumption(Struct, frozen=True, kw_only=True):
 
 
 class Inspector(Protocol):
-    """What is asked about the outputs of jobs, by whoever can see them: here, or at a server."""
+    """The operations on the outputs of jobs, in this process or at a server that can see them."""
 
-    async def outputs(
+    async def list_outputs(
         self,
         job_id: str,
         *,
@@ -108,13 +109,14 @@ class Inspector(Protocol):
         after: str | None = None,
         limit: int = 1000,
     ) -> OutputPage:
-        """The promised outputs, as the last validation saw them; `missing`, only those that lack."""
+        """Return the promised outputs as the last validation saw them; with `missing`, only the missing
+        ones."""
         ...
 
     async def validate(self, job_id: str, *, actor: str, force: bool = False) -> Job:
-        """Look for the outputs now, and judge the job: as it is afterwards. Without `force` a job that
-        is not due for it stays as it is. It comes back `validating`, its `check` saying why, when the
-        outputs cannot be seen."""
+        """Validate the outputs now, and return the job after the verdict. Without `force`, a job that is
+        not due for validation stays as it is. When the outputs cannot be seen, the job stays `validating`,
+        and its `check` says why."""
         ...
 
     async def resume(
@@ -126,18 +128,18 @@ class Inspector(Protocol):
         dry_run: bool = False,
         again: bool = False,
     ) -> Resumption:
-        """Look what is missing of an ended job, and make a job of exactly that; unless one does that
-        already, which is the answer then, but not with `again`. `Unavailable` when nobody has ever seen
-        its outputs, nor can now."""
+        """Find what is missing of an ended job, and create a job for exactly that. If an earlier resume
+        does that already, return it, unless `again`. Raise `Unavailable` when the outputs were never
+        validated and cannot be seen now."""
         ...
 
-    async def submit(self, request: Request, *, actor: str, reuse: bool = False) -> Job:
-        """Enqueue, unless all that the job promises is there: then a job `cached-…` is made that has
-        succeeded, and nothing runs. A plain path without a checksum does not say what it was made from:
-        it counts only where somebody says so (`reuse`), and only on this machine."""
+    async def submit(self, request: JobRequest, *, actor: str, reuse: bool = False) -> Job:
+        """Enqueue, unless all promised outputs exist: then create a job `cached-…` that has succeeded, and
+        run nothing. A plain path without a checksum does not tell what it was made from: it counts only
+        with `reuse`, and only on this machine."""
         ...
 
-    async def keep(self, lines: AsyncIterator[bytes]) -> tuple[str, int]:
-        """Keep a manifest, one JSON document a line, in the output store: its sha256 and its length.
-        `Invalid` names the first line that is wrong."""
+    async def store_manifest(self, lines: AsyncIterator[bytes]) -> tuple[str, int]:
+        """Store a manifest, one JSON document a line, in the output store; return its sha256 and its
+        length. Raise `Invalid`, which names the first wrong line."""
         ...

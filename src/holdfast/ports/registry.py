@@ -1,4 +1,4 @@
-"""The registry port: the verbs, whether behind them is a store in this process or a server."""
+"""The registry port: the verbs, implemented by a store in this process or by a server."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
@@ -9,18 +9,18 @@ from msgspec import Struct
 from holdfast.core.access import Key, Scope
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Progress, Resource
+from holdfast.core.job import Job, Progress, ResourceLock
 from holdfast.core.lifecycle import HandoffStep, Outcome
-from holdfast.core.outputs import Found, Output, Promise
+from holdfast.core.outputs import Output, OutputPromise, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
-from holdfast.ports.store import Filter, Finding, HistoryPage, Page, Pruned, Slice
+from holdfast.ports.store import EventPage, Finding, HistoryPage, JobFilter, JobPage, PruneResult
 
 
-class Request(Struct, frozen=True, gc=False, kw_only=True):
+class JobRequest(Struct, frozen=True, gc=False, kw_only=True):
     """One job to enqueue. `request_id` makes it idempotent in its queue; `job_id` names it instead.
-    With `found`, all that it promises is there already: it is made as a job that has succeeded.
-    `traceparent` is the span it comes from, as the W3C writes it, and says the `trace_id` as well."""
+    With `found`, all promised outputs exist already: the job is created as succeeded. `traceparent` is the
+    span it comes from, in the form of the W3C; it contains the `trace_id`."""
 
     spec: Spec
     request_id: str | None = None
@@ -30,12 +30,12 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     correlation_id: str | None = None
     trace_id: str | None = None
     traceparent: str | None = None
-    found: Found | None = None
+    found: ValidationResult | None = None
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
-    """A lease in somebody's hand. `lease_seconds` counts from before the claim was sent. `task_token` is
-    the proof of it that a server wants to see; without a server there is none."""
+    """A lease as its owner holds it. `lease_seconds` counts from before the claim was sent. `task_token` is
+    the proof that a server requires; without a server it is None."""
 
     job: Job
     fencing_token: int
@@ -49,20 +49,20 @@ class Grant(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Completion(Struct, frozen=True, gc=False):
-    """How one attempt ended: what `complete` is told.
+    """How one attempt ended: the input of `complete`.
 
-    `follow_ups` are jobs to make with it. They exist if and only if it was accepted as a success: made
-    in the same commit, or, where a store writes one document at a time, from what that one says. They
-    have no request_id and no job_id: their ids follow from the job's id, its token and their place.
-    They are tied to the job (`correlation_id`, `trace_id`) unless they say otherwise, the worker
-    submits them, and the job's last event lists them. With any other outcome they are passed over.
+    `follow_ups` are jobs to create with it. They exist if and only if it was accepted as a success: created
+    in the same commit or, in a store that writes one document at a time, from the contents of that
+    document. They have no request_id and no job_id: their ids are derived from the job's id, its token and
+    their place. They have the `correlation_id` and `trace_id` of the job unless they have their own, the
+    worker is their submitter, and the job's last event lists them. With any other outcome they are ignored.
     """
 
     grant: Grant
     outcome: Outcome
     op_id: str | None = None
     compensated: bool | None = None
-    follow_ups: tuple[Request, ...] = ()
+    follow_ups: tuple[JobRequest, ...] = ()
 
 
 class Mismatch(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Mismatch(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """What a verification of the whole store found."""
+    """The result of a verification of the whole store."""
 
     jobs: int
     transitions: int
@@ -87,28 +87,28 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 class Registry(Protocol):
-    """The verbs. Every mutation may carry an `op_id`: repeat it and you get the original answer.
+    """The verbs. Every mutation may carry an `op_id`: a repeat of it returns the original result.
 
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
 
-    def take_unverified(self) -> list[str]:
-        """The jobs that this process has seen end without success since it was last asked, and of which
-        nobody knew then which of their promised outputs are there: what a validator has to look for, so
-        that it need not read every job that ever ended. The last 10,000; of a server, none: it looks."""
+    def take_unvalidated(self) -> list[str]:
+        """Return the jobs with promised outputs that ended without success in this process since the last
+        call and have not been validated, so that a validator need not read every ended job. At most the
+        last 10,000; empty for a server, which validates them itself."""
         ...
 
     def describe(self) -> str:
         """One line for people: what this is and what it survives."""
         ...
 
-    async def enqueue(self, request: Request, *, actor: str, connection: object = None) -> Job: ...
+    async def enqueue(self, request: JobRequest, *, actor: str, connection: object = None) -> Job: ...
 
     async def enqueue_many(
-        self, requests: Sequence[Request], *, actor: str, connection: object = None
+        self, requests: Sequence[JobRequest], *, actor: str, connection: object = None
     ) -> list[Job]:
-        """Make jobs. With a `connection` to the store's own PostgreSQL database they are part of the
-        transaction it is in."""
+        """Create jobs. With a `connection` to the store's own PostgreSQL database they are part of its
+        transaction."""
         ...
 
     async def handoff(
@@ -146,7 +146,7 @@ class Registry(Protocol):
         heartbeat_interval: timedelta | None = None,
         region: str | None = None,
         executor: str | None = None,
-        create: Request | None = None,
+        create: JobRequest | None = None,
     ) -> Grant: ...
 
     async def heartbeat(
@@ -169,21 +169,21 @@ class Registry(Protocol):
         *,
         op_id: str | None = None,
         compensated: bool | None = None,
-        follow_ups: Sequence[Request] = (),
+        follow_ups: Sequence[JobRequest] = (),
     ) -> Job:
-        """End the attempt, as a `Completion` says. `Invalid` names the first follow-up that is wrong,
+        """End the attempt, as a `Completion` says. Raise `Invalid`, which names the first wrong follow-up,
         and then nothing is written.
 
-        Said again under the same token in the same words, it gets the original answer without an `op_id`
-        as well; another outcome under that token is `Fenced`."""
+        The same completion under the same token returns the original result without an `op_id` as well;
+        another outcome under that token is `Fenced`."""
         ...
 
     async def complete_many(self, completions: Sequence[Completion]) -> list[Job | HoldfastError]:
-        """End many attempts at once: for each, in order, what `complete` would have given.
+        """End many attempts at once; return for each, in order, what `complete` would return or raise.
 
-        That is the job, or the error that `complete` would have raised, as a value: one that is
-        refused (`Fenced`, `Invalid`, …) or that the store did not write (`Unavailable`) leaves the
-        others as they are, and nothing is raised. Look at every answer.
+        An error is a value here: a completion that is refused (`Fenced`, `Invalid`, …) or that the store
+        did not write (`Unavailable`) leaves the others as they are, and nothing is raised. Check every
+        result.
         """
         ...
 
@@ -196,7 +196,7 @@ class Registry(Protocol):
         delay: timedelta | None = None,
         undelivered: bool = False,
     ) -> Job:
-        """Give the job back, at no cost. Said again in the same words, it gets the original answer."""
+        """Give the job back, at no cost. A repeat with the same arguments returns the original result."""
         ...
 
     async def cancel(
@@ -211,7 +211,7 @@ class Registry(Protocol):
 
     async def expire(self, *, limit: int = 100) -> int: ...
 
-    async def look(
+    async def report_validation(
         self,
         job_id: str,
         *,
@@ -221,14 +221,14 @@ class Registry(Protocol):
         total: int = 0,
         trouble: str | None = None,
     ) -> Job:
-        """Say that one is looking for the outputs of a job, and how far one is: for a minute nobody else
-        does (`Conflict`). Or say why they could not be seen (`trouble`), and so when to try again."""
+        """Report that the actor validates the outputs of a job, and its progress: for a minute other actors
+        get a `Conflict`. Or report why they could not be seen (`trouble`), and so when to try again."""
         ...
 
-    async def judge(
+    async def complete_validation(
         self,
         job_id: str,
-        found: Found = ...,
+        found: ValidationResult = ...,
         *,
         actor: str,
         op_id: str | None = None,
@@ -237,67 +237,65 @@ class Registry(Protocol):
         override: State | None = None,
         reason: str | None = None,
     ) -> Job:
-        """Give the verdict on a job's promised outputs, or (`override`, with its reason) an operator's
-        word in its place. `Conflict` when somebody has judged it since `version`."""
+        """Complete the validation of a job's promised outputs: the verdict, or an operator's `override`
+        with its reason. Raise `Conflict` when another validation was completed since `version`."""
         ...
 
     async def resume(
         self,
         job_id: str,
-        outputs: Promise,
+        outputs: OutputPromise,
         *,
         actor: str,
         resume_id: str | None = None,
         again: bool = False,
     ) -> Job:
-        """Make a job of what an ended job lacks: the same work, with only `outputs` to promise, linked
-        both ways. While one resumes it that has not ended, or has succeeded with nothing new found since,
-        that one is the answer, unless `again`. One `resume_id` makes at most one. `Conflict` when nothing
-        is known to be missing."""
+        """Create a job for what an ended job lacks: the same work that promises only `outputs`, linked both
+        ways. Unless `again`, return an earlier resume that has not ended, or has succeeded while the job
+        did not change. One `resume_id` creates at most one job. Raise `Conflict` when nothing is known to
+        be missing."""
         ...
 
     async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...
 
     async def record(self, events: Sequence[Event]) -> int: ...
 
-    async def get(self, job_id: str) -> Job: ...
+    async def status(self, job_id: str) -> Job: ...
 
-    async def get_many(self, job_ids: Sequence[str]) -> list[Job | None]: ...
+    async def status_many(self, job_ids: Sequence[str]) -> list[Job | None]: ...
 
     async def list_jobs(
         self,
-        which: Filter = ...,
+        which: JobFilter = ...,
         *,
         after: str | None = None,
         limit: int = 100,
         newest: bool = False,
-    ) -> Page: ...
+    ) -> JobPage: ...
 
     async def counts(self, queue: str | None = None) -> dict[State, int]: ...
 
-    async def resource(self, key: str) -> Resource:
-        """The resource lock as it is; token 0 when it was never taken."""
+    async def locks(self, key: str) -> ResourceLock:
+        """Return the resource lock; its token is 0 when it was never taken."""
         ...
 
     async def history(self, job_id: str) -> list[Event]:
-        """The job's transitions and control facts, by offset: all pages of them."""
+        """Return all transitions and control events of the job, by offset."""
         ...
 
-    async def history_page(
-        self, job_id: str, *, after: str | None = None, limit: int = 1000
-    ) -> HistoryPage:
-        """A page of them, of at most 1 MiB; one event fits always."""
+    async def history_page(self, job_id: str, *, after: str | None = None, limit: int = 1000) -> HistoryPage:
+        """Return a page of what `history` returns, of at most 1 MiB; one event always fits."""
         ...
 
-    async def log(
+    async def logs(
         self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
-    ) -> Slice: ...
+    ) -> EventPage: ...
 
-    async def feed(self, *, after: str | None = None, limit: int = 1000) -> Slice: ...
+    async def events(self, *, after: str | None = None, limit: int = 1000) -> EventPage: ...
 
     async def tail(self) -> str:
-        """A cursor for `feed` and `watch` that passes over what is old: everything committed after
-        this call comes behind it."""
+        """Return a cursor for `events` and `watch` that skips old events: everything committed after this
+        call comes after it."""
         ...
 
     def watch(
@@ -310,11 +308,11 @@ class Registry(Protocol):
 
     async def verify(self) -> Verification: ...
 
-    async def examine(self) -> list[Finding]: ...
+    async def doctor(self) -> list[Finding]: ...
 
     async def prune(
         self, *, older_than: timedelta, output_older_than: timedelta | None = None
-    ) -> Pruned: ...
+    ) -> PruneResult: ...
 
     async def create_key(
         self,
@@ -327,26 +325,26 @@ class Registry(Protocol):
         actor: str,
         op_id: str | None = None,
     ) -> tuple[Key, str]:
-        """Make an API key: what is kept of it, and its text, which is told this once. `Exhausted` when
-        two of this name count already. Whoever asks for somebody else checks `core.access.within`. A
+        """Create an API key; return what is stored of it, and its text, which is returned only here. Raise
+        `Exhausted` when two keys of this name are active. A server checks `core.access.may_grant` first. A
         repeat of the op_id by the same actor is a `Conflict` that names the key."""
         ...
 
-    async def keys(self) -> list[Key]:
-        """Every key, also those that count no more, the oldest first."""
+    async def list_keys(self) -> list[Key]:
+        """Return every key, including revoked and expired ones, the oldest first."""
         ...
 
     async def revoke_key(self, key_id: str, *, actor: str) -> Key:
-        """Let a key count no more. One that is revoked stays as it is."""
+        """Revoke a key. A revoked key stays as it is."""
         ...
 
     async def now(self) -> datetime: ...
 
-    def mark(self, *, ready: bool = False) -> int:
-        """A mark to wait from: take it before reading, so that nothing comes between."""
+    def change_mark(self, *, ready: bool = False) -> int:
+        """Return a mark for `changes`. Take it before reading, so that no change is missed."""
         ...
 
-    async def changed(
+    async def changes(
         self,
         *,
         since: int | None = None,

@@ -5,18 +5,18 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast.core.catalogue import EventType
-from holdfast.core.command import claim_kinds
 from holdfast.core.errors import Conflict, Invalid, Unavailable
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Claim, Enqueue, Refusal, decide
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id, check_interval, check_lease, check_owner
-from holdfast.ports import Decision, Grant, One, Ready, Request, Work
-from holdfast.registry.line import SWEEP_ITEMS, Line
-from holdfast.registry.requests import created_of
+from holdfast.core.process_spec import claim_kinds
+from holdfast.ports import ById, Decision, Grant, JobRequest, Ready, Work
+from holdfast.registry.commit_queue import EXPIRE_ITEMS, CommitQueue
+from holdfast.registry.job_requests import create_command
 
 
 async def claim(
-    line: Line,
+    commits: CommitQueue,
     queues: Sequence[str],
     *,
     owner: str,
@@ -37,7 +37,7 @@ async def claim(
     if not 1 <= limit <= BATCH_ITEMS_MAX:
         raise Invalid(f"A claim takes from 1 to {BATCH_ITEMS_MAX} jobs, not {limit}.")
     command = _command(
-        line,
+        commits,
         owner=owner,
         op_id=op_id,
         lease=lease,
@@ -56,16 +56,16 @@ async def claim(
         region=region,
         executor=executor,
     )
-    [decisions] = await line.submit(Work(selection, partial(decide, command)), sweep=True)
+    [decisions] = await commits.submit(Work(selection, partial(decide, command)), expire_first=True)
     return [
-        await _grant_again(line, d.after) if d.after is d.before else _grant(d.after)
+        await _grant_again(commits, d.after) if d.after is d.before else _grant(d.after)
         for d in decisions
         if isinstance(d, Change)
     ]
 
 
 async def acquire(
-    line: Line,
+    commits: CommitQueue,
     job_id: str,
     *,
     owner: str,
@@ -74,13 +74,13 @@ async def acquire(
     heartbeat_interval: timedelta | None = None,
     region: str | None = None,
     executor: str | None = None,
-    create: Request | None = None,
+    create: JobRequest | None = None,
     timed: bool = False,
 ) -> Grant:
-    """Return the lease of this one job, or raise who holds it or what is in the way."""
-    created = created_of(create, job_id, line.ids, owner=owner)
+    """Return the lease of this one job, or raise `Conflict` with its holder or another reason."""
+    created = create_command(create, job_id, commits.ids, owner=owner)
     command = _command(
-        line,
+        commits,
         owner=owner,
         op_id=op_id,
         lease=lease,
@@ -90,52 +90,50 @@ async def acquire(
         create=created,
         timed=timed,
     )
-    decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
-    if isinstance(decision, Refusal) and _waits(decision) and await line.sweep(SWEEP_ITEMS):
-        decision = await _acquire(line, job_id, command, repeatable=op_id is not None)
+    decision = await _acquire(commits, job_id, command, repeatable=op_id is not None)
+    if isinstance(decision, Refusal) and _may_be_over(decision) and await commits.expire_due(EXPIRE_ITEMS):
+        decision = await _acquire(commits, job_id, command, repeatable=op_id is not None)
     if isinstance(decision, Change):
         job, known = decision.after, decision.after is decision.before
-        return await _grant_again(line, job) if known else _grant(job)
+        return await _grant_again(commits, job) if known else _grant(job)
     if isinstance(decision.error, Conflict):
-        asked = decision.job or created
-        assert asked is not None  # nothing is in the way of a job that nobody knows
-        line.counted.kinds[asked.spec.kind].conflicts += 1
+        job_or_created = decision.job or created
+        assert job_or_created is not None  # an unknown job has no conflict
+        commits.counters.kinds[job_or_created.spec.kind].conflicts += 1
     decision.error.job_id = job_id
     raise decision.error
 
 
-def _waits(refusal: Refusal) -> bool:
-    """Whether what is in the way may be over: a resource lock whose holder has lapsed, or an attempt that
-    has had its time."""
+def _may_be_over(refusal: Refusal) -> bool:
+    """Whether expiring due jobs may remove the conflict: a resource lock whose holder has lapsed, or an
+    attempt past its timeout."""
     job = refusal.job
     return job is not None and (job.spec.lock is not None or job.timeout_at is not None)
 
 
-async def _acquire(line: Line, job_id: str, command: Claim, *, repeatable: bool) -> Decision:
-    """Decide the claim on the very version of the job whose history was looked at: a claim that was
-    granted before is never granted again, however late its request comes in."""
+async def _acquire(commits: CommitQueue, job_id: str, command: Claim, *, repeatable: bool) -> Decision:
+    """Decide the claim on the version of the job whose history was read, so that a claim that was granted
+    before is never granted again, however late its request arrives."""
     lock = command.create.spec.lock if command.create else None
     if not repeatable:
-        [[decision]] = await line.submit(Work(One(job_id, lock), partial(decide, command)))
+        [[decision]] = await commits.submit(Work(ById(job_id, lock), partial(decide, command)))
         return decision
-    for _ in range(LOOKS_MAX):
-        [history] = await line.store.histories([job_id])
-        granted = any(
-            e.event_type == EventType.CLAIMED and e.op_id == command.op_id for e in history
-        )
-        looked = _Looked(len(history), granted, command)
-        [[decision]] = await line.submit(Work(One(job_id, lock), looked.decide))
-        if not isinstance(decision, Refusal) or decision.error is not _MOVED:
+    for _ in range(_TRIES_MAX):
+        [history] = await commits.store.histories([job_id])
+        granted = any(e.event_type == EventType.CLAIMED and e.op_id == command.op_id for e in history)
+        versioned = _VersionedClaim(len(history), granted, command)
+        [[decision]] = await commits.submit(Work(ById(job_id, lock), versioned.decide))
+        if not isinstance(decision, Refusal) or decision.error is not _CHANGED:
             return decision
-    raise Unavailable(f"Job {job_id} changes too fast to be looked at.", job_id=job_id)
+    raise Unavailable(f"Job {job_id} changes too fast to be read.", job_id=job_id)
 
 
-LOOKS_MAX = 20
-_MOVED = Conflict("The job has changed since its history was read.")
+_TRIES_MAX = 20
+_CHANGED = Conflict("The job has changed since its history was read.")
 
 
-class _Looked:
-    """A claim, and what the job's history said about it at some version."""
+class _VersionedClaim:
+    """A claim, and whether the job's history up to a version already granted it."""
 
     def __init__(self, version: int, granted: bool, command: Claim) -> None:
         self._version = version
@@ -143,23 +141,23 @@ class _Looked:
         self._command = command
 
     def decide(
-        self, job: Job | None, now: datetime, resource: Resource | None, floor: int = 0
+        self, job: Job | None, now: datetime, resource: ResourceLock | None, floor: int = 0
     ) -> Change | Refusal:
-        """Answer a repeated claim with its own grant, or not at all."""
+        """Return its own grant to a repeated claim, or refuse it."""
         if job is None or job.claim_op_id == self._command.op_id:
             return decide(self._command, job, now, resource, floor)
         if job.version != self._version:
-            return Refusal(_MOVED, job)
+            return Refusal(_CHANGED, job)
         if self._granted:
             words = "This claim was granted before, and its grant is gone."
             return Refusal(Conflict(words, version=job.version), job)
         return decide(self._command, job, now, resource)
 
 
-async def _grant_again(line: Line, job: Job) -> Grant:
-    """The grant of a claim that was granted before: only what is left of its lease counts."""
+async def _grant_again(commits: CommitQueue, job: Job) -> Grant:
+    """The grant of a repeated claim: only the rest of its lease counts."""
     assert job.lease is not None  # a claim leaves the job leased
-    return _grant(job, max(timedelta(), job.lease.expires_at - await line.store.now()))
+    return _grant(job, max(timedelta(), job.lease.expires_at - await commits.store.now()))
 
 
 def _grant(job: Job, left: timedelta | None = None) -> Grant:
@@ -174,7 +172,7 @@ def _grant(job: Job, left: timedelta | None = None) -> Grant:
 
 
 def _command(
-    line: Line,
+    commits: CommitQueue,
     *,
     owner: str,
     op_id: str | None,
@@ -194,7 +192,7 @@ def _command(
     if heartbeat_interval is not None:
         check_interval(heartbeat_interval)
     return Claim(
-        op_id=line.op(op_id),
+        op_id=commits.op_id_or_new(op_id),
         owner=check_owner(owner),
         actor=f"worker:{owner}",
         lease=lease,

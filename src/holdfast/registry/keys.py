@@ -1,4 +1,4 @@
-"""keys: make and revoke API keys. Both are told in the log, without anything that would open a door."""
+"""keys: create and revoke API keys. Both are recorded in the log, without secrets."""
 
 import hmac
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from holdfast.core.catalogue import KEY_CREATED, KEY_REVOKED, EventClass
 from holdfast.core.errors import Conflict, Exhausted, NotFound, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.limits import KEY_LIFE_DEFAULT, KEYS_ACTIVE_MAX, KEYS_MAX, check_actor, clip
-from holdfast.registry.line import Line
+from holdfast.registry.commit_queue import CommitQueue
 
 KEY_TYPES = {"created": KEY_CREATED, "revoked": KEY_REVOKED}
 
 
 async def create_key(
-    line: Line,
+    commits: CommitQueue,
     *,
     name: str,
     scopes: Sequence[Scope],
@@ -27,15 +27,15 @@ async def create_key(
     actor: str,
     op_id: str | None = None,
 ) -> tuple[Key, str]:
-    """Make a key; its text is told here and never again, and only when the log has it too. A repeat of
-    the op_id, by the same actor, makes no second one: it is a `Conflict` that names the first.
+    """Create a key; its text is returned here and never again, and only once the log has the key. A repeat
+    of the op_id by the same actor creates no second key: it is a `Conflict` that names the first.
 
-    The limits are looked at before: of several made at the very same moment, one may be too many.
+    The limits are checked before the write: keys created at the same moment may exceed them.
     """
-    now = await line.store.now()
+    now = await commits.store.now()
     key, text = new_key(
-        await _chance(line, f"{check_actor(actor)}/{line.op(op_id)}"),
-        line.ids.secret(),
+        await _id_bytes(commits, f"{check_actor(actor)}/{commits.op_id_or_new(op_id)}"),
+        commits.ids.secret(),
         name=name,
         scopes=scopes,
         queues=queues,
@@ -44,56 +44,56 @@ async def create_key(
         now=now,
         created_by=actor,
     )
-    kept = await line.store.keys()
-    if any(one.key_id == key.key_id for one in kept):
+    known = await commits.store.list_keys()
+    if any(one.key_id == key.key_id for one in known):
         raise Conflict(
-            f"Key {key.key_id} was made by this op_id, and its text was told then. If it never came,"
-            f" revoke it (holdfast keys revoke {key.key_id}) and ask under another op_id."
+            f"Key {key.key_id} was created with this op_id, and its text was returned then. If it was lost,"
+            f" revoke it (holdfast keys revoke {key.key_id}) and use another op_id."
         )
-    _check_room(name, [one for one in kept if one.active(now)])
-    await line.store.put_key(key)
-    await _tell(line, key, "created", actor, now)
+    _check_room(name, [one for one in known if one.active(now)])
+    await commits.store.put_key(key)
+    await _record(commits, key, "created", actor, now)
     return key, text
 
 
-async def _chance(line: Line, op: str) -> bytes:
-    """The bytes a key's id is made of: the same for the same op. Its text is not: nobody can make that
-    again, not even who reads the store."""
-    return hmac.digest(await line.store.secret(), f"key/{op}".encode(), "sha256")
+async def _id_bytes(commits: CommitQueue, op: str) -> bytes:
+    """The bytes of a key's id: the same for the same op. Its text is random, and cannot be derived even by
+    a reader of the store."""
+    return hmac.digest(await commits.store.secret(), f"key/{op}".encode(), "sha256")
 
 
 def _check_room(name: str, active: list[Key]) -> None:
     mine = [key.key_id for key in active if key.name == name]
     if len(mine) >= KEYS_ACTIVE_MAX:
         raise Exhausted(
-            f"{name} has {len(mine)} keys that count already: {', '.join(mine)}. Revoke one of them"
+            f"{name} has {len(mine)} active keys already: {', '.join(mine)}. Revoke one of them"
             f" first: holdfast keys revoke {mine[0]}"
         )
     if len(active) >= KEYS_MAX:
-        raise Exhausted(f"{len(active):,} keys count already. Revoke some that nobody needs.")
+        raise Exhausted(f"{len(active):,} keys are active already. Revoke some that are not needed.")
 
 
-async def revoke_key(line: Line, key_id: str, *, actor: str) -> Key:
-    """Let a key count no more. A repeat completes what a crash left untold, and changes nothing else.
+async def revoke_key(commits: CommitQueue, key_id: str, *, actor: str) -> Key:
+    """Revoke a key. A repeat records an event that a crash prevented, and changes nothing else.
 
-    A key's whole text names it as well, so that none is ever repeated in an error.
+    The whole text of a key is accepted in place of its id, so that no error repeats it.
     """
     check_actor(actor)
     key_id = key_id_of(key_id) or key_id
-    key = next((kept for kept in await line.store.keys() if kept.key_id == key_id), None)
+    key = next((one for one in await commits.store.list_keys() if one.key_id == key_id), None)
     if key is None:
         raise NotFound(f"There is no key {clip(key_id, 80)!r}.")
-    now = await line.store.now()
+    now = await commits.store.now()
     if key.revoked_at is None:
         key = replace(key, revoked_at=now)
-        await line.store.put_key(key)
-    await _tell(line, key, "revoked", actor, now)
+        await commits.store.put_key(key)
+    await _record(commits, key, "revoked", actor, now)
     return key
 
 
-async def _tell(line: Line, key: Key, what: str, actor: str, now: datetime) -> None:
-    """Record it. The same key made or revoked is one event, however often it is told, and with its slash
-    and its type none that a caller could have recorded."""
+async def _record(commits: CommitQueue, key: Key, what: str, actor: str, now: datetime) -> None:
+    """Record the event, once however often this is called. Its slash and its type keep it apart from events
+    that a caller may record."""
     event = Event(
         event_type=KEY_TYPES[what],
         event_class=EventClass.EXTERNAL,
@@ -110,7 +110,7 @@ async def _tell(line: Line, key: Key, what: str, actor: str, now: datetime) -> N
         },
     )
     try:
-        await line.store.record([event])
+        await commits.store.record([event])
     except Unavailable as error:  # the key itself is written by now
         error.applied = "unknown"
         raise

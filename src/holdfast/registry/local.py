@@ -1,43 +1,44 @@
-"""The local registry: the verbs, bound to one store. It holds no rule and no state of its own."""
+"""The local registry: the verbs, bound to one store. It has no rules and no state of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.core import cursor as core_cursor
 from holdfast.core.access import Key
-from holdfast.core.job import Resource
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.lifecycle import Command, commands
+from holdfast.core.limits import check_actor, clip
 from holdfast.core.state import State
-from holdfast.core.task_token import Claimed, seal, unseal
-from holdfast.ports import Census, Finding, Grant, Ids, Store
-from holdfast.registry.cancel import cancel
+from holdfast.core.task_token import SealedGrant, seal, unseal
+from holdfast.ports import Census, Finding, Grant, Ids, Registry, Store
 from holdfast.registry.claim import acquire, claim
+from holdfast.registry.commit_queue import CommitQueue
 from holdfast.registry.complete import complete, complete_many
-from holdfast.registry.counted import Counted
+from holdfast.registry.counters import JobCounters
 from holdfast.registry.enqueue import enqueue, enqueue_many
 from holdfast.registry.expire import expire
 from holdfast.registry.handoff import handoff
-from holdfast.registry.heartbeat import aggregate, heartbeat
-from holdfast.registry.judge import judge, look
+from holdfast.registry.heartbeat import heartbeat
 from holdfast.registry.keys import create_key, revoke_key
-from holdfast.registry.line import Line
 from holdfast.registry.prune import prune
-from holdfast.registry.publish import publish, refuse
+from holdfast.registry.publish import publish, refuse_publish
 from holdfast.registry.query import (
-    feed,
-    get,
-    get_many,
+    events,
     history,
     history_page,
     list_jobs,
-    log,
+    logs,
+    status,
+    status_many,
     why,
 )
 from holdfast.registry.record import record
-from holdfast.registry.release import release
 from holdfast.registry.replay import replay
 from holdfast.registry.resume import resume
+from holdfast.registry.validation import complete_validation, report_validation
 from holdfast.registry.verify import verify
 from holdfast.registry.watch import wait, watch
 
@@ -45,13 +46,41 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def bind(verb: Callable[Concatenate[Line, P], R]) -> Callable[Concatenate["LocalRegistry", P], R]:
+def bind(
+    verb: Callable[Concatenate[CommitQueue, P], R],
+) -> Callable[Concatenate["LocalRegistry", P], R]:
     """Return the method that calls this verb. Its parameters and defaults are those of the function, so
     that they are written once; it is made with the class and costs 0.1 us a call."""
 
     @wraps(verb)
     def method(self: "LocalRegistry", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return verb(self._line, *args, **kwargs)
+        return verb(self._commits, *args, **kwargs)
+
+    return method
+
+
+def command(
+    port_method: Callable[Concatenate[Registry, P], Coroutine[Any, Any, Job]],
+    kind: Callable[..., Command],
+) -> Callable[Concatenate["LocalRegistry", P], Coroutine[Any, Any, Job]]:
+    """Return the method of a verb that is one command on one job: its arguments are the fields of the
+    command. An owner's grant becomes its token and its name as the actor; texts are clipped."""
+    bind_arguments = signature(port_method).bind
+
+    @wraps(port_method)
+    async def method(self: "LocalRegistry", /, *args: P.args, **kwargs: P.kwargs) -> Job:
+        given = bind_arguments(self, *args, **kwargs).arguments
+        del given["self"]
+        op_id = self._commits.op_id_or_new(given.pop("op_id", None))
+        if "grant" in given:
+            grant: Grant = given.pop("grant")
+            job_id, token = grant.job_id, grant.fencing_token
+            fields = {"token": token, "actor": f"worker:{grant.job.owner}"}
+        else:
+            job_id, fields = given.pop("job_id"), {"actor": check_actor(given.pop("actor"))}
+        for name, value in given.items():
+            fields[name] = clip(value) if isinstance(value, str) else value
+        return await self._commits.execute(job_id, kind(op_id=op_id, **fields))
 
     return method
 
@@ -66,25 +95,25 @@ class LocalRegistry:
     acquire = bind(acquire)
     heartbeat = bind(heartbeat)
     publish = bind(publish)
-    refuse = bind(refuse)
-    aggregate = bind(aggregate)
+    refuse_publish = bind(refuse_publish)
+    aggregate = command(Registry.aggregate, commands.Aggregate)
     complete = bind(complete)
     complete_many = bind(complete_many)
-    release = bind(release)
-    cancel = bind(cancel)
+    release = command(Registry.release, commands.Release)
+    cancel = command(Registry.cancel, commands.Cancel)
     expire = bind(expire)
-    look = bind(look)
-    judge = bind(judge)
+    report_validation = bind(report_validation)
+    complete_validation = bind(complete_validation)
     resume = bind(resume)
     replay = bind(replay)
     record = bind(record)
-    get = bind(get)
-    get_many = bind(get_many)
+    status = bind(status)
+    status_many = bind(status_many)
     list_jobs = bind(list_jobs)
     history = bind(history)
     history_page = bind(history_page)
-    log = bind(log)
-    feed = bind(feed)
+    logs = bind(logs)
+    events = bind(events)
     watch = bind(watch)
     wait = bind(wait)
     why = bind(why)
@@ -94,21 +123,21 @@ class LocalRegistry:
     revoke_key = bind(revoke_key)
 
     def __init__(self, store: Store, ids: Ids) -> None:
-        self._line = Line(store, ids)
+        self._commits = CommitQueue(store, ids)
         self._store = store
 
     @property
-    def counted(self) -> Counted:
+    def counters(self) -> JobCounters:
         """The counters of this process: what happened to jobs by kind, and the commits."""
-        return self._line.counted
+        return self._commits.counters
 
-    def count(self) -> None:
+    def start_counting(self) -> None:
         """Count what happens to jobs by kind, from now on: 2 us a job."""
-        self._line.counting = True
+        self._commits.counting = True
 
-    def take_unverified(self) -> list[str]:
-        taken = list(self._line.unverified)
-        self._line.unverified.clear()
+    def take_unvalidated(self) -> list[str]:
+        taken = list(self._commits.unvalidated)
+        self._commits.unvalidated.clear()
         return taken
 
     def describe(self) -> str:
@@ -120,51 +149,48 @@ class LocalRegistry:
     async def census(self, limit: int) -> Census:
         return await self._store.census(limit)
 
-    async def resource(self, key: str) -> Resource:
-        return await self._store.resource(key)
+    async def locks(self, key: str) -> ResourceLock:
+        return await self._store.locks(key)
 
     async def tail(self) -> str:
         return await self._store.tail()
 
-    async def examine(self) -> list[Finding]:
-        return await self._store.examine()
+    async def doctor(self) -> list[Finding]:
+        return await self._store.doctor()
 
-    async def keys(self) -> list[Key]:
-        return await self._store.keys()
+    async def list_keys(self) -> list[Key]:
+        return await self._store.list_keys()
 
     async def now(self) -> datetime:
         return await self._store.now()
 
-    def mark(self, *, ready: bool = False) -> int:
-        return self._store.mark(ready=ready)
+    def change_mark(self, *, ready: bool = False) -> int:
+        return self._store.change_mark(ready=ready)
 
-    async def changed(
+    async def changes(
         self,
         *,
         since: int | None = None,
         timeout: float,  # noqa: ASYNC109
         ready: bool = False,
     ) -> None:
-        mark = self._store.mark(ready=ready) if since is None else since
+        mark = self._store.change_mark(ready=ready) if since is None else since
         await self._store.wait(mark, timeout, ready=ready)
 
-    async def task_token(self, grant: Grant, holder: str = "") -> str:
-        """Return the opaque proof of this grant for one holder, for clients that speak over a wire."""
+    async def seal_task_token(self, grant: Grant, holder: str = "") -> str:
+        """Return the opaque proof of this grant for one holder, for clients of a server."""
         spec = grant.job.spec
         owner = grant.job.owner or ""
-        claimed = Claimed(
-            grant.job_id, grant.attempt, grant.fencing_token, spec.queue, spec.region, owner
-        )
-        return seal(await self._store.secret(), claimed, holder)
+        sealed = SealedGrant(grant.job_id, grant.attempt, grant.fencing_token, spec.queue, spec.region, owner)
+        return seal(await self._store.secret(), sealed, holder)
 
-    async def claimed_by(self, task_token: str, holder: str = "") -> Claimed:
-        """Return the grant that a task token stands for; `NotFound` for one that was not made here for
-        this holder."""
+    async def unseal_task_token(self, task_token: str, holder: str = "") -> SealedGrant:
+        """Return the grant of a task token; raise `NotFound` if it was not sealed here for this holder."""
         return unseal(await self._store.secret(), task_token, holder)
 
     async def seal_cursor(self, cursor: str, *, holder: str) -> str:
         """Return the cursor sealed, so that only this holder can use it."""
-        nonce = self._line.ids.secret()
+        nonce = self._commits.ids.secret()
         return core_cursor.seal(await self._store.secret(), cursor, holder=holder, nonce=nonce)
 
     async def unseal_cursor(self, text: str, *, holder: str) -> str:
@@ -172,5 +198,5 @@ class LocalRegistry:
         return core_cursor.unseal(await self._store.secret(), text, holder=holder)
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._commits.close()
         await self._store.close()

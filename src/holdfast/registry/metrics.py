@@ -1,7 +1,7 @@
-"""The metrics of a registry: what this process has committed through it, and what is in its store.
+"""The metrics of a registry: what this process committed through it, and what is in its store.
 
-Every process that opens a store itself tells them in these words, be it a server or a worker. A worker
-behind a server tells none of them, since its server does: a sum over all processes counts nothing twice.
+Every process that opens a store itself exposes them under these names, be it a server or a worker. A worker
+behind a server exposes none of them, since its server does: a sum over all processes counts nothing twice.
 """
 
 import asyncio
@@ -13,27 +13,27 @@ from datetime import datetime
 from holdfast.core.catalogue import EventType
 from holdfast.core.state import ENDED, State
 from holdfast.ports import Census
-from holdfast.registry.counted import OTHER, Counted, Kind
-from holdfast.registry.exposition import count, counter, gauge, histogram, number
+from holdfast.registry.counters import OTHER, JobCounters, KindCounters
 from holdfast.registry.local import LocalRegistry
+from holdfast.registry.prometheus_text import counter, gauge, histogram, plain_counter, plain_gauge
 
 QUEUES_MAX = 200
-ANSWER_SECONDS = 2.0
+CENSUS_TIMEOUT_SECONDS = 2.0
 _STATES = tuple(State)
-_BADLY = (EventType.FAILED, EventType.TIMED_OUT, EventType.DEAD_LETTERED)
+_FAILURES = (EventType.FAILED, EventType.TIMED_OUT, EventType.DEAD_LETTERED)
 _ERRORS = (
     "invalid", "notfound", "conflict", "fenced", "exhausted", "denied", "unavailable", "corrupt",
 )  # fmt: skip
-_OF_KIND: tuple[tuple[str, str, Callable[[Kind], int]], ...] = (
+_KIND_COUNTERS: tuple[tuple[str, str, Callable[[KindCounters], int]], ...] = (
     ("claims", "Jobs claimed.", lambda kind: kind.events[EventType.CLAIMED]),
-    ("claim_conflicts", "Claims of one very job that another had.", lambda kind: kind.conflicts),
+    ("claim_conflicts", "Acquires of a job that another owner held.", lambda kind: kind.conflicts),
     ("lease_renewals", "Leases renewed.", lambda kind: kind.renewals),
     ("lease_expiries", "Leases that ran out before their attempt ended.", lambda kind: kind.lapsed),
     ("retries", "Attempts that failed or lapsed and are tried again.", lambda kind: kind.retries),
     (
         "failures",
         "Attempts that failed or lapsed, whether tried again or not.",
-        lambda kind: kind.retries + sum(kind.events[event] for event in _BADLY),
+        lambda kind: kind.retries + sum(kind.events[event] for event in _FAILURES),
     ),
     (
         "dead_letters",
@@ -44,39 +44,39 @@ _OF_KIND: tuple[tuple[str, str, Callable[[Kind], int]], ...] = (
 )
 
 
-async def census_of(registry: LocalRegistry) -> tuple[Census, datetime] | None:
-    """What is in the store, and its time; None when it does not say so soon."""
+async def read_census(registry: LocalRegistry) -> tuple[Census, datetime] | None:
+    """Return the census of the store, and its time; None when it does not respond in time."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(CENSUS_TIMEOUT_SECONDS):
             return await registry.census(QUEUES_MAX), await registry.now()
     except Exception:
         return None
 
 
-def families(registry: LocalRegistry, found: tuple[Census, datetime] | None) -> Iterator[str]:
-    """Every metric of this registry, one after the other: of 200 kinds the page is long."""
-    counted = registry.counted
-    yield store_up(found is not None)
-    yield from _of_kinds(counted)
-    words = "Events written to the log by this process, by type; those of others as external."
+def metric_families(registry: LocalRegistry, census: tuple[Census, datetime] | None) -> Iterator[str]:
+    """Yield every metric of this registry, one by one, since 200 kinds make a long page."""
+    counted = registry.counters
+    yield store_up(census is not None)
+    yield from _kind_metrics(counted)
+    words = "Events written to the log by this process, by type; recorded ones as external."
     events = sorted(counted.events.items())
     yield counter("events", words, ["type"], [((name,), n) for name, n in events])
     refusals = [((error,), counted.refusals[error]) for error in _ERRORS]
     yield counter("refusals", "Requests the registry refused, by error.", ["error"], refusals)
-    yield from _of_line(counted)
-    if found is not None:
-        yield from _of_queues(*found)
-        yield from _of_leases(*found)
+    yield from _commit_metrics(counted)
+    if census is not None:
+        yield from _queue_metrics(*census)
+        yield from _lease_metrics(*census)
 
 
 def store_up(answered: bool) -> str:
-    words = "1 when the store of this process (--store) answered this very request."
-    return number("store_up", words, int(answered))
+    words = "1 when the store of this process (--store) answered this request."
+    return plain_gauge("store_up", words, int(answered))
 
 
-def _of_kinds(counted: Counted) -> Iterator[str]:
+def _kind_metrics(counted: JobCounters) -> Iterator[str]:
     known = sorted(counted.kinds.items())
-    for name, words, value in _OF_KIND:
+    for name, words, value in _KIND_COUNTERS:
         yield counter(name, words, ["kind"], [((of,), value(kind)) for of, kind in known])
     yield counter(
         "job_events",
@@ -98,15 +98,15 @@ def _of_kinds(counted: Counted) -> Iterator[str]:
         yield histogram(name, words, ["kind"], {(k,): getattr(kind, of) for k, kind in known})
 
 
-def _of_line(counted: Counted) -> Iterator[str]:
-    words = "Works that shared a commit of the line."
-    yield histogram("commit_works", words, (), {(): counted.works})
-    yield histogram("commit_seconds", "Time of a commit in the store.", (), {(): counted.commits})
-    yield count("commit_failures", "Commits that failed, or were not answered.", counted.failed)
+def _commit_metrics(counted: JobCounters) -> Iterator[str]:
+    words = "Works that shared a commit."
+    yield histogram("commit_works", words, (), {(): counted.commit_works})
+    yield histogram("commit_seconds", "Time of a commit in the store.", (), {(): counted.commit_seconds})
+    yield plain_counter("commit_failures", "Commits that failed, or got no answer.", counted.commit_failures)
 
 
-def _of_queues(census: Census, now: datetime) -> Iterator[str]:
-    """The queues with most jobs to do by name, all others together."""
+def _queue_metrics(census: Census, now: datetime) -> Iterator[str]:
+    """The queues with most unfinished jobs by name, all others together."""
     first = heapq.nsmallest(QUEUES_MAX, census.queues.items(), key=_rank)
     shown = {queue for queue, _ in first}
     jobs: dict[str, Counter[State]] = {}
@@ -127,7 +127,7 @@ def _of_queues(census: Census, now: datetime) -> Iterator[str]:
     )
     yield gauge(
         "queue_oldest_seconds",
-        "How long the job has been ready that waits longest in the queue.",
+        "How long the oldest ready job of the queue has been ready.",
         ["queue"],
         [((queue,), round(wait, 3)) for queue, wait in sorted(waits.items())],
     )
@@ -139,14 +139,14 @@ def _rank(queue: tuple[str, dict[State, int]]) -> tuple[int, int, str]:
     return ended - sum(states.values()), -ended, name
 
 
-def _of_leases(census: Census, now: datetime) -> Iterator[str]:
+def _lease_metrics(census: Census, now: datetime) -> Iterator[str]:
     overdue = (now - (census.due_at or now)).total_seconds()
-    yield number("workers", "Owners that hold a lease now, by any process.", census.owners)
-    yield number("leases_suspected", "Leases that missed their heartbeats.", census.suspected)
-    yield number(
+    yield plain_gauge("workers", "Owners that hold a lease now, by any process.", census.owners)
+    yield plain_gauge("leases_suspected", "Leases that missed their heartbeats.", census.suspected)
+    yield plain_gauge(
         "overdue_seconds",
-        "How long ago somebody should have looked at the job that is due first.",
+        "How long the job that is due first has been overdue for expiry.",
         round(max(0.0, overdue), 3),
     )
-    words = "Commits decided again, since another process had been faster."
-    yield count("store_retries", words, census.retries)
+    words = "Commits decided again, because another process had changed the job."
+    yield plain_counter("store_retries", words, census.retries)

@@ -1,37 +1,37 @@
-"""prune: forget what is old enough. Whole jobs go, so what is left still folds."""
+"""prune: remove old jobs and output. Jobs are removed whole, so the others still fold."""
 
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.limits import BATCH_ITEMS_MAX
-from holdfast.ports import Pruned
-from holdfast.registry.line import Line
+from holdfast.ports import PruneResult
+from holdfast.registry.commit_queue import CommitQueue
 
 
 async def prune(
-    line: Line, *, older_than: timedelta, output_older_than: timedelta | None = None
-) -> Pruned:
-    """Remove jobs that ended before then, with their events, and worker output before that."""
+    commits: CommitQueue, *, older_than: timedelta, output_older_than: timedelta | None = None
+) -> PruneResult:
+    """Remove jobs that ended longer ago than `older_than`, with their events, and older worker output."""
     if output_older_than is None:
         output_older_than = older_than
     if older_than < timedelta() or output_older_than < timedelta():
         raise Invalid("An age cannot be negative.")
-    now = await line.store.now()
+    now = await commits.store.now()
     jobs = events = 0
     while True:
         try:
-            step = await line.store.prune(
+            step = await commits.store.prune(
                 ended_before=_before(now, older_than),
                 output_before=_before(now, output_older_than),
                 limit=BATCH_ITEMS_MAX,
             )
         except Unavailable as error:
-            if jobs or events:  # what was pruned before is gone
+            if jobs or events:  # earlier steps have removed something
                 error.applied = "unknown"
             raise
         jobs, events = jobs + step.jobs, events + step.events
         if step.jobs == step.events == 0:
-            return Pruned(jobs, events)
+            return PruneResult(jobs, events)
 
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,90 +1,95 @@
-"""query: read jobs and their logs, and say in a sentence why a job is where it is."""
+"""query: read jobs and their logs, and explain the state of a job."""
 
 from collections.abc import Sequence
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
-from holdfast.core.explain import explain
+from holdfast.core.explanation import explain
 from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
 from holdfast.core.state import State
-from holdfast.ports import Filter, HistoryPage, Page, Slice
-from holdfast.registry.line import Line
+from holdfast.ports import EventPage, HistoryPage, JobFilter, JobPage
+from holdfast.registry.commit_queue import CommitQueue
 
 
 async def list_jobs(
-    line: Line,
-    which: Filter = Filter(),
+    commits: CommitQueue,
+    which: JobFilter = JobFilter(),
     *,
     after: str | None = None,
     limit: int = 100,
     newest: bool = False,
-) -> Page:
-    """A page in creation order, or in the reverse of it."""
+) -> JobPage:
+    """Return a page in creation order, or in the reverse order."""
     for text in (which.queue, which.kind, which.owner, *which.labels, *which.labels.values()):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
-    return await line.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
+    return await commits.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
 
 
-async def get(line: Line, job_id: str) -> Job:
-    """Return the job; `NotFound` when there is none of this id."""
-    return await line.get(job_id)
+async def status(commits: CommitQueue, job_id: str) -> Job:
+    """Return the job; raise `NotFound` when there is none of this id."""
+    return await commits.get(job_id)
 
 
-async def get_many(line: Line, job_ids: Sequence[str]) -> list[Job | None]:
+async def status_many(commits: CommitQueue, job_ids: Sequence[str]) -> list[Job | None]:
     """Return the jobs in the order of their ids, None where there is none."""
-    return await line.reads.get(job_ids)
+    return await commits.read_batcher.get(job_ids)
 
 
-async def history(line: Line, job_id: str) -> list[Event]:
-    """The job's transitions and control facts, by offset: all of them."""
-    events, cursor = list[Event](), None
+async def history(commits: CommitQueue, job_id: str) -> list[Event]:
+    """Return all transitions and control events of the job, by offset."""
+    found, cursor = list[Event](), None
     while True:
-        page = await history_page(line, job_id, after=cursor, limit=PAGE_ITEMS_MAX)
-        events += page.events
+        page = await history_page(commits, job_id, after=cursor, limit=PAGE_ITEMS_MAX)
+        found += page.events
         cursor = page.next
         if cursor is None:
-            return events
+            return found
 
 
 async def history_page(
-    line: Line, job_id: str, *, after: str | None = None, limit: int = 1000
+    commits: CommitQueue, job_id: str, *, after: str | None = None, limit: int = 1000
 ) -> HistoryPage:
-    """A page of the job's transitions and control facts, by offset."""
-    page = await line.store.history(job_id, after=after, limit=_page(limit))
+    """Return a page of the job's transitions and control events, by offset."""
+    page = await commits.store.history(job_id, after=after, limit=_page(limit))
     if not page.events:
-        await line.get(job_id)
+        await commits.get(job_id)
     return page
 
 
-async def log(
-    line: Line, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
-) -> Slice:
-    """The job's whole log from a cursor on; without `output`, all but the worker's events."""
-    page = await line.store.log(job_id, after=after, limit=_page(limit), output=output)
+async def logs(
+    commits: CommitQueue,
+    job_id: str,
+    *,
+    after: str | None = None,
+    limit: int = 1000,
+    output: bool = True,
+) -> EventPage:
+    """Return a page of the job's log from a cursor on; without `output`, all but the worker's events."""
+    page = await commits.store.logs(job_id, after=after, limit=_page(limit), output=output)
     if not page.events:
-        await line.get(job_id)
+        await commits.get(job_id)
     return page
 
 
-async def feed(line: Line, *, after: str | None = None, limit: int = 1000) -> Slice:
-    """Everybody's log from a cursor on."""
-    return await line.store.feed(after=after, limit=_page(limit))
+async def events(commits: CommitQueue, *, after: str | None = None, limit: int = 1000) -> EventPage:
+    """Return a page of the log of all jobs from a cursor on."""
+    return await commits.store.events(after=after, limit=_page(limit))
 
 
-async def why(line: Line, job_id: str, *, beside: bool = True) -> str:
-    """Why the job is where it is, and what will happen next; `beside` says how many others wait."""
-    job = await line.get(job_id)
-    now = await line.store.now()
+async def why(commits: CommitQueue, job_id: str, *, beside: bool = True) -> str:
+    """Return why the job is in its state and what happens next; with `beside`, how many others wait."""
+    job = await commits.get(job_id)
+    now = await commits.store.now()
     holder = waiting = None
     if job.state is State.QUEUED:
         if beside:
-            counts = await line.store.counts(job.spec.queue)
+            counts = await commits.store.counts(job.spec.queue)
             waiting = counts.get(State.QUEUED, 0) - 1
         if job.spec.lock:
-            resource = await line.store.resource(job.spec.lock)
+            resource = await commits.store.locks(job.spec.lock)
             if resource.holder is not None:
-                [holder] = await line.store.get([resource.holder])
+                [holder] = await commits.store.get([resource.holder])
     return explain(job, now, waiting=waiting, holder=holder)
 
 

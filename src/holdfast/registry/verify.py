@@ -1,4 +1,4 @@
-"""verify: derive every job from its log again, and compare."""
+"""verify: fold the log of every job, and compare the result with its record."""
 
 from itertools import pairwise
 
@@ -7,22 +7,22 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.projection import differences, fold
 from holdfast.core.state import advances
-from holdfast.ports import Filter, Mismatch, Verification
-from holdfast.registry.line import Line
+from holdfast.ports import JobFilter, Mismatch, Verification
+from holdfast.registry.commit_queue import CommitQueue
 
 PAGE = 500
 
 
-async def verify(line: Line) -> Verification:
+async def verify(commits: CommitQueue) -> Verification:
     """Fold every job. `equal` holds when no record differs and each transition has one event."""
     cursor: str | None = None
     jobs = transitions = events = control = 0
     mismatches: list[Mismatch] = []
     while True:
-        page = await line.store.list_jobs(Filter(), after=cursor, limit=PAGE)
-        histories = await line.store.histories([job.job_id for job in page.jobs])
+        page = await commits.store.list_jobs(JobFilter(), after=cursor, limit=PAGE)
+        histories = await commits.store.histories([job.job_id for job in page.jobs])
         for listed, read in zip(page.jobs, histories, strict=True):
-            checked = await _check(line, listed, read)
+            checked = await _check(commits, listed, read)
             if checked is None:
                 continue
             job, history, found = checked
@@ -44,28 +44,26 @@ async def verify(line: Line) -> Verification:
 
 
 async def _check(
-    line: Line, job: Job, history: list[Event]
+    commits: CommitQueue, job: Job, history: list[Event]
 ) -> tuple[Job, list[Event], list[str]] | None:
-    """The job, its log and how they differ. A job that moved between the two readings is read again,
-    for as long as it moves: only what differs while it stands still is a difference."""
+    """The job, its log and how they differ. A job that changed between the two reads is read again until
+    it does not: only a difference without a change counts."""
     while True:
         found = [
             f"{d.field}: stored {d.stored!r}, derived {d.derived!r}"
             for d in differences(job, fold(history, job.job_id))
         ] + _backward(history)
-        [now] = await line.store.get([job.job_id]) if found else [job]
+        [now] = await commits.store.get([job.job_id]) if found else [job]
         if now is None:
             return None  # pruned meanwhile
         if now.version == job.version:
             return job, history, found
         job = now
-        [history] = await line.store.histories([job.job_id])
+        [history] = await commits.store.histories([job.job_id])
 
 
 def _backward(history: list[Event]) -> list[str]:
     steps = [(e.attempt or 0, e.to_state) for e in history if e.to_state is not None]
     return [
-        f"moved back: {before} to {after}"
-        for before, after in pairwise(steps)
-        if not advances(before, after)
+        f"moved back: {before} to {after}" for before, after in pairwise(steps) if not advances(before, after)
     ]

@@ -1,10 +1,10 @@
-"""The client for coroutines: make jobs, and watch them."""
+"""The client for coroutines: it creates jobs, and watches them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
@@ -12,32 +12,30 @@ from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
-from holdfast.core.pieces import pieces
+from holdfast.core.output_chunks import chunks_of
 from holdfast.core.spec import Json
 from holdfast.core.state import State
-from holdfast.ports import Filter, Registry
-from holdfast.sdk.caller import actor, chosen_url
-from holdfast.sdk.calls import Call, check_calls, command, one_connection, prepared
+from holdfast.ports import JobFilter, Registry
+from holdfast.runner.call import Call
+from holdfast.sdk.defaults import actor, chosen_url
 from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
+from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
+from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
-from holdfast.sdk.submitting import Submitting
-
-if TYPE_CHECKING:
-    from holdfast.sdk.making import Making
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 Opener: TypeAlias = Callable[[str], Awaitable[Registry]]
-"""What makes a registry of a URL."""
+"""A function that opens the registry behind a URL."""
 
 _OUTPUT_PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
 
 
-class Output(Struct, frozen=True):
-    """A piece of what a job wrote, as bytes; `stream` is stdout or stderr."""
+class OutputChunk(Struct, frozen=True):
+    """A piece of the output of a job, as bytes; `stream` is stdout or stderr."""
 
     stream: str
     data: bytes
@@ -48,8 +46,8 @@ class Output(Struct, frozen=True):
         return self.data.decode(errors="replace")
 
 
-class Which(TypedDict, total=False):
-    """Which jobs a listing shows; all of them, if nothing is said."""
+class ListOptions(TypedDict, total=False):
+    """Which jobs are listed; all of them by default."""
 
     queue: str | None
     kind: str | None
@@ -61,7 +59,7 @@ class Which(TypedDict, total=False):
 
 
 class AsyncClient:
-    """The registry for people who submit and watch, on the loop that opens it.
+    """The registry for code that submits and watches jobs, on the loop that opens it.
 
     async with holdfast.AsyncClient("sqlite:///jobs.db") as client:
         handle = await client.enqueue("resize", {"path": "a.png"})
@@ -77,7 +75,7 @@ class AsyncClient:
     ) -> None:
         self.url = chosen_url(url)
         self._outputs = outputs
-        self._made: Making | None = None
+        self._submission: JobSubmission | None = None
         self._opener = opener
         self._opened: Registry | None = None
 
@@ -96,15 +94,15 @@ class AsyncClient:
 
     async def close(self) -> None:
         registry, self._opened = self._opened, None
-        making, self._made = self._made, None
-        if making is not None:
-            await making.close()
+        submission, self._submission = self._submission, None
+        if submission is not None:
+            await submission.close()
         if registry is not None:
             await registry.close()
 
     @property
     def registry(self) -> Registry:
-        """The verbs themselves, for what has no method here."""
+        """The registry itself, for what has no method here."""
         if self._opened is None:
             raise Invalid("The client is not open: async with holdfast.AsyncClient(url) as client.")
         return self._opened
@@ -132,85 +130,76 @@ class AsyncClient:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]:
-        """Make a job: of a checked call, or of a kind and its arguments by name, which only the worker
+        """Create a job: from a checked call, or from a kind and its keyword arguments, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
-        [handle] = await self.enqueue_many(
-            [prepared(what, arguments, options)], connection=connection
-        )
+        [handle] = await self.enqueue_many([make_call(what, arguments, options)], connection=connection)
         return handle
 
-    async def enqueue_many(
-        self, calls: Iterable[Call[R]], *, connection: object = None
-    ) -> list[Handle[R]]:
-        """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made = check_calls(calls)
-        jobs = await self.make(made, connection=connection)
-        reach = _ThisLoop(self)
-        return [Handle(job, call.result_type, reach) for job, call in zip(jobs, made, strict=True)]
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, connection: object = None) -> list[Handle[R]]:
+        """Create many jobs, all checked before any is created, in as few commits as possible."""
+        checked = check_calls(calls)
+        jobs = await self.create_jobs(checked, connection=connection)
+        access = _ThisLoop(self)
+        return [Handle(job, call.result_type, access) for job, call in zip(jobs, checked, strict=True)]
 
-    async def make(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
-        """As `enqueue_many`, answering the plain jobs."""
+    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
+        """As `enqueue_many`, but return the plain jobs."""
         connection = one_connection(calls, connection)
-        if any(call.wanted is not None for call in calls):
-            return await self._making().make(calls, connection)
-        with Submitting([call.request for call in calls]) as requests:
+        if any(call.promised is not None for call in calls):
+            self._submission = self._submission or JobSubmission(self.registry, self.url, self._outputs)
+            return await self._submission.create(calls, connection)
+        with TracedSubmission([call.request for call in calls]) as requests:
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
-
-    def _making(self) -> "Making":
-        from holdfast.sdk.making import Making
-
-        self._made = self._made or Making(self.registry, self.url, self._outputs)
-        return self._made
 
     async def submit(
         self,
         argv: Sequence[str],
         **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
-        """Make a job that runs a command; see `holdfast.command`, which takes the same."""
-        [job] = await self.make([command(argv, **options)])
+        """Create a job that runs a command; `holdfast.command` takes the same arguments."""
+        [job] = await self.create_jobs([command(argv, **options)])
         return Handle(job, Any, _ThisLoop(self))
 
-    async def get(self, job_id: str) -> Job:
-        """The job as it is now; `NotFound` when there is none."""
-        return await self.registry.get(job_id)
+    async def status(self, job_id: str) -> Job:
+        """Return the job as it is now; `NotFound` when there is none."""
+        return await self.registry.status(job_id)
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
-        """The job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
+        """Return the job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
         seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
         try:
             async with asyncio.timeout(seconds):
                 return await self.registry.wait(job_id)
         except TimeoutError:
-            job = await self.registry.get(job_id)
+            job = await self.registry.status(job_id)
             if job.ended:
                 return job
             raise TimeoutError(f"Job {job_id} is still {job.state} after {seconds:g} s.") from None
 
     async def result(self, job_id: str, timeout: Duration | None = None) -> Json:  # noqa: ASYNC109
-        """What the job returned; `JobFailed` when it ended otherwise, `TimeoutError` as in `wait`."""
+        """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
         return result_of(await self.wait(job_id, timeout))
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
-        """Ask the job to stop; with `hard`, end it now. Returns it as it then is."""
+        """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
         return await self.registry.cancel(job_id, actor=actor(), hard=hard, reason=reason)
 
     async def why(self, job_id: str) -> str:
-        """Why the job is where it is, and what happens next, in a sentence."""
+        """Return why the job is in its state, and what happens next, in a sentence."""
         return await self.registry.why(job_id)
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
-        """How many jobs are in each state."""
+        """Return how many jobs are in each state."""
         return await self.registry.counts(queue)
 
-    async def list(self, **which: Unpack[Which]) -> AsyncGenerator[Job, None]:
-        """All jobs that match, page after page, the oldest first; at most `limit`."""
+    async def list(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Job, None]:
+        """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
         async with aclosing(self.pages(which)) as pages:
             async for page in pages:
                 for job in page:
                     yield job
 
-    async def pages(self, which: Which) -> AsyncGenerator[tuple[Job, ...], None]:
+    async def pages(self, which: ListOptions) -> AsyncGenerator[tuple[Job, ...], None]:
         """As `list`, a page at a time."""
         left, chosen, newest = which.get("limit"), _filter(which), which.get("newest", False)
         cursor: str | None = None
@@ -223,55 +212,51 @@ class AsyncClient:
             if cursor is None:
                 return
 
-    def events(
-        self, job_id: str | None = None, *, after: str | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Every event as it happens, from the beginning or from a cursor on. The stream of one job
+    def events(self, job_id: str | None = None, *, after: str | None = None) -> AsyncGenerator[Event, None]:
+        """Yield every event as it happens, from the beginning or after a cursor. The stream of one job
         ends with the job; that of all jobs goes on until you leave it."""
         return self.registry.watch(job_id, after=after)
 
-    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[Output, None]:
-        """What the job wrote, piece by piece, until it ends; without `follow`, what is there by now."""
+    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[OutputChunk, None]:
+        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
         cursor: str | None = None
         while True:
-            page = await self.registry.log(job_id, after=cursor, limit=_OUTPUT_PAGE)
+            page = await self.registry.logs(job_id, after=cursor, limit=_OUTPUT_PAGE)
             for event in page.events:
-                for piece in pieces(event):
-                    yield Output(piece.stream, piece.data, event.attempt)
+                for piece in chunks_of(event):
+                    yield OutputChunk(piece.stream, piece.data, event.attempt)
             cursor = page.cursor
             if not page.events:
                 break
         if follow:
             async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
                 async for event in rest:
-                    for piece in pieces(event):
-                        yield Output(piece.stream, piece.data, event.attempt)
+                    for piece in chunks_of(event):
+                        yield OutputChunk(piece.stream, piece.data, event.attempt)
 
 
 class _ThisLoop:
-    """The way to a client that lives on the caller's own loop, where nothing may block."""
+    """Access to a client on the caller's own loop, where nothing may block."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     def call(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
         raise Invalid(
-            "This job was made by an AsyncClient: use the form for coroutines, such as result_async."
+            "This job was enqueued by an AsyncClient: use the form for coroutines, such as result_async."
         )
 
-    async def call_async(
-        self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False
-    ) -> T:
+    async def call_async(self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False) -> T:
         return await work(self._client)
 
 
-def _filter(which: Which) -> Filter:
+def _filter(which: ListOptions) -> JobFilter:
     try:
         states = tuple(State(state) for state in which.get("states", ()))
     except ValueError as error:
         known = ", ".join(State)
         raise Invalid(f"{error}; a state is one of {known}.") from None
-    return Filter(
+    return JobFilter(
         queue=which.get("queue"),
         kind=which.get("kind"),
         states=states,

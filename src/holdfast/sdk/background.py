@@ -1,7 +1,7 @@
-"""The background: a thread with a loop of its own, where the client of an app lives.
+"""A client in the background: it runs on a loop in a thread of its own.
 
-Whoever calls, from a thread, from any loop or from a forked child, asks there and gets the answer
-back. It starts when it is first needed and ends with the process, or with `close`.
+Callers in threads, on any loop or in a forked child send their work there and get the result back. The
+thread starts when it is first needed and ends with the process, or with `close`.
 """
 
 import asyncio
@@ -21,41 +21,36 @@ from holdfast.sdk.async_client import AsyncClient
 T = TypeVar("T")
 
 CLOSE_SECONDS_MAX = 10.0
-"""How long a process that ends waits for its store to be closed. What was acknowledged is durable
-without."""
-_CLOSED = "The store was closed before it answered."
+"""How long a process that ends waits until its store is closed. Acknowledged writes are durable before."""
+_CLOSED = "The store was closed before it responded."
 
 
-class Background:
-    """A way to a client that blocking callers and coroutines of any loop may use alike."""
+class BackgroundClient:
+    """A client that blocking callers and coroutines of any loop may use."""
 
     def __init__(self, client: Callable[[], AsyncClient]) -> None:
-        self._make = client
-        self._forget()
-        _everyone.add(self)
+        self._new_client = client
+        self._reset()
+        _instances.add(self)
 
-    def _forget(self) -> None:
-        self._lock = RLock()  # a stream that is collected while it is held sends its farewell
+    def _reset(self) -> None:
+        self._lock = RLock()  # a stream that is garbage-collected meanwhile sends `leave`
         self._host: _Host | None = None
-        self._residents: WeakKeyDictionary[asyncio.AbstractEventLoop, _Resident] = (
-            WeakKeyDictionary()
-        )
+        self._loop_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = WeakKeyDictionary()
 
     @property
     def open(self) -> bool:
-        return self._host is not None or len(self._residents) > 0
+        return self._host is not None or len(self._loop_clients) > 0
 
     def call(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-        """Do `work` with the client and wait for its answer. An interrupted caller takes it back."""
-        return self._ask(work)
+        """Do `work` with the client and wait for its result. An interrupted caller cancels the work."""
+        return self._wait(work)
 
-    async def call_async(
-        self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False
-    ) -> T:
-        """Do `work` with the client; with `here`, on the caller's own loop, with a client that is
-        closed when that loop shuts down."""
+    async def call_async(self, work: Callable[[AsyncClient], Awaitable[T]], *, here: bool = False) -> T:
+        """Do `work` with the client; with `here`, on the caller's own loop, with a client that is closed
+        when that loop shuts down."""
         if here:
-            return await work(await self._resident())
+            return await work(await self._client_here())
         future = self._send(work)
         try:
             return await asyncio.wrap_future(future)
@@ -66,7 +61,7 @@ class Background:
             raise
 
     def stream(self, make: Callable[[AsyncClient], AsyncGenerator[T, None]]) -> Iterator[T]:
-        """What an asynchronous stream yields, one by one. It is closed when the caller leaves."""
+        """Yield what an asynchronous stream yields. The stream is closed when the caller leaves."""
 
         async def start(client: AsyncClient) -> tuple[AsyncGenerator[T, None], _Host | None]:
             return make(client), self._host
@@ -77,21 +72,19 @@ class Background:
             return ()
 
         async def leave(_: AsyncClient) -> None:
-            with suppress(
-                RuntimeError
-            ):  # it is ending by itself, because its caller was interrupted
+            with suppress(RuntimeError):  # it is ending already, because its caller was interrupted
                 await items.aclose()
 
         items, host = self.call(start)
         try:
-            while found := self._ask(following, host):
+            while found := self._wait(following, host):
                 yield found[0]
         finally:
             with suppress(Unavailable):
                 self._send(leave, host)
 
     def close(self, *, at_exit: bool = False) -> None:
-        """Close the client and end the thread. The next call starts anew."""
+        """Close the client and end the thread. The next call starts a new one."""
         with self._lock:
             host = self._host
             if host is not None and current_thread() is host.thread:
@@ -107,19 +100,17 @@ class Background:
         *,
         blocking: bool = False,
     ) -> Future[T]:
-        """Send `work` to the loop; to no other than `only`, if that is given."""
+        """Send `work` to the loop; `Unavailable` if that is not the one of `only`."""
         with self._lock:
             if only is not None and self._host is not only:
                 raise Unavailable(_CLOSED)
             if self._host is None:
-                self._host = _Host(self._make())
+                self._host = _Host(self._new_client())
             if blocking and current_thread() is self._host.thread:
-                raise Invalid(
-                    "This would wait for itself: on this loop, use the form for coroutines."
-                )
+                raise Invalid("This would wait for itself: on this loop, use the form for coroutines.")
             return asyncio.run_coroutine_threadsafe(self._host.do(work), self._host.loop)
 
-    def _ask(self, work: Callable[[AsyncClient], Awaitable[T]], only: "_Host | None" = None) -> T:
+    def _wait(self, work: Callable[[AsyncClient], Awaitable[T]], only: "_Host | None" = None) -> T:
         future: Future[T] | None = None
         try:
             future = self._send(work, only, blocking=True)
@@ -133,12 +124,12 @@ class Background:
         finally:
             del future  # it holds the error, whose traceback holds this frame
 
-    async def _resident(self) -> AsyncClient:
+    async def _client_here(self) -> AsyncClient:
         loop = asyncio.get_running_loop()
-        resident = self._residents.get(loop)
-        if resident is None:
-            resident = self._residents[loop] = _Resident(self._make())
-        return await resident.client()
+        there = self._loop_clients.get(loop)
+        if there is None:
+            there = self._loop_clients[loop] = _LoopClient(self._new_client())
+        return await there.client()
 
 
 class _Host:
@@ -185,7 +176,7 @@ class _Host:
 
 
 class _Inline(ThreadPoolExecutor):
-    """Runs what it is given at once: when the interpreter ends, no thread may start any more."""
+    """Runs work at once: when the interpreter ends, no thread may start any more."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:  # noqa: ANN401
         future: Future[T] = Future()
@@ -196,23 +187,23 @@ class _Inline(ThreadPoolExecutor):
         return future
 
 
-class _Resident:
-    """A client on somebody else's loop. It is kept by an asynchronous generator, which a loop closes
-    when it shuts down."""
+class _LoopClient:
+    """A client on the loop of a caller. An asynchronous generator holds it, which a loop closes when it
+    shuts down."""
 
     def __init__(self, client: AsyncClient) -> None:
-        self._living = _living(client)
+        self._generator = _generator(client)
         self._opening = asyncio.Lock()
         self._client: AsyncClient | None = None
 
     async def client(self) -> AsyncClient:
         async with self._opening:
             if self._client is None:
-                self._client = await anext(self._living)
+                self._client = await anext(self._generator)
         return self._client
 
 
-async def _living(client: AsyncClient) -> AsyncGenerator[AsyncClient, None]:
+async def _generator(client: AsyncClient) -> AsyncGenerator[AsyncClient, None]:
     async with client:
         yield client
 
@@ -227,20 +218,20 @@ def check_blocking(connection: object) -> None:
         )
 
 
-_everyone: WeakSet[Background] = WeakSet()
+_instances: WeakSet[BackgroundClient] = WeakSet()
 _abandoned: list[object] = []
-"""What a forked child inherits and must neither use nor close: its parent uses it."""
+"""What a forked child must neither use nor close nor collect, because its parent uses it."""
 
 
 def _after_fork() -> None:
-    for background in list(_everyone):
-        _abandoned.append((background._host, background._residents))
-        background._forget()
+    for background in list(_instances):
+        _abandoned.append((background._host, background._loop_clients))
+        background._reset()
 
 
 def _at_exit() -> None:
-    for background in list(_everyone):
-        with suppress(Exception):  # the process ends anyway, and what was acknowledged is durable
+    for background in list(_instances):
+        with suppress(Exception):  # the process ends anyway, and acknowledged writes are durable
             background.close(at_exit=True)
 
 

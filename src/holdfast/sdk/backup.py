@@ -1,8 +1,8 @@
 """Backup and restore of a store in a file.
 
-Both write a draft beside the target, readable by nobody else, and give it the target's name when it
-is whole and synced. A draft is called `<target>.<some letters>.unfinished` or `….restoring`; only a
-process that was killed leaves one behind, with its log, and both may be removed.
+Both write a draft beside the target, which other users cannot read, and rename it to the target when it is
+complete and synced. A draft is called `<target>.<some letters>.unfinished` or `….restoring`; only a killed
+process leaves one behind, with its log, and both may be removed.
 """
 
 import errno
@@ -20,7 +20,7 @@ from holdfast.core.errors import Conflict, Corrupt, HoldfastError, Invalid, NotF
 from holdfast.failpoint import failpoint
 from holdfast.sdk.open import NO_STORE
 from holdfast.sdk.store_url import StoreUrl
-from holdfast.stores.sqlite.restoring import closed_off, open_copy
+from holdfast.stores.sqlite.restore import locked_for_restore, restore_copy
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.system import SystemIds
 
@@ -32,20 +32,20 @@ _NOT_ALLOWED = (
     *(errno.ENAMETOOLONG, errno.ELOOP),
 )
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""What a file system without hard links answers, such as that of many memory sticks."""
+"""The errors of a file system without hard links, such as that of many memory sticks."""
 
 
 class Restored(Struct, frozen=True):
-    """What a restore found: all jobs, and how many of them were taken from their owners."""
+    """The result of a restore: the number of jobs, and how many of them lost their owners."""
 
     jobs: int
     requeued: int
 
 
 async def backup(url: str, target: Path) -> None:
-    """Write a consistent copy of the store to a new file, while others go on using it.
+    """Write a consistent copy of the store to a new file, while other processes go on using it.
 
-    It has the permissions of the store. A file that is there already is never overwritten (`Conflict`).
+    It has the permissions of the store. A file that exists is never overwritten (`Conflict`).
     A backup that is killed may leave its draft, `<target>.<some letters>.unfinished`.
     """
     source = StoreUrl(url).file
@@ -53,30 +53,30 @@ async def backup(url: str, target: Path) -> None:
     with _draft(target, "unfinished") as draft:
         await _copy(source, draft, target)
         failpoint("backup.copied")
-        with _told(target, "cannot be written"):
-            _dress(draft, source)
+        with _translate_errors(target, "cannot be written"):
+            _copy_permissions(draft, source)
             _sync(draft)
-            _name(draft, target)
+            _link(draft, target)
     _sync_name(target)
     failpoint("backup.synced")
 
 
 async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
-    """Make the store of `url` from a backup, safe from every owner the backup does not know of.
+    """Make the store of `url` from a backup, with every owner fenced that the backup does not know.
 
     Every fencing token is raised by 2^40, so that no grant made after the backup can write; jobs that
     were leased are queued again; cursors from before are refused. Only with `force` is a store replaced,
-    or a log that one has left; `Conflict` when somebody uses it. The new store has the permissions of the
+    or the log of an earlier one; `Conflict` when a process uses it. The new store has the permissions of the
     old one, else those of the backup. A restore that is killed may leave its draft,
     `<store>.<some letters>.restoring`.
     """
     target = _file(StoreUrl(url).file)
     there = _check_restore(source, target, force=force)
     with _draft(target, "restoring") as draft:
-        restored = await open_copy(source, draft, SystemIds())
+        restored = await restore_copy(source, draft, SystemIds())
         failpoint("restore.drafted")
-        with _told(target, "cannot be written"):
-            _dress(draft, target if there else source)
+        with _translate_errors(target, "cannot be written"):
+            _copy_permissions(draft, target if there else source)
             _sync(draft)
         _put_in_place(draft, target, there=there)
     _sync_name(target)
@@ -87,37 +87,37 @@ async def restore(source: Path, url: str, *, force: bool = False) -> Restored:
 def _check_backup(source: Path, target: Path) -> None:
     if "://" in str(target):
         raise Invalid(f"{target} is a URL; a backup goes to a plain file, such as backup.db.")
-    with _told(source, "cannot be read"):
+    with _translate_errors(source, "cannot be read"):
         if not source.exists():
             raise NotFound(f"There is no store at {source}.", advice=NO_STORE)
-    with _told(target, "cannot be written"):
+    with _translate_errors(target, "cannot be written"):
         _check_folder(target)
         if target.exists():
             raise Conflict(f"{target} exists already; name another file.")
 
 
 def _file(path: Path) -> Path:
-    """Where a link leads to: that is the file which SQLite opens, and keeps a log beside."""
-    with _told(path, "cannot be read"):
+    """Return the target of a link: that is the file which SQLite opens, and keeps a log beside."""
+    with _translate_errors(path, "cannot be read"):
         return path.resolve() if path.is_symlink() else path
 
 
 def _check_restore(source: Path, target: Path, *, force: bool) -> bool:
-    """Whether there is a store to be replaced."""
-    with _told(source, "cannot be read"):
+    """Return whether there is a store to be replaced."""
+    with _translate_errors(source, "cannot be read"):
         if not source.exists():
             raise NotFound(f"There is no backup at {source}.")
-    with _told(target, "cannot be written"):
+    with _translate_errors(target, "cannot be written"):
         _check_folder(target)
         there = target.exists()
         if there and not force:
-            raise Conflict(f"{target} exists already; restore to another file, or say --force.")
+            raise Conflict(f"{target} exists already; restore to another file, or use --force.")
         if there and target.samefile(source):
             raise Invalid("The backup and the store are the same file.")
         logs = [log.name for log in _beside(target, _LOGS) if log.exists()]
         if logs and not there and not force:
             raise Conflict(
-                f"{target} is not there, but its log {logs[0]} is: it may hold the last commits of a"
+                f"{target} does not exist, but its log {logs[0]} exists: it may hold the last commits of a"
                 f" store that was moved. Move {target.name} back, or restore to another file; --force"
                 " removes the log."
             )
@@ -131,8 +131,8 @@ def _check_folder(target: Path) -> None:
 
 @contextmanager
 def _draft(target: Path, ending: str) -> Iterator[Path]:
-    """An empty file beside the target that no other call has; at the end it is gone."""
-    with _told(target, "cannot be written"):
+    """A context with an empty file of its own beside the target; at the end the file is gone."""
+    with _translate_errors(target, "cannot be written"):
         descriptor, name = tempfile.mkstemp(
             dir=target.absolute().parent, prefix=f"{target.name[:40]}.", suffix=f".{ending}"
         )
@@ -142,10 +142,10 @@ def _draft(target: Path, ending: str) -> Iterator[Path]:
         yield draft
     except BaseException:
         for file in (draft, *_beside(draft)):
-            with suppress(OSError):  # the error that brought us here is the one to tell
+            with suppress(OSError):  # the first error is the one to raise
                 file.unlink(missing_ok=True)
         raise
-    with _told(draft, f"cannot be removed, though {target} is in its place", "unknown"):
+    with _translate_errors(draft, f"cannot be removed, though {target} is in its place", "unknown"):
         _clear(draft)
         draft.unlink(missing_ok=True)
 
@@ -163,10 +163,10 @@ async def _copy(source: Path, draft: Path, target: Path) -> None:
         await store.close()
 
 
-def _dress(draft: Path, like: Path) -> None:
-    """Give the draft the permissions of `like`, and its owner and group where we may.
+def _copy_permissions(draft: Path, like: Path) -> None:
+    """Give the draft the permissions of `like`, and its owner and group where that is allowed.
 
-    Whoever owns it can read and write it; a group that is not the same can do what others can.
+    The owner can always read and write it; a different group gets the permissions of others.
     """
     found = os.stat(like)
     for owner in (found.st_uid, -1):
@@ -181,22 +181,22 @@ def _dress(draft: Path, like: Path) -> None:
 
 
 def _put_in_place(draft: Path, target: Path, *, there: bool) -> None:
-    """Let the draft be the store, at a moment when nobody can have the old one open."""
+    """Make the draft the store, while no process can have the old one open."""
     with (
-        closed_off(target) if there else nullcontext(),
-        _told(target, "cannot be replaced" if there else "cannot be written"),
+        locked_for_restore(target) if there else nullcontext(),
+        _translate_errors(target, "cannot be replaced" if there else "cannot be written"),
     ):
         failpoint("restore.closed_off")
         _clear(target)
         if there:
             os.replace(draft, target)
         else:
-            _name(draft, target)
+            _link(draft, target)
         failpoint("restore.replaced")
 
 
-def _name(draft: Path, target: Path) -> None:
-    """Let the target lead to the draft's file. Unlike a rename, this replaces nothing."""
+def _link(draft: Path, target: Path) -> None:
+    """Give the draft the name of the target. Unlike a rename, this replaces nothing."""
     try:
         os.link(draft, target)
     except OSError as error:
@@ -208,7 +208,7 @@ def _name(draft: Path, target: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove the log that a killed process may have left beside a store: it belongs to no other file."""
+    """Remove the log that a killed process may have left beside a store: it fits no other file."""
     for file in _beside(path):
         file.unlink(missing_ok=True)
 
@@ -218,9 +218,9 @@ def _beside(path: Path, suffixes: tuple[str, ...] = _COMPANIONS) -> list[Path]:
 
 
 def _sync_name(target: Path) -> None:
-    """Make the name durable. The file is durable already, and must not be opened here: when it is closed
-    again, the locks of any connection that this process has to it are lost."""
-    with _told(target, "is in its place, but may not outlast a power cut", "unknown"):
+    """Make the name durable. The file is durable already, and must not be opened here: closing it would
+    drop the locks of every connection that this process has to it."""
+    with _translate_errors(target, "is in its place, but may not outlast a power cut", "unknown"):
         _sync(target.absolute().parent)
 
 
@@ -233,8 +233,8 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path, words: str, applied: Literal["no", "unknown"] = "no") -> Iterator[None]:
-    """Turn what the system raises into what our callers can act on."""
+def _translate_errors(path: Path, words: str, applied: Literal["no", "unknown"] = "no") -> Iterator[None]:
+    """Translate errors of the system into those of holdfast."""
     try:
         yield
     except FileExistsError as error:

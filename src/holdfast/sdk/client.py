@@ -1,4 +1,4 @@
-"""The client for plain functions: as `AsyncClient`, each question waiting for its answer."""
+"""The client for plain functions: as `AsyncClient`, but every call blocks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -8,30 +8,31 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Json
 from holdfast.core.state import State
-from holdfast.sdk.async_client import AsyncClient, Output, Which
-from holdfast.sdk.background import Background, check_blocking
-from holdfast.sdk.caller import chosen_url
-from holdfast.sdk.calls import Call, check_calls, command, one_connection, prepared
+from holdfast.runner.call import Call
+from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
+from holdfast.sdk.background import BackgroundClient, check_blocking
+from holdfast.sdk.defaults import chosen_url
 from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
+from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 
 R = TypeVar("R")
 
 
 class Client:
-    """The registry for people who submit and watch. Every thread may use it.
+    """The registry for code that submits and watches jobs. Every thread may use it.
 
         with holdfast.Client("sqlite:///jobs.db") as client:
             handle = client.enqueue("resize", {"path": "a.png"})
             print(handle.result(timeout=60))
 
-    The store is opened with the first question and closed by `close`, at the latest at exit.
+    The store is opened by the first call and closed by `close`, at the latest at exit.
     """
 
     def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
         self.url = chosen_url(url)
-        self._background = Background(lambda: AsyncClient(self.url, outputs=outputs))
+        self._background = BackgroundClient(lambda: AsyncClient(self.url, outputs=outputs))
 
     def __enter__(self) -> "Client":
         return self
@@ -70,22 +71,19 @@ class Client:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]:
-        """Make a job: of a checked call, or of a kind and its arguments by name, which only the worker
+        """Create a job: from a checked call, or from a kind and its keyword arguments, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
-        return self.enqueue_many([prepared(what, arguments, options)], connection=connection)[0]
+        return self.enqueue_many([make_call(what, arguments, options)], connection=connection)[0]
 
-    def enqueue_many(
-        self, calls: Iterable[Call[R]], *, connection: object = None
-    ) -> list[Handle[R]]:
-        """Make many jobs, all checked before any is made, in as few commits as possible."""
-        made = check_calls(calls)
-        connection = one_connection(made, connection)
+    def enqueue_many(self, calls: Iterable[Call[R]], *, connection: object = None) -> list[Handle[R]]:
+        """Create many jobs, all checked before any is created, in as few commits as possible."""
+        checked = check_calls(calls)
+        connection = one_connection(checked, connection)
         if connection is not None:
             check_blocking(connection)
-        jobs = self._background.call(lambda client: client.make(made, connection=connection))
+        jobs = self._background.call(lambda client: client.create_jobs(checked, connection=connection))
         return [
-            Handle(job, call.result_type, self._background)
-            for job, call in zip(jobs, made, strict=True)
+            Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
         ]
 
     def submit(
@@ -93,42 +91,42 @@ class Client:
         argv: Sequence[str],
         **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
-        """Make a job that runs a command; see `holdfast.command`, which takes the same."""
+        """Create a job that runs a command; `holdfast.command` takes the same arguments."""
         return self.enqueue_many([command(argv, **options)])[0]
 
-    def get(self, job_id: str) -> Job:
-        """The job as it is now; `NotFound` when there is none."""
-        return self._background.call(lambda client: client.get(job_id))
+    def status(self, job_id: str) -> Job:
+        """Return the job as it is now; `NotFound` when there is none."""
+        return self._background.call(lambda client: client.status(job_id))
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> Job:
-        """The job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
+        """Return the job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
         return self._background.call(lambda client: client.wait(job_id, timeout))
 
     def result(self, job_id: str, timeout: Duration | None = None) -> Json:
-        """What the job returned; `JobFailed` when it ended otherwise, `TimeoutError` as in `wait`."""
+        """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
         return self._background.call(lambda client: client.result(job_id, timeout))
 
     def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
-        """Ask the job to stop; with `hard`, end it now. Returns it as it then is."""
+        """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
         return self._background.call(lambda client: client.cancel(job_id, hard=hard, reason=reason))
 
     def why(self, job_id: str) -> str:
-        """Why the job is where it is, and what happens next, in a sentence."""
+        """Return why the job is in its state, and what happens next, in a sentence."""
         return self._background.call(lambda client: client.why(job_id))
 
     def counts(self, queue: str | None = None) -> dict[State, int]:
-        """How many jobs are in each state."""
+        """Return how many jobs are in each state."""
         return self._background.call(lambda client: client.counts(queue))
 
-    def list(self, **which: Unpack[Which]) -> Iterator[Job]:
-        """All jobs that match, page after page, the oldest first; at most `limit`."""
+    def list(self, **which: Unpack[ListOptions]) -> Iterator[Job]:
+        """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
         for page in self._background.stream(lambda client: client.pages(which)):
             yield from page
 
     def events(self, job_id: str | None = None, *, after: str | None = None) -> Iterator[Event]:
-        """Every event as it happens; see `AsyncClient.events`."""
+        """Yield every event as it happens; see `AsyncClient.events`."""
         return self._background.stream(lambda client: client.events(job_id, after=after))
 
-    def logs(self, job_id: str, *, follow: bool = True) -> Iterator[Output]:
-        """What the job wrote, piece by piece, until it ends; without `follow`, what is there by now."""
+    def logs(self, job_id: str, *, follow: bool = True) -> Iterator[OutputChunk]:
+        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
         return self._background.stream(lambda client: client.logs(job_id, follow=follow))

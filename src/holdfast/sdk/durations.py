@@ -1,4 +1,4 @@
-"""Durations as people give them: a timedelta, or a number of seconds."""
+"""Durations as users give them: a timedelta, or a number of seconds."""
 
 from datetime import timedelta
 from typing import TypeAlias
@@ -9,13 +9,11 @@ Duration: TypeAlias = timedelta | float
 
 
 def duration(value: Duration, what: str) -> timedelta:
-    """The duration as a timedelta; `Invalid` for what is none."""
+    """Return the duration as a timedelta; `Invalid` for anything that is not one."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Invalid(
-            f"{what} is a timedelta or a number of seconds, not a {type(value).__name__}."
-        )
+        raise Invalid(f"{what} is a timedelta or a number of seconds, not a {type(value).__name__}.")
     try:
         return timedelta(seconds=value)
     except (OverflowError, ValueError):

@@ -1,30 +1,28 @@
-"""A handle: one job in its submitter's hand."""
+"""The handle of one job, for the code that enqueued it."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.runner.call import Call
+from holdfast.runner.signature import located, readable
 from holdfast.sdk.durations import Duration
-from holdfast.sdk.signature import located, readable
-
-if TYPE_CHECKING:
-    from holdfast.sdk.async_client import AsyncClient
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class JobFailed(HoldfastError):
-    """The job has ended, and not with success. `job` says how."""
+    """The job has ended without success. `job` says how."""
 
     advice = "Read the reason; holdfast why says what to do."
 
     def __init__(self, job: Job) -> None:
-        reason = (job.reason or _lacking(job) or "no reason was given").rstrip(".")
+        reason = (job.reason or _missing(job) or "no reason was given").rstrip(".")
         super().__init__(
             f"Job {job.job_id} ({job.spec.kind}) ended {job.state}: {reason}."
             f" What to do: holdfast why {job.job_id}",
@@ -37,26 +35,36 @@ class JobFailed(HoldfastError):
         return JobFailed, (self.job,)
 
 
-class Reach(Protocol):
-    """A way to a client, for callers that block and for coroutines."""
+class JobClient(Protocol):
+    """What handles and job functions need of a client; an `AsyncClient`."""
 
-    def call(self, work: "Callable[[AsyncClient], Awaitable[T]]") -> T: ...
+    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]: ...
 
-    async def call_async(
-        self, work: "Callable[[AsyncClient], Awaitable[T]]", *, here: bool = False
-    ) -> T:
+    async def status(self, job_id: str) -> Job: ...
+
+    async def wait(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
+
+    async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job: ...
+
+
+class ClientAccess(Protocol):
+    """Access to a client, for callers that block and for coroutines."""
+
+    def call(self, work: Callable[[JobClient], Awaitable[T]]) -> T: ...
+
+    async def call_async(self, work: Callable[[JobClient], Awaitable[T]], *, here: bool = False) -> T:
         """With `here`, the work runs on the caller's own loop."""
         ...
 
 
 class Handle(Generic[R_co]):
-    """A job that was enqueued. Every question has two forms: one blocks, one is for coroutines."""
+    """A job that was enqueued. Every method has two forms: one blocks, one is for coroutines."""
 
-    def __init__(self, job: Job, result_type: Any, reach: Reach) -> None:  # noqa: ANN401
+    def __init__(self, job: Job, result_type: Any, access: ClientAccess) -> None:  # noqa: ANN401
         self.job = job
-        """The job as it was when it was enqueued; `refresh` asks for it as it is."""
+        """The job as it was when it was enqueued; `refresh` returns it as it is now."""
         self._result_type = result_type
-        self._reach = reach
+        self._access = access
 
     def __repr__(self) -> str:
         return f"<handle of job {self.job_id} ({self.job.spec.kind})>"
@@ -66,38 +74,38 @@ class Handle(Generic[R_co]):
         return self.job.job_id
 
     def refresh(self) -> Job:
-        """The job as it is now."""
-        return self._reach.call(lambda client: client.get(self.job_id))
+        """Return the job as it is now."""
+        return self._access.call(lambda client: client.status(self.job_id))
 
     async def refresh_async(self) -> Job:
-        return await self._reach.call_async(lambda client: client.get(self.job_id))
+        return await self._access.call_async(lambda client: client.status(self.job_id))
 
     def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end, and return what the handler returned.
+        """Wait until the job has ended, and return what the handler returned.
 
-        `JobFailed` when it ended otherwise; `TimeoutError` when that takes longer than `timeout`, which
-        leaves the job alone.
+        `JobFailed` when it did not succeed; `TimeoutError` when that takes longer than `timeout`, which
+        does not affect the job.
         """
-        job = self._reach.call(lambda client: client.wait(self.job_id, timeout))
+        job = self._access.call(lambda client: client.wait(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     async def result_async(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109
         """As `result`, for coroutines."""
-        job = await self._reach.call_async(lambda client: client.wait(self.job_id, timeout))
+        job = await self._access.call_async(lambda client: client.wait(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     def cancel(self, *, hard: bool = False, reason: str | None = None) -> Job:
-        """Ask the job to stop; with `hard`, end it now. Returns it as it then is."""
-        return self._reach.call(lambda client: client.cancel(self.job_id, hard=hard, reason=reason))
+        """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
+        return self._access.call(lambda client: client.cancel(self.job_id, hard=hard, reason=reason))
 
     async def cancel_async(self, *, hard: bool = False, reason: str | None = None) -> Job:
         """As `cancel`, for coroutines."""
-        return await self._reach.call_async(
+        return await self._access.call_async(
             lambda client: client.cancel(self.job_id, hard=hard, reason=reason)
         )
 
 
-def _lacking(job: Job) -> str | None:
+def _missing(job: Job) -> str | None:
     found = job.found
     if found is None or not found.missing:
         return None
@@ -106,8 +114,8 @@ def _lacking(job: Job) -> str | None:
 
 
 def result_of(job: Job, result_type: object = Any) -> object:
-    """What an ended job returned, as its declared type; `JobFailed` unless it succeeded. A job for which
-    nothing was run, all that it promised being there, has returned nothing."""
+    """Return the result of an ended job, as its declared type; `JobFailed` unless it succeeded. A job for
+    which nothing ran, because all its outputs existed, has returned None."""
     if job.state is not State.SUCCEEDED:
         raise JobFailed(job)
     cached = job.found is not None and job.claim_op_id is None
@@ -116,8 +124,8 @@ def result_of(job: Job, result_type: object = Any) -> object:
     except msgspec.ValidationError as error:
         if cached:
             raise Invalid(
-                f"Nothing was run for job {job.job_id}, so that {job.spec.kind} returned nothing: all its"
-                " outputs were there. Read these.",
+                f"Nothing was run for job {job.job_id}, so {job.spec.kind} returned nothing: all its outputs"
+                " existed already. Read the outputs instead.",
                 job_id=job.job_id,
                 version=job.version,
             ) from error

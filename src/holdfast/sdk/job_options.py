@@ -18,10 +18,10 @@ from holdfast.core.limits import check_id
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec, check_spec
 from holdfast.core.trace import check_trace
-from holdfast.ports import Request
+from holdfast.ports import JobRequest
+from holdfast.runner.output_promises import OutputOptions
+from holdfast.runner.signature import located
 from holdfast.sdk.durations import Duration, duration
-from holdfast.sdk.promising import Leaving
-from holdfast.sdk.signature import located
 
 Isolation: TypeAlias = Literal["shared", "process"]
 
@@ -41,7 +41,7 @@ class SpecOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
 
 
-class Options(SpecOptions, Leaving, total=False):
+class Options(SpecOptions, OutputOptions, total=False):
     """The options of one job. Durations are a timedelta or seconds.
 
     `title` is for display; `request_id` makes a request idempotent in its queue; `job_id` names the job
@@ -114,16 +114,12 @@ NOT_OPTIONS = frozenset(
     }
 )
 """The fields of `Spec` and `Request` that are not options of a job."""
-_FIELDS = {
-    one.name: one for one in (*fields(Spec), *fields(Request)) if one.name not in NOT_OPTIONS
-}
-_NAMES = {"title" if name == "name" else name for name in _FIELDS} | {*Leaving.__annotations__}
+_FIELDS = {one.name: one for one in (*fields(Spec), *fields(JobRequest)) if one.name not in NOT_OPTIONS}
+_NAMES = {"title" if name == "name" else name for name in _FIELDS} | {*OutputOptions.__annotations__}
 if wrong := _NAMES ^ {*Options.__annotations__}:
     raise TypeError(f"Fields of Spec or Request and options differ: {', '.join(sorted(wrong))}.")
 
-_Values = msgspec.defstruct(
-    "_Values", [(name, one.type | UnsetType, UNSET) for name, one in _FIELDS.items()]
-)
+_Values = msgspec.defstruct("_Values", [(name, one.type | UnsetType, UNSET) for name, one in _FIELDS.items()])
 """The options as the fields of a request hold them: what checks their types."""
 _DURATIONS = [n for n, one in _FIELDS.items() if timedelta in (one.type, *get_args(one.type))]
 _AS_BEFORE = [
@@ -134,11 +130,11 @@ _AS_BEFORE = [
 """Options for which None means: as it is."""
 
 
-def configured(
-    request: Request, options: Options, what: str, known: type[Options] = Options
-) -> Request:
+def with_options(
+    request: JobRequest, options: Options, what: str, known: type[Options] = Options
+) -> JobRequest:
     """Return the request with these options; raises `Invalid`, beginning with `what`, for a wrong one.
-    `outputs` and `tasks` have been taken out before (`take_wanted`). `known` are the options that the
+    `outputs` and `tasks` are not among them (`take_promised_outputs`). `known` are the options that the
     caller could give."""
     values = _values(options, what, known)
     spec = {name: value for name, value in values.items() if name in Spec.__struct_fields__}

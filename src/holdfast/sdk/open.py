@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.core.errors import Invalid, NotFound
 from holdfast.ports import Finding, Registry
 from holdfast.registry.local import LocalRegistry
-from holdfast.sdk.settings import Given, chosen
+from holdfast.sdk.settings import Setting, read_setting
 from holdfast.sdk.store_url import StoreUrl, shown_url, url_secrets
 from holdfast.system import SteadyClock, SystemClock, SystemIds
 
@@ -22,8 +22,7 @@ _URLS = (
     " http://host:8080 for a server, or memory:// for tests."
 )
 NO_STORE = (
-    "Go to its folder, name it with --store, or create it with your first job:"
-    " holdfast submit -- echo hello"
+    "Go to its folder, name it with --store, or create it with your first job: holdfast submit -- echo hello"
 )
 _LATER = ("s3", "gs", "az", "file", "dynamodb")
 
@@ -68,8 +67,8 @@ async def open_local(url: str, *, create: bool = True) -> LocalRegistry:
     raise Invalid(f"There are no {scheme}:// stores.", advice=_URLS)
 
 
-async def examine_store(url: str) -> list[Finding]:
-    """Return what the store behind `url` guarantees. PostgreSQL is examined even before its tables exist."""
+async def doctor_store(url: str) -> list[Finding]:
+    """Return what the store behind `url` guarantees. PostgreSQL is checked even before its tables exist."""
     try:
         registry = await open_registry(url, create=False)
     except NotFound:
@@ -77,32 +76,28 @@ async def examine_store(url: str) -> list[Finding]:
             raise
         from holdfast.stores.postgres.store import PostgresStore
 
-        return await PostgresStore.examine_server(url, ids=SystemIds())
+        return await PostgresStore.doctor_server(url, ids=SystemIds())
     try:
-        return await registry.examine()
+        return await registry.doctor()
     finally:
         await registry.close()
 
 
 def open_remote(url: str) -> "RemoteRegistry":
     """Return the registry at a server, or at any of several: http://one:8080,two:8080."""
-    from holdfast.wire.link import Link
     from holdfast.wire.remote import RemoteRegistry
+    from holdfast.wire.server_connection import ServerConnection
 
     scheme, _, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
-    addresses = tuple(
-        f"{scheme.lower()}://{host}{slash}{path}".rstrip("/") for host in hosts.split(",")
-    )
+    addresses = tuple(f"{scheme.lower()}://{host}{slash}{path}".rstrip("/") for host in hosts.split(","))
     for address in addresses:
         parts = urlsplit(address)
         if not _server(parts) or parts.query or parts.fragment:
-            raise Invalid(
-                f"{shown_url(url)!r} does not name a server.", advice="Write http://127.0.0.1:8080"
-            )
+            raise Invalid(f"{shown_url(url)!r} does not name a server.", advice="Write http://127.0.0.1:8080")
         if "@" in parts.netloc:
             raise Invalid("A key does not belong in a URL.", advice="Put it in HOLDFAST_KEY.")
-    link = Link(addresses, chosen_key(), _certificates())
+    link = ServerConnection(addresses, chosen_key(), _certificates())
     return RemoteRegistry(link, SystemClock(), SystemIds())
 
 
@@ -114,7 +109,7 @@ def _server(parts: SplitResult) -> bool:
 
 
 def _certificates() -> bytes | None:
-    given = chosen("ca_file")
+    given = read_setting("ca_file")
     if given is None:
         return None
     try:
@@ -140,11 +135,11 @@ def own_environment() -> dict[str, str]:
     return {**os.environ, "HOLDFAST_KEY_FILE": str(given.value)} if given else {**os.environ}
 
 
-def _key_file() -> Given | None:
+def _key_file() -> Setting | None:
     """HOLDFAST_KEY_FILE wins over HOLDFAST_KEY, and both over the settings file."""
     if os.environ.get("HOLDFAST_KEY") and not os.environ.get("HOLDFAST_KEY_FILE"):
         return None
-    return chosen("key_file")
+    return read_setting("key_file")
 
 
 def check_exists(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings: what may be set outside of flags, and what counts: the environment, else one file."""
+"""Settings: what may be set without flags: in the environment, else in one file."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.errors import Invalid
-from holdfast.sdk.settings_file import File, read_file
+from holdfast.sdk.settings_file import SettingsFile, read_file
 from holdfast.sdk.store_url import StoreUrl
 
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -38,16 +38,14 @@ SETTINGS: dict[str, tuple[str, ...]] = {
         "metrics",
     ),
 }
-"""What may be set, by its table in the file. In the table of a command stand flags of that command, with
-_ for -; type, default and meaning are the flag's."""
+"""The settings, by their table in the file. The table of a command has flags of that command, with _ for -;
+type, default and meaning are those of the flag."""
 
-NAMES = tuple(
-    f"{table}.{key}" if table else key for table, keys in SETTINGS.items() for key in keys
-)
+NAMES = tuple(f"{table}.{key}" if table else key for table, keys in SETTINGS.items() for key in keys)
 
 
-class Given(Struct, frozen=True, kw_only=True):
-    """What was set, and where: in a file, or in the environment."""
+class Setting(Struct, frozen=True, kw_only=True):
+    """The value of one setting, and where it was set: in a file, or in the environment."""
 
     name: str
     value: object
@@ -65,15 +63,16 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All that is set, by name; which file was read; and everything that is wrong with either."""
+    """All settings by name, the file that was read, and everything that is wrong."""
 
     file: Path | None
-    given: Mapping[str, Given]
+    given: Mapping[str, Setting]
     problems: tuple[str, ...]
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """What the environment and the file say. `Invalid` for a file that cannot be read or trusted."""
+    """Return the settings of the environment and the file; `Invalid` for a file that cannot be read or
+    trusted."""
     file = read_file(environ)
     given = _from_file(file) if file else {}
     given |= {name: found for name in NAMES if (found := _from_environment(name, environ))}
@@ -81,9 +80,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return Settings(file=file.path if file else None, given=given, problems=problems)
 
 
-def chosen(name: str, environ: Mapping[str, str] = os.environ) -> Given | None:
-    """What is set under this name. The file is read only if the environment says nothing; `Invalid` if
-    anything in it is wrong."""
+def read_setting(name: str, environ: Mapping[str, str] = os.environ) -> Setting | None:
+    """Return the value of one setting, if it is set. The file is read only if the environment does not set
+    it; `Invalid` if anything in the file is wrong."""
     if found := _from_environment(name, environ):
         return found
     file = read_file(environ)
@@ -95,26 +94,26 @@ def chosen(name: str, environ: Mapping[str, str] = os.environ) -> Given | None:
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting: HOLDFAST_SERVE_LISTEN of serve.listen."""
+    """Return the environment variable of a setting: HOLDFAST_SERVE_LISTEN for serve.listen."""
     return f"HOLDFAST_{name.replace('.', '_').upper()}"
 
 
-def _from_environment(name: str, environ: Mapping[str, str]) -> Given | None:
+def _from_environment(name: str, environ: Mapping[str, str]) -> Setting | None:
     text = environ.get(variable(name))
-    return Given(name=name, value=text) if text else None
+    return Setting(name=name, value=text) if text else None
 
 
-def _from_file(file: File) -> dict[str, Given]:
+def _from_file(file: SettingsFile) -> dict[str, Setting]:
     return {
-        name: Given(name=name, value=value, file=file.path, line=file.line(name))
+        name: Setting(name=name, value=value, file=file.path, line=file.line(name))
         for name, value in file.values.items()
         if name in NAMES
     }
 
 
-def _file_problems(file: File) -> Iterator[str]:
+def _file_problems(file: SettingsFile) -> Iterator[str]:
     for name, value in file.values.items():
-        place = Given(name=name, value=None, file=file.path, line=file.line(name)).place
+        place = Setting(name=name, value=None, file=file.path, line=file.line(name)).place
         if name == "key":
             yield (
                 f"{place}: a key does not belong here: put it into a file of its own and name that"
@@ -136,15 +135,13 @@ def _file_problems(file: File) -> Iterator[str]:
 
 def _names_server(name: str, value: object) -> bool:
     url = StoreUrl(str(value))
-    if (
-        name == "outputs"
-    ):  # everything but a folder is reached over the network, with keys of this process
+    if name == "outputs":  # all but a folder is used over the network, with keys of this process
         return "://" in url.text and url.scheme.lower() != "file"
     return name == "store" and url.is_server
 
 
 def _variable_problems(environ: Mapping[str, str]) -> Iterator[str]:
-    """Variables that look like settings of a command, and are none."""
+    """Yield variables that look like settings of a command, but are not."""
     known = {variable(name) for name in NAMES}
     for table in filter(None, SETTINGS):
         start = variable(f"{table}.")
@@ -155,13 +152,13 @@ def _variable_problems(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _kubernetes(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether it is there because of a service in the cluster that is called, say, holdfast-worker."""
+    """Whether Kubernetes has set it for a service in the cluster that is called, say, holdfast-worker."""
     services = (n.removesuffix("SERVICE_HOST") for n in environ if n.endswith("_SERVICE_HOST"))
     return any(name.startswith((f"{service}SERVICE_", f"{service}PORT")) for service in services)
 
 
 def _advice(name: str, *, variables: bool = False) -> str:
-    """The setting that may have been meant: of the same table, else of any other."""
+    """Return advice with the setting that may have been meant: of the same table, else of any other."""
     from difflib import get_close_matches
 
     table, _, key = name.rpartition(".")
@@ -173,5 +170,5 @@ def _advice(name: str, *, variables: bool = False) -> str:
     elif near := get_close_matches(key, by_key, 1):
         meant = by_key[near[0]]
     else:
-        return "holdfast config shows all there are."
+        return "holdfast config shows all settings."
     return f"did you mean {variable(meant) if variables else meant}?"

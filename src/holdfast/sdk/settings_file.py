@@ -1,4 +1,4 @@
-"""The file of settings: where it is looked for, whether it can be trusted, and what it says."""
+"""The file of settings: where it is searched, whether it can be trusted, and its values."""
 
 import os
 import re
@@ -12,21 +12,21 @@ from msgspec import Struct
 from holdfast.core.errors import Invalid
 
 FILE = "holdfast.toml"
-WHICH = "HOLDFAST_CONFIG"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 _HEADER = re.compile(r"\s*\[\s*([\w-]+)\s*\]\s*(?:#.*)?\Z")
 
 
-class File(Struct, frozen=True, kw_only=True):
-    """What one file says, by full name, such as serve.listen."""
+class SettingsFile(Struct, frozen=True, kw_only=True):
+    """The values of one file, by full name, such as serve.listen."""
 
     path: Path
     text: str
     values: Mapping[str, object]
     found_here: bool
-    """Nobody named it: it lies in the current folder, and whoever made that may have made it."""
+    """Whether it was not named, but found in the current folder, which another user may have made."""
 
     def line(self, name: str) -> int | None:
-        """The line where `name` is set, if it is written in the usual way."""
+        """Return the line where `name` is set, if it is written in the usual way."""
         table, _, key = name.rpartition(".")
         setting, current = re.compile(rf"\s*{re.escape(key)}\s*="), ""
         for number, line in enumerate(self.text.splitlines(), 1):
@@ -37,13 +37,13 @@ class File(Struct, frozen=True, kw_only=True):
         return None
 
 
-def read_file(environ: Mapping[str, str]) -> File | None:
-    """The file that HOLDFAST_CONFIG names, else the first of `places` that is there. `Invalid` when it
-    is no TOML, cannot be read, or somebody else may have written it."""
-    named = environ.get(WHICH)
+def read_file(environ: Mapping[str, str]) -> SettingsFile | None:
+    """Return the file that HOLDFAST_CONFIG names, else the first of `places` that exists. `Invalid` when it
+    is not TOML, cannot be read, or another user may have written it."""
+    named = environ.get(CONFIG_VARIABLE)
     if named == os.devnull:
         return None
-    here, *others = places(environ)
+    here, *others = search_paths(environ)
     if named:
         return _read(here, named=True, found_here=False)
     for path in (here, *others):
@@ -52,18 +52,18 @@ def read_file(environ: Mapping[str, str]) -> File | None:
     return None
 
 
-def places(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The file that is named, else where one is looked for: the first that is there counts, alone."""
-    here = Path(environ.get(WHICH) or FILE)
+def search_paths(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the file that is named, else all places to search: only the first that exists counts."""
+    here = Path(environ.get(CONFIG_VARIABLE) or FILE)
     with suppress(OSError):  # the current folder may be gone
         here = here.absolute()
-    if environ.get(WHICH):
+    if environ.get(CONFIG_VARIABLE):
         return (here,)
     own = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return here, Path(own, "holdfast", FILE), Path("/etc/holdfast", FILE)
 
 
-def _read(path: Path, *, named: bool, found_here: bool) -> File:
+def _read(path: Path, *, named: bool, found_here: bool) -> SettingsFile:
     import tomllib
 
     try:
@@ -73,28 +73,28 @@ def _read(path: Path, *, named: bool, found_here: bool) -> File:
         tables = tomllib.loads(text)
     except OSError as error:
         raise Invalid(
-            f"{path} cannot be read: {error.strerror}. {WHICH} names another file of settings, or"
+            f"{path} cannot be read: {error.strerror}. {CONFIG_VARIABLE} names another file of settings, or"
             f" {os.devnull} for none."
         ) from error
     except ValueError as error:
         raise Invalid(f"{path} is not TOML: {error}.") from error
-    return File(path=path, text=text, values=_flat(tables), found_here=found_here)
+    return SettingsFile(path=path, text=text, values=_flat(tables), found_here=found_here)
 
 
 def _check_writers(path: Path, opened: os.stat_result, *, named: bool) -> None:
-    """A file decides which store a command works on: nobody else may be able to write it."""
+    """Raise `Invalid` if other users can write the file: it decides which store a command works on."""
     owners = {opened.st_uid, path.lstat().st_uid}  # of the file, and of a link to it
     if not named and not owners <= {0, os.geteuid()}:
         raise Invalid(
             f"{path} belongs to another user, who could choose your store. If you trust it, name it:"
-            f" {WHICH}={path}; else go to another folder, or set {WHICH}={os.devnull}."
+            f" {CONFIG_VARIABLE}={path}; else go to another folder, or set {CONFIG_VARIABLE}={os.devnull}."
         )
     if opened.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Invalid(f"{path} can be written by others: chmod go-w {path}")
 
 
 def _flat(tables: Mapping[str, object]) -> dict[str, object]:
-    """Every value by its full name; what is deeper than a table is left for its setting to refuse."""
+    """Return every value by its full name. Values deeper than a table are refused as settings later."""
     values: dict[str, object] = {}
     for name, value in tables.items():
         if isinstance(value, dict) and value:

@@ -5,33 +5,39 @@ from typing import Any
 
 from connectrpc.compression.gzip import GzipCompression
 
-from holdfast.outputs.lazily import Opening, no_outputs
+from holdfast.outputs.lazy import OpenOutputs, no_outputs
 from holdfast.ports import Clock, Ids
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.calls import Gate, Translation, caller, gone, release_frames
-from holdfast.server.capacity import under_way
+from holdfast.server.call_records import CallRecorder
+from holdfast.server.calls import (
+    Authentication,
+    ErrorTranslation,
+    client_gone,
+    current_asgi_scope,
+    release_frames,
+)
+from holdfast.server.capacity import current_exchange
 from holdfast.server.codecs import codecs, publish_codecs
-from holdfast.server.context import Context, Settings
-from holdfast.server.door import (
-    NOTHING,
+from holdfast.server.context import ServerContext, ServerSettings
+from holdfast.server.edge import (
+    NOT_FOUND,
     Receive,
     Scope,
     Send,
     Service,
-    patient,
-    prompt,
-    refused,
-    say,
+    rejection,
+    send_text,
+    with_error_text,
+    with_read_timeout,
 )
-from holdfast.server.events import EventsService
-from holdfast.server.jobs import JobService
+from holdfast.server.job_events_service import JobEventsService
+from holdfast.server.job_service import JobService
 from holdfast.server.limits import COMPRESS_BYTES_MIN, PUBLISH_BYTES_MAX, REQUEST_BYTES_MAX
-from holdfast.server.operators import Operators
+from holdfast.server.probes import Probes
+from holdfast.server.publish_streams import PublishStream, current_publish_stream
 from holdfast.server.registry_service import RegistryService
-from holdfast.server.requests import Count
-from holdfast.server.rest.app import PLACES, rest, turned_away
-from holdfast.server.tracing import Notes
-from holdfast.server.upload import Upload, upload
+from holdfast.server.request_metrics import RequestCounter
+from holdfast.server.rest.app import PREFIXES, refused_response, rest_app
 from holdfast.server.verbs import Verbs
 from holdfast.wire.generated.holdfast.v1.registry_connect import RegistryServiceASGIApplication
 from holdfast.wire.generated.job.v1.job_connect import (
@@ -43,62 +49,62 @@ SERVICES = ("jobs", "events", "registry", "rest")
 PUBLISH = "/job.v1.JobEventsService/PublishJobEvents"
 
 
-class App:
-    """Finds the service for a path. `context` is what its services share."""
+class ServerApp:
+    """Routes each request to the service of its path. `context` is what the services share."""
 
     def __init__(
         self,
         registry: LocalRegistry,
         clock: Clock,
         ids: Ids,
-        settings: Settings,
-        opening: Opening = no_outputs,
+        settings: ServerSettings,
+        opening: OpenOutputs = no_outputs,
     ) -> None:
-        self.context = Context(registry, clock, ids, settings, opening)
+        self.context = ServerContext(registry, clock, ids, settings, opening)
         self._services = _services(self.context, settings.services)
-        self._operators = Operators(self.context)
+        self._probes = Probes(self.context)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
             return
         path = scope["path"]
         if path == "/health":
-            await say(send, 200, b"ok\n")
+            await send_text(send, 200, b"ok\n")
             return
-        if (page := self._operators.page(path)) is not None and scope["type"] == "http":
+        if (page := self._probes.page(path)) is not None and scope["type"] == "http":
             await page(scope, send)
             return
         service = self._service(path)
         if service is None or scope["type"] != "http":
-            await say(send, 404, NOTHING)
+            await send_text(send, 404, NOT_FOUND)
             return
-        if (no := refused(scope, guarded=self.context.settings.keys)) is not None:
-            if path.startswith(PLACES):
-                await turned_away(*no)(scope, receive, send)
+        if (rejected := rejection(scope, guarded=self.context.settings.keys)) is not None:
+            if path.startswith(PREFIXES):
+                await refused_response(*rejected)(scope, receive, send)
             else:
-                await say(send, *no)
+                await send_text(send, *rejected)
             return
-        caller.set(scope)
-        if (left := scope.get("state", {}).get("gone")) is not None:
-            gone.set(left)
+        current_asgi_scope.set(scope)
+        if (is_gone := scope.get("state", {}).get("client_gone")) is not None:
+            client_gone.set(is_gone)
         if path == PUBLISH:
-            await self._publish(service, scope, receive, patient(send))
+            await self._publish(service, scope, receive, with_error_text(send))
             return
-        exchange = self.context.capacity.exchange(scope, prompt(receive), patient(send))
-        under_way.set(exchange)
+        exchange = self.context.capacity.exchange(scope, with_read_timeout(receive), with_error_text(send))
+        current_exchange.set(exchange)
         try:
             await service(scope, exchange.receive, exchange.send)
         except Exception as error:
-            if not gone.get()():
+            if not client_gone.get()():
                 raise
-            release_frames(error)  # nobody is there to be told, and the answer must not stay
+            release_frames(error)  # no client is left, and the response must not stay in memory
         finally:
             exchange.close()
 
     async def _publish(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = Upload(receive, self.context.room)
-        upload.set(stream)
+        stream = PublishStream(receive, self.context.publish_memory)
+        current_publish_stream.set(stream)
         try:
             await service(scope, stream, send)
         finally:
@@ -107,49 +113,51 @@ class App:
     def _service(self, path: str) -> Service | None:
         if path == PUBLISH:
             return self._services.get(PUBLISH)
-        if path.startswith(PLACES):
+        if path.startswith(PREFIXES):
             return self._services.get("rest")
         return self._services.get(path[: path.rfind("/") + 1])
 
 
-def _services(context: Context, wanted: tuple[str, ...]) -> dict[str, Service]:
-    count, gate = Count(context.requests, context.clock), Gate(context.keyring, context.clock)
+def _services(context: ServerContext, wanted: tuple[str, ...]) -> dict[str, Service]:
+    count = RequestCounter(context.request_metrics, context.clock)
+    authentication = Authentication(context.keyring, context.clock)
     common: dict[str, Any] = {
         "read_max_bytes": REQUEST_BYTES_MAX,
         "compressions": [_Gzip()],
         "codecs": codecs(),
     }
-    notes, verbs = Notes(context.clock), Verbs(context)
-    old = {**common, "interceptors": [count, gate, notes, Translation(job_v1=True)]}
-    new = {**common, "interceptors": [count, gate, notes, Translation(job_v1=False)]}
-    large = {**old, "read_max_bytes": PUBLISH_BYTES_MAX, "codecs": publish_codecs()}
-    made: dict[str, Any] = {
-        "jobs": lambda: JobServiceASGIApplication(JobService(context), **old),
-        "events": lambda: JobEventsServiceASGIApplication(EventsService(context), **old),
+    before = [count, authentication, CallRecorder(context.clock)]
+    verbs = Verbs(context)
+    job_v1 = {**common, "interceptors": [*before, ErrorTranslation(job_v1=True)]}
+    holdfast_v1 = {**common, "interceptors": [*before, ErrorTranslation(job_v1=False)]}
+    publish = {**job_v1, "read_max_bytes": PUBLISH_BYTES_MAX, "codecs": publish_codecs()}
+    factories: dict[str, Any] = {
+        "jobs": lambda: JobServiceASGIApplication(JobService(context), **job_v1),
+        "events": lambda: JobEventsServiceASGIApplication(JobEventsService(context), **job_v1),
         "registry": lambda: RegistryServiceASGIApplication(
-            RegistryService(verbs, context.capacity), **new
+            RegistryService(verbs, context.capacity), **holdfast_v1
         ),
     }
-    found: dict[str, Service] = {}
+    services: dict[str, Service] = {}
     for name in wanted:
         if name == "rest":
-            found[name] = rest(context, gate, verbs)
+            services[name] = rest_app(context, authentication, verbs)
         else:
-            service = made[name]()
-            found[f"{service.path}/"] = service
+            service = factories[name]()
+            services[f"{service.path}/"] = service
     if "events" in wanted:
-        found[PUBLISH] = JobEventsServiceASGIApplication(EventsService(context), **large)
-    return found
+        services[PUBLISH] = JobEventsServiceASGIApplication(JobEventsService(context), **publish)
+    return services
 
 
 class _Gzip(GzipCompression):
-    """gzip that does not waste time on what is small already: that goes as it is, in a gzip frame."""
+    """gzip that does not compress small messages: they go uncompressed, in a gzip frame."""
 
     def compress(self, data: bytes | bytearray | memoryview) -> bytes:
         return gzip.compress(data, 0 if len(data) < COMPRESS_BYTES_MIN else 4)
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _run_lifespan(receive: Receive, send: Send) -> None:
     while True:
         event = (await receive())["type"]
         await send({"type": f"{event}.complete"})

@@ -1,4 +1,5 @@
-"""Calls: what happens to every request before and after its handler, whatever it asks for."""
+"""Calls: what happens to every request before and after its handler. Authentication, rate limits, time
+limits and the translation of errors; and whose call the current one is."""
 
 import asyncio
 import traceback
@@ -15,6 +16,7 @@ from connectrpc.request import RequestContext
 from holdfast.core.access import Principal
 from holdfast.core.errors import Exhausted, HoldfastError, Unavailable
 from holdfast.ports import Clock
+from holdfast.server.call_records import record_failure
 from holdfast.server.keyring import Keyring
 from holdfast.server.limits import (
     CHORE_SECONDS_MAX,
@@ -23,102 +25,97 @@ from holdfast.server.limits import (
     REFUSAL_SECONDS,
     REQUEST_SECONDS_MAX,
 )
-from holdfast.server.tracing import failed
-from holdfast.wire.errors import FAULT, refusal
+from holdfast.wire.errors import INTERNAL_ERROR, connect_error
 from holdfast.wire.verbs import VERBS, Load
 
-who: ContextVar[Principal] = ContextVar("holdfast_principal")
-"""Who the call under way is from."""
+current_principal: ContextVar[Principal] = ContextVar("holdfast_principal")
+"""The principal of the current call."""
 
-gone: ContextVar[Callable[[], bool]] = ContextVar("holdfast_gone", default=lambda: False)
-"""Whether they have left meanwhile: what is sent to them then goes nowhere, and nothing says so."""
+client_gone: ContextVar[Callable[[], bool]] = ContextVar("holdfast_gone", default=lambda: False)
+"""Whether the client of the current call has disconnected: to send to it then raises no error."""
 
-caller: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_caller", default=MappingProxyType({}))
-"""The request that the call under way came with: its headers, and the address it came from."""
+current_asgi_scope: ContextVar[Mapping[str, Any]] = ContextVar(
+    "holdfast_caller", default=MappingProxyType({})
+)
+"""The ASGI scope of the current call: its headers, and the address it came from."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Unknown(Exception):
-    """Nobody we know: there is no key, or none that counts."""
+class Unauthenticated(Exception):
+    """The call has no key, or one that is unknown, revoked or expired."""
 
 
 async def check_key(keyring: Keyring) -> None:
-    """Raise `Unknown` unless the key of the call under way still counts. A call that has waited asks this
-    before it is answered."""
-    if not await keyring.still(who.get()):
-        raise Unknown(NO_KEY)
+    """Raise `Unauthenticated` unless the key of the current call, which may have waited, is still valid."""
+    if not await keyring.is_valid(current_principal.get()):
+        raise Unauthenticated(NO_KEY)
 
 
-class Leaving(Exception):
-    """This server stops, so that a stream ends here. Its words say where to read on."""
+class ShuttingDown(Exception):
+    """This server is shutting down, so that a stream ends here. The message says where to read on."""
 
 
 NO_KEY = (
-    "Say who you are: send the header `Authorization: Bearer hf_...` with a key that is neither revoked"
-    " nor expired. `holdfast keys create` makes one."
+    "Send the header `Authorization: Bearer hf_...` with an API key that is neither revoked nor expired."
+    " `holdfast keys create` makes one."
 )
 RETRY_SECONDS = "1"
-"""How long a caller waits that is over a limit, before it asks again."""
+"""How long a caller that is over a limit should wait before it asks again."""
 
 _LOADS = {verb.rpc: verb.load for verb in VERBS}
 
 
 def seconds_max(load: Load | None) -> float:
-    """How long a call of this load may take."""
+    """Return how long a call of this load may take."""
     return CHORE_SECONDS_MAX if load is Load.CHORE else REQUEST_SECONDS_MAX
 
 
-class Gate:
-    """Lets nobody in whose key is unknown, before a byte of the body is read."""
+class Authentication:
+    """Refuses calls without a valid key or above the rate limit, before the body is read."""
 
     def __init__(self, keyring: Keyring, clock: Clock) -> None:
         self._keyring = keyring
         self._clock = clock
-        self._rates: dict[str, _Rate] = {}
+        self._rates: dict[str, _TokenBucket] = {}
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         try:
-            await self.admit(ctx.request_headers.get("authorization"))
-        except Unknown as error:
+            await self.authenticate(ctx.request_headers.get("authorization"))
+        except Unauthenticated as error:
             raise ConnectError(Code.UNAUTHENTICATED, NO_KEY) from error
         except Exception as error:
-            raise told(error, ctx.method.name) from None
+            raise visible_error(error, ctx.method.name) from None
 
-    async def admit(self, authorization: str | None) -> None:
-        """Say who the call under way is from, or raise `Unknown`, or `Exhausted`: they ask too often, or
-        too much at once."""
+    async def authenticate(self, authorization: str | None) -> None:
+        """Set the principal of the current call; `Unauthenticated` without a valid key, `Exhausted` when
+        the key calls too often, or has too many calls under way."""
         principal = await self._keyring.principal(authorization)
         if principal is None:
-            raise Unknown(NO_KEY)
-        if (let_in := caller.get().get("state", {}).get("let_in")) is not None:
-            await self._enter(let_in, principal.key_id)
+            raise Unauthenticated(NO_KEY)
+        if (admit := current_asgi_scope.get().get("state", {}).get("admit")) is not None:
+            await self._check_connections(admit, principal.key_id)
         if principal.key_id is not None:
-            self._count(principal.key_id)
-        who.set(principal)
+            self._check_rate(principal.key_id)
+        current_principal.set(principal)
 
-    async def on_end(
-        self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /
-    ) -> None:
-        """Nothing is left to do."""
+    async def on_end(self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /) -> None:
+        """Required by the protocol of interceptors; nothing is left to do."""
 
-    async def _enter(self, let_in: Callable[[str | None], bool], key_id: str | None) -> None:
-        if not let_in(key_id):
-            await self._clock.sleep(REFUSAL_SECONDS)  # else it is asked again at once
-            raise Exhausted(
-                "This key has calls under way on half of the connections of this server."
-            )
+    async def _check_connections(self, admit: Callable[[str | None], bool], key_id: str | None) -> None:
+        if not admit(key_id):
+            await self._clock.sleep(REFUSAL_SECONDS)  # else the client asks again at once
+            raise Exhausted("This key has calls under way on half of the connections of this server.")
 
-    def _count(self, key_id: str) -> None:
-        rate = self._rates.setdefault(key_id, _Rate(self._clock))
-        if not rate.take():
-            words = f"This key asks more than {RATE_PER_SECOND_MAX:,} times a second."
-            raise Exhausted(words)
+    def _check_rate(self, key_id: str) -> None:
+        bucket = self._rates.setdefault(key_id, _TokenBucket(self._clock))
+        if not bucket.take():
+            raise Exhausted(f"This key calls more than {RATE_PER_SECOND_MAX:,} times a second.")
 
 
-class _Rate:
-    """How often a key may still ask: so many a second, and some at once."""
+class _TokenBucket:
+    """The calls that a key may make now: the limits are `RATE_PER_SECOND_MAX` and `RATE_BURST_MAX`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -135,8 +132,8 @@ class _Rate:
         return True
 
 
-class Translation:
-    """Says our errors in the words of the protocol, and of faults no more than that there was one."""
+class ErrorTranslation:
+    """Translates our errors into those of the protocol. Faults are hidden from callers."""
 
     def __init__(self, *, job_v1: bool) -> None:
         self._job_v1 = job_v1
@@ -151,7 +148,7 @@ class Translation:
             async with asyncio.timeout(seconds_max(_LOADS.get(ctx.method.name))):
                 return await call_next(request, ctx)
         except Exception as error:
-            raise self._told(error, ctx) from None
+            raise self._translated(error, ctx) from None
 
     async def intercept_client_stream(
         self,
@@ -162,7 +159,7 @@ class Translation:
         try:
             return await call_next(request, ctx)
         except Exception as error:
-            raise self._told(error, ctx) from None
+            raise self._translated(error, ctx) from None
 
     async def intercept_server_stream(
         self,
@@ -171,42 +168,36 @@ class Translation:
         ctx: RequestContext[Q, A],
     ) -> AsyncGenerator[A, None]:
         try:
-            async with aclosing(call_next(request, ctx)) as answers:
-                async for answer in answers:
-                    yield answer
+            async with aclosing(call_next(request, ctx)) as responses:
+                async for response in responses:
+                    yield response
         except Exception as error:
-            raise self._told(error, ctx) from None
+            raise self._translated(error, ctx) from None
 
-    def _told(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
-        said = told(error, ctx.method.name, job_v1=self._job_v1)
+    def _translated(self, error: Exception, ctx: RequestContext[Any, Any]) -> Exception:
         if isinstance(error, Exhausted):
             ctx.response_headers["retry-after"] = RETRY_SECONDS
-        return said
+        return visible_error(error, ctx.method.name, job_v1=self._job_v1)
 
 
-def told(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError:
-    """The error as its caller is told of it. What only an operator should know goes to the log."""
+def visible_error(error: Exception, method: str, *, job_v1: bool = False) -> ConnectError:
+    """Return the error as its caller may see it. What only an operator should know goes to the log."""
     release_frames(error)
     if isinstance(error, ConnectError):
         return error
-    if isinstance(error, Leaving):
+    if isinstance(error, ShuttingDown):
         return ConnectError(Code.UNAVAILABLE, str(error))
-    if isinstance(error, Unknown):
+    if isinstance(error, Unauthenticated):
         return ConnectError(Code.UNAUTHENTICATED, str(error))
-    noted(error, method)
+    record_failure(error, method)
     if isinstance(error, HoldfastError):
-        return refusal(error, job_v1=job_v1)
+        return connect_error(error, job_v1=job_v1)
     if isinstance(error, TimeoutError):
-        return refusal(Unavailable("It took too long.", applied="unknown"), job_v1=job_v1)
-    return ConnectError(Code.INTERNAL, FAULT)
-
-
-def noted(error: Exception, method: str) -> None:
-    """Keep what only an operator should know, for the line that the call has in the log."""
-    failed(error, method)
+        return connect_error(Unavailable("It took too long.", applied="unknown"), job_v1=job_v1)
+    return ConnectError(Code.INTERNAL, INTERNAL_ERROR)
 
 
 def release_frames(error: BaseException) -> None:
-    """Let go of what the failed functions had in hand. An error and the frames it passed through keep each
-    other until the next full garbage collection: ten refused messages of 32 MiB held 400 MB until then."""
+    """Release the locals of the frames that an error passed through. They keep each other alive until the
+    next full garbage collection: ten refused messages of 32 MiB held 400 MB."""
     traceback.clear_frames(error.__traceback__)

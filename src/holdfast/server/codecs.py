@@ -1,4 +1,4 @@
-"""Codecs: how the bytes of a request become a message, whatever they are."""
+"""Codecs: how the bytes of a request become a message, within limits of depth and number of fields."""
 
 import logging
 import re
@@ -12,13 +12,13 @@ from protobuf import DescFieldValueList, DescFieldValueMessage, DescMessage, Mes
 
 from holdfast.core.limits import JSON_DEPTH_MAX, clip
 from holdfast.server.limits import PUBLISH_FIELDS_MAX, REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
-from holdfast.wire.errors import FAULT
+from holdfast.wire.errors import INTERNAL_ERROR
 
 log = logging.getLogger("holdfast.server")
 
 M = TypeVar("M", bound=Message)
 
-WORDS_CHARACTERS_MAX = 300
+MESSAGE_CHARACTERS_MAX = 300
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _FLAT = re.compile(rb"[^][{}]++")
 VARINT_BITS_MAX = 70
@@ -26,21 +26,21 @@ _CLASS = re.compile(r"<class '(\w+)'>")
 
 
 def codecs() -> list[Codec]:
-    """The codecs of every service. A message of fewer bytes than that has fewer fields."""
+    """Return the codecs of every service. Fields of messages below that size are not counted."""
     return [_Counted(codec, REQUEST_FIELDS_MAX, REQUEST_FIELDS_MAX) for codec in _codecs()]
 
 
 def publish_codecs() -> list[Codec]:
-    """The codecs of PublishJobEvents, whose messages may be large: but not of very many parts."""
+    """Return the codecs of PublishJobEvents, whose messages may be large, but not of very many fields."""
     return [_Counted(codec, REQUEST_BYTES_MAX, PUBLISH_FIELDS_MAX) for codec in _codecs()]
 
 
 def _codecs() -> list[Codec]:
-    return [_Careful(proto_binary_codec()), _Json(proto_json_codec(ignore_unknown_fields=False))]
+    return [_Checked(proto_binary_codec()), _Json(proto_json_codec(ignore_unknown_fields=False))]
 
 
-class _Careful:
-    """A codec that says shortly what is wrong with a message."""
+class _Checked:
+    """A codec that raises short errors of the protocol for a message that cannot be decoded."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -52,33 +52,33 @@ class _Careful:
         try:
             return self._codec.encode(message)
         except Exception as error:
-            log.exception("an answer cannot be written")
-            raise ConnectError(Code.INTERNAL, FAULT) from error
+            log.exception("a response cannot be encoded")
+            raise ConnectError(Code.INTERNAL, INTERNAL_ERROR) from error
 
     def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
         try:
             found: M = self._codec.decode(data, message_class)
         except Exception as error:
             name = message_class.desc().type_name
-            wrong = clip(_CLASS.sub(r"\1", str(error)), WORDS_CHARACTERS_MAX)
-            words = f"This is no {name} in {self.name()}: {wrong}"
-            raise ConnectError(Code.INVALID_ARGUMENT, words) from error
+            reason = clip(_CLASS.sub(r"\1", str(error)), MESSAGE_CHARACTERS_MAX)
+            text = f"The request is not a valid {name} in {self.name()}: {reason}"
+            raise ConnectError(Code.INVALID_ARGUMENT, text) from error
         return found
 
 
-class _Json(_Careful):
-    """JSON that is not too deep: the parser, which is native, would take the whole process with it."""
+class _Json(_Checked):
+    """JSON that is not nested too deep: the native parser would crash the whole process."""
 
     def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
         if data.count(b"[") + data.count(b"{") > JSON_DEPTH_MAX and too_deep(data):
-            words = f"The request is nested too deep; at most {JSON_DEPTH_MAX} is taken."
-            raise ConnectError(Code.INVALID_ARGUMENT, words)
+            text = f"The request is nested too deep: at most {JSON_DEPTH_MAX} levels are allowed."
+            raise ConnectError(Code.INVALID_ARGUMENT, text)
         return super().decode(data, message_class)
 
 
 class _Counted:
-    """A codec that counts the parts of a message above some size before it decodes it. One of many small
-    parts would take a hundred times its size in memory, and seconds in which nobody else is answered."""
+    """A codec that counts the fields of a message above some size before it decodes it. One of many small
+    fields would take a hundred times its size in memory, and block the loop for seconds."""
 
     def __init__(self, codec: Codec, size: int, most: int) -> None:
         self._codec = codec
@@ -94,8 +94,8 @@ class _Counted:
 
     def decode(self, data: bytes | bytearray, message_class: type[M]) -> M:
         if len(data) > self._size and self._has_more(data, message_class):
-            words = f"The message has more than {self._most:,} fields: send it in several."
-            raise ConnectError(Code.RESOURCE_EXHAUSTED, words)
+            text = f"The message has more than {self._most:,} fields: send it in several."
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, text)
         found: M = self._codec.decode(data, message_class)
         return found
 
@@ -106,25 +106,23 @@ class _Counted:
 
 
 def json_has_more(data: bytes | bytearray, most: int) -> bool:
-    """Whether this JSON has more parts than that. In what is larger than a request, texts are not told
-    apart, which would take too long, and the items of lists count as well."""
+    """Whether this JSON has more than `most` fields, lists and objects. In what is larger than a request,
+    marks in strings count, too (to skip strings would take too long), and so do items of lists."""
     if len(data) > REQUEST_BYTES_MAX:
         return data.count(b",") + _marks(data) > most
-    if (
-        len(data) <= most or _marks(data) <= most or too_deep(data)
-    ):  # which is told in words of its own
+    if len(data) <= most or _marks(data) <= most or too_deep(data):  # that has its own error
         return False
     return _marks(_TEXT.sub(b"", data)) > most
 
 
 def _marks(data: bytes | bytearray) -> int:
-    """How many fields, lists and objects there are, if no text has one of their marks in it."""
+    """Return how many fields, lists and objects there are, if no string has one of their marks in it."""
     return data.count(b":") + data.count(b"[") + data.count(b"{")
 
 
 def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:
-    """How many fields a message has, with those of the messages in it; counted until there are more than
-    `most`. What is no message is not looked at further: to decode it says what is wrong."""
+    """Return how many fields a message has, with those of nested messages, counted up to `most` + 1. The
+    count ends where the bytes are not a message: decoding them raises what is wrong."""
     count, todo = 0, [(0, len(data), _nested(desc))]
     while todo and count <= most:
         at, end, nested = todo.pop()
@@ -139,7 +137,7 @@ def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:
                     at += size
                 elif tag & 7 == 0:
                     _, at = _varint(data, at)
-                elif tag & 7 in (3, 4):  # groups, which nobody uses, are not counted
+                elif tag & 7 in (3, 4):  # groups are obsolete, and none of our messages has one
                     return most + 1
                 else:
                     at += 8 if tag & 7 == 1 else 4
@@ -149,21 +147,21 @@ def fields_in(data: bytes | bytearray, desc: DescMessage, most: int) -> int:
 
 
 def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The number at a place, and where the next begins; `IndexError` if there is none."""
+    """Return the number at an index, and the index behind it; `IndexError` if there is none."""
     if (byte := data[at]) < 128:  # as most of them are
         return byte, at + 1
     value = shift = 0
     while (byte := data[at]) >= 128:
         value |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
-        if shift >= VARINT_BITS_MAX:  # of a longer one the time would grow with its square
+        if shift >= VARINT_BITS_MAX:  # the time for a longer one would grow quadratically
             raise IndexError(at)
     return value | byte << shift, at + 1
 
 
 @cache
 def _nested(desc: DescMessage) -> dict[int, DescMessage]:
-    """The messages that a message may have, by the numbers of their fields."""
+    """Return the types of the nested messages, by the numbers of their fields."""
     found = {}
     for field in desc.fields:
         value = field.value
@@ -175,7 +173,7 @@ def _nested(desc: DescMessage) -> dict[int, DescMessage]:
 
 
 def too_deep(data: bytes | bytearray) -> bool:
-    """Whether this JSON is nested deeper than we read."""
+    """Whether this JSON is nested deeper than `JSON_DEPTH_MAX`."""
     depth = 0
     for byte in _FLAT.sub(b"", _TEXT.sub(b"", data)):
         depth += 1 if byte in b"[{" else -1

@@ -1,4 +1,4 @@
-"""One client's HTTP connection: what it may send, and for how long, whatever the parser would take."""
+"""One client's HTTP connection: limits on size and time that the parser does not have."""
 
 import asyncio
 import fcntl
@@ -18,46 +18,47 @@ from holdfast.server.limits import (
     REQUEST_SECONDS_MAX,
     STALLED_SECONDS_MAX,
 )
-from holdfast.server.listener import Connections, Opened
+from holdfast.server.listener import Connections, OpenConnection
 
 PARSED_BYTES = HEADER_BYTES_MAX
-"""So much is given to the parser at a time: it would read all there is before anything is counted."""
+"""How much is given to the parser at a time: it would read all there is before anything is counted."""
 
-LARGE = "The headers, or what is between the parts of the body, are too large."
-
-
-class TooMany(Exception):
-    """More requests were sent ahead than are taken; raised in the parser, to stop it."""
+FRAMING_TOO_LARGE = "The headers, or what is between the chunks of the body, are too large."
 
 
-class Connection(HttpToolsProtocol):
-    """One client's connection. The parser would keep headers and trailers without end; here they are
+class TooManyPipelined(Exception):
+    """The client pipelined too many requests; raised in the parser, to stop it."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One client's connection. The parser would keep any amount of headers and trailers; here they are
     counted, and trailers are not kept: RFC 9110, 6.5.1. What is not body (headers, sizes of chunks, their
     extensions, trailers) may be as much as the body and 64 KiB, and 32 KiB in a row.
 
-    A client that says nothing, or does not read, for so long is parted with."""
+    The connection of a client that sends nothing for `REQUEST_SECONDS_MAX` while a request is due, or reads
+    nothing for `STALLED_SECONDS_MAX`, is closed."""
 
     _in_head = False
     _whole = True
     _in_row = 0
-    """Bytes since the last of a body."""
+    """Bytes since the last byte of a body."""
     _framing = 0
-    """Bytes of this request that are not of its body; `_body` those that are."""
+    """Bytes of this request that are not part of its body; `_body` counts those that are."""
     _body = 0
     _part = 0
-    """Bytes of a body in what is parsed now."""
+    """Bytes of a body in the part that is being parsed."""
     _after = 0
-    """Bytes of a request that came when it was answered already."""
-    _answering: RequestResponseCycle | None = None
-    _hearing: asyncio.TimerHandle | None = None
-    _patience: asyncio.TimerHandle | None = None
+    """Bytes of a request that arrived after its response was sent."""
+    _running: RequestResponseCycle | None = None
+    _read_timeout: asyncio.TimerHandle | None = None
+    _write_timeout: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
         config: uvicorn.Config,
         state: ServerState,
         connections: Connections,
-        opened: Opened,
+        opened: OpenConnection,
     ) -> None:
         super().__init__(config, state, {})
         self._open_connections = connections
@@ -65,7 +66,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._hear_within()
+        self._start_read_timeout()
         self._opened.abort, self._opened.idle = transport.abort, self._idle
 
     def _idle(self) -> bool:
@@ -97,22 +98,22 @@ class Connection(HttpToolsProtocol):
         if answered or self.pipeline:
             self.transport.abort()
         else:
-            self.send_400_response(LARGE)
+            self.send_400_response(FRAMING_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
             super().send_400_response(msg)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing is logged: the request is answered as if nothing but HTTP had been asked for."""
+        """Log nothing: the request is served as plain HTTP."""
 
     def on_message_begin(self) -> None:
         self._in_head, self._whole = True, False
         self._in_row = self._framing = self._body = self._part = self._after = 0
         super().on_message_begin()
-        self._hear_within()
-        self.scope["state"]["gone"] = self.transport.is_closing
-        self.scope["state"]["let_in"] = partial(self._open_connections.let_in, self._opened)
+        self._start_read_timeout()
+        self.scope["state"]["client_gone"] = self.transport.is_closing
+        self.scope["state"]["admit"] = partial(self._open_connections.admit, self._opened)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:
@@ -120,11 +121,11 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._heard()
+        self._stop_read_timeout()
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             self.transport.abort()
-            raise TooMany
+            raise TooManyPipelined
 
     def on_body(self, body: bytes) -> None:
         self._part += len(body)
@@ -132,64 +133,64 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._whole = True
-        self._heard()
+        self._stop_read_timeout()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Of a request that is answered before all of it came, the rest has to come soon."""
-        self._open_connections.answered(self._opened)
+        """Limit the time for the rest of a request that was answered before all of it arrived."""
+        self._open_connections.end_call(self._opened)
         super().on_response_complete()
         if not self._whole and self.cycle.response_complete and not self.transport.is_closing():
-            self._hear_within()
+            self._start_read_timeout()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait_for_reader()
+        self._start_write_timeout()
 
-    def _wait_for_reader(self) -> None:
+    def _start_write_timeout(self) -> None:
         left = self._unread()
-        self._patience = self.loop.call_later(STALLED_SECONDS_MAX, self._look_at_reader, left)
+        self._write_timeout = self.loop.call_later(STALLED_SECONDS_MAX, self._check_reader, left)
 
-    def _look_at_reader(self, before: int) -> None:
-        """Part with a client that has taken nothing since; one that is slow has taken something."""
+    def _check_reader(self, before: int) -> None:
+        """Close the connection if the client has read nothing since; a slow client has read something."""
         if self._unread() >= before:
             self.transport.abort()
         else:
-            self._wait_for_reader()
+            self._start_write_timeout()
 
     def _unread(self) -> int:
-        """How much waits for the client: here, and in the system's own buffer."""
-        plug = self.transport.get_extra_info("socket")
-        waiting = fcntl.ioctl(plug.fileno(), termios.TIOCOUTQ, bytes(4))
+        """Return how many bytes wait for the client: here, and in the buffer of the kernel."""
+        socket = self.transport.get_extra_info("socket")
+        waiting = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
         return self.transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._calm()
+        self._stop_write_timeout()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answering = cycle
+        self._running = cycle
         super()._start_asgi_task(cycle, app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._answering is not None:  # uvicorn tells only the last request that came
-            self._answering.disconnected = not self._answering.response_complete
-            self._answering.message_event.set()
-        self._calm()
-        self._heard()
-        self._open_connections.end(self._opened)
+        if self._running is not None:  # uvicorn notifies only the last request that arrived
+            self._running.disconnected = not self._running.response_complete
+            self._running.message_event.set()
+        self._stop_write_timeout()
+        self._stop_read_timeout()
+        self._open_connections.remove(self._opened)
 
-    def _hear_within(self) -> None:
-        if self._hearing is None:
-            self._hearing = self.loop.call_later(REQUEST_SECONDS_MAX, self.transport.abort)
+    def _start_read_timeout(self) -> None:
+        if self._read_timeout is None:
+            self._read_timeout = self.loop.call_later(REQUEST_SECONDS_MAX, self.transport.abort)
 
-    def _heard(self) -> None:
-        if self._hearing is not None:
-            self._hearing.cancel()
-            self._hearing = None
+    def _stop_read_timeout(self) -> None:
+        if self._read_timeout is not None:
+            self._read_timeout.cancel()
+            self._read_timeout = None
 
-    def _calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_write_timeout(self) -> None:
+        if self._write_timeout is not None:
+            self._write_timeout.cancel()
+            self._write_timeout = None

@@ -1,4 +1,4 @@
-"""Grants on the wire: who holds one proves it by its task token, which no other key can use."""
+"""Grants on the wire: the owner proves a grant by its task token, which no other key can use."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,23 +15,23 @@ from holdfast.core.job import Job, Lease
 from holdfast.core.limits import check_id
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.core.task_token import Claimed
+from holdfast.core.task_token import SealedGrant
 from holdfast.ports import Clock, Grant
 from holdfast.registry.local import LocalRegistry
-from holdfast.server.admission import demand
-from holdfast.server.calls import Unknown, check_key, gone, who
+from holdfast.server.admission import require_scope
+from holdfast.server.call_records import record_owner
+from holdfast.server.calls import Unauthenticated, check_key, client_gone, current_principal
 from holdfast.server.keyring import Keyring
-from holdfast.server.tracing import by_owner
 from holdfast.wire.mapping import EPOCH
 
-UNDELIVERED = "whoever asked for it was gone before it came"
+UNDELIVERED = "the client disconnected before the grant was sent"
 
-TURNS = 5
-"""Of the loop, in which it hears that somebody has left."""
+LOOP_TURNS = 5
+"""Turns of the event loop within which the server notices that a client has disconnected."""
 
 
 class Grants:
-    """Makes grants into tokens and tokens into grants. What nobody was there to take is given back."""
+    """Makes task tokens of grants and grants of task tokens. A grant that was not delivered is released."""
 
     def __init__(self, registry: LocalRegistry, clock: Clock, keyring: Keyring) -> None:
         self._registry = registry
@@ -40,30 +40,29 @@ class Grants:
         self._returning: dict[asyncio.Task[None], None] = {}
 
     async def seal(self, grants: Sequence[Grant]) -> list[Grant]:
-        """The grants, each with its proof."""
+        """Return the grants, each with its task token."""
         holder = _holder()
         return [
-            replace(grant, task_token=await self._registry.task_token(grant, holder))
-            for grant in grants
+            replace(grant, task_token=await self._registry.seal_task_token(grant, holder)) for grant in grants
         ]
 
     async def open(self, task_token: str) -> Grant:
-        """The grant that a token proves; `NotFound` for a token that is not the caller's. The key is looked
-        at again: a stream of messages may be hours old."""
+        """Return the grant that a token proves; `NotFound` for a token that is not the caller's. The key is
+        checked again: a stream of messages may be hours old."""
         await check_key(self._keyring)
-        principal = who.get()
-        demand(principal, Scope.WORK)
-        claimed = await self._registry.claimed_by(task_token, _holder())
+        principal = current_principal.get()
+        require_scope(principal, Scope.WORK)
+        claimed = await self._registry.unseal_task_token(task_token, _holder())
         if not principal.may(Scope.WORK, claimed.queue, claimed.region):
             raise NotFound("The task token is unknown or expired.")
         grant = grant_of(claimed, task_token)
-        if await self._registry.task_token(grant, _holder()) != task_token:
+        if await self._registry.seal_task_token(grant, _holder()) != task_token:
             raise NotFound("The task token is unknown or expired.")
-        return by_owner(grant)
+        return record_owner(grant)
 
     async def deliver(self, claim: Coroutine[Any, Any, list[Grant]], *, named: bool) -> list[Grant]:
-        """What a claim gets. When its caller leaves meanwhile, what it gets is given back at once, unless
-        the claim is `named` (by an op_id): who names one asks again, and may have been answered since."""
+        """Return what a claim gets. When its client disconnects meanwhile, the grants are released at once,
+        unless the claim is `named` (by an op_id): its client repeats it, and may have done so already."""
         claiming = asyncio.ensure_future(claim)
         try:
             return await asyncio.shield(claiming)
@@ -72,36 +71,36 @@ class Grants:
                 self._later(lambda: self._give_back_of(claiming))
             raise
 
-    async def left(self) -> bool:
-        """Whether nobody is there any more to take what was granted, as far as can be known now."""
-        for _turn in range(TURNS):
+    async def client_left(self) -> bool:
+        """Whether the client has disconnected, as far as can be known now."""
+        for _turn in range(LOOP_TURNS):
             await self._clock.sleep(0)
-        return gone.get()()
+        return client_gone.get()()
 
     async def hand_over(self, grants: Sequence[Grant], *, named: bool) -> list[Grant]:
-        """The grants, each with its proof; given back if whoever asked is gone by now, or its key counts no
-        more: then nobody can ask again under the name of the claim."""
+        """Return the grants, each with its task token. They are released if the client has disconnected by
+        now, or its key is no longer valid: then the claim cannot be repeated under its op_id."""
         there = not grants
         try:
             sealed = await self.seal(grants)
             await check_key(self._keyring)
-            there = there or not await self.left()
-        except Unknown:
+            there = there or not await self.client_left()
+        except Unauthenticated:
             named = False
             raise
         finally:
             if not there:
-                self.give_back(grants, named=named)
+                self.release_undelivered(grants, named=named)
         return sealed
 
-    def give_back(self, grants: Sequence[Grant], *, named: bool) -> None:
-        """Nobody has seen these: let others have them, at once and at no cost. Those of a named claim
-        are left to whoever asks again under its name, or to their leases."""
+    def release_undelivered(self, grants: Sequence[Grant], *, named: bool) -> None:
+        """Release grants that no client has received, so that they cost no attempt. Those of a named claim
+        are kept for its repeat, or until their leases end."""
         if grants and not named:
             self._later(lambda: self._give_back(grants))
 
     async def close(self) -> None:
-        """Wait until everything is given back."""
+        """Wait until all undelivered grants are released."""
         while self._returning:
             await asyncio.gather(*self._returning, return_exceptions=True)
 
@@ -116,12 +115,12 @@ class Grants:
 
     async def _give_back(self, grants: Sequence[Grant]) -> None:
         for grant in grants:
-            with suppress(HoldfastError):  # it comes free with its lease
+            with suppress(HoldfastError):  # the job is claimable again when its lease ends
                 await self._registry.release(grant, reason=UNDELIVERED, undelivered=True)
 
 
-def bound(op_id: str | None) -> str | None:
-    """The op_id of a claim as it is kept: no other key can ask for the same grants under it."""
+def bound_op_id(op_id: str | None) -> str | None:
+    """Return the op_id of a claim as it is stored: no other key can repeat the claim with it."""
     if op_id is None or not _holder():
         return op_id
     mine = f"{_holder()}/{check_id(op_id, 'op_id')}"
@@ -129,12 +128,12 @@ def bound(op_id: str | None) -> str | None:
 
 
 def _holder() -> str:
-    principal = who.get()
+    principal = current_principal.get()
     return "" if principal.key_id is None else principal.name
 
 
-def grant_of(claimed: Claimed, task_token: str | None = None) -> Grant:
-    """The grant as far as a token tells: enough for everything that an owner does."""
+def grant_of(claimed: SealedGrant, task_token: str | None = None) -> Grant:
+    """Return the grant as far as a token contains it: enough for every verb of an owner."""
     lease = Lease(claimed.owner, EPOCH, timedelta(), EPOCH, EPOCH)
     spec = Spec(queue=claimed.queue, region=claimed.region)
     job = Job(claimed.job_id, spec, State.ASSIGNED, EPOCH, EPOCH, EPOCH, lease=lease)

@@ -1,5 +1,5 @@
-"""gRPC: the application for clients that speak it, at an address of its own. Their calls reach it as ASGI:
-one door, one gate and one set of services answer everybody."""
+"""gRPC: the application for gRPC clients, at an address of its own. Their calls become ASGI requests, so
+that one edge, one authentication and one set of services serve every protocol."""
 
 import asyncio
 import logging
@@ -17,8 +17,15 @@ from grpc import StatusCode
 from msgspec.structs import replace
 
 from holdfast.core.errors import Invalid
-from holdfast.server.app import App
-from holdfast.server.door import Receive, Scope
+from holdfast.server.app import ServerApp
+from holdfast.server.edge import Receive, Scope
+from holdfast.server.http_server import (
+    CHECK_CERTIFICATES,
+    IDLE_SECONDS,
+    SHUTDOWN_SECONDS,
+    UNREAD_SECONDS,
+    ListenAddress,
+)
 from holdfast.server.limits import (
     HEADER_BYTES_MAX,
     REQUEST_BYTES_MAX,
@@ -26,14 +33,7 @@ from holdfast.server.limits import (
     STALLED_SECONDS_MAX,
 )
 from holdfast.server.listener import connections_max
-from holdfast.server.serving import (
-    CERTIFICATES,
-    IDLE_SECONDS,
-    LEAVE_SECONDS,
-    UNREAD_SECONDS,
-    Place,
-)
-from holdfast.wire.errors import FAULT
+from holdfast.wire.errors import INTERNAL_ERROR
 
 log = logging.getLogger("holdfast.server")
 
@@ -42,41 +42,41 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 CALLS_PER_CONNECTION_MAX = 1_000
 CONNECTIONS_SHARE = 4
-"""By gRPC there may be a quarter of the connections that there may be by HTTP."""
+"""A quarter as many connections are allowed by gRPC as by HTTP."""
 
-QUIET_SECONDS = 60
-"""After which a client that says nothing is asked whether it is still there."""
+PING_SECONDS = 60
+"""After how long a silent client is pinged."""
 
-ASKED_SECONDS_MIN = 10
-"""How often a client may ask that of us. By default it would be cut off for asking on a quiet stream."""
+CLIENT_PING_SECONDS_MIN = 10
+"""How often a client may ping us. By default, pings on a silent stream end the connection."""
 
 OPTIONS = {
-    "grpc.so_reuseport": 0,  # else two servers would share an address, and nobody would notice
+    "grpc.so_reuseport": 0,  # else two servers could share an address unnoticed
     "grpc.max_receive_message_length": REQUEST_BYTES_MAX,  # also when unpacked
     "grpc.max_metadata_size": HEADER_BYTES_MAX,
     "grpc.absolute_max_metadata_size": HEADER_BYTES_MAX,
     "grpc.max_concurrent_streams": CALLS_PER_CONNECTION_MAX,
     "grpc.server_handshake_timeout_ms": int(REQUEST_SECONDS_MAX * 1000),
     "grpc.max_connection_idle_ms": IDLE_SECONDS * 1000,
-    "grpc.keepalive_time_ms": QUIET_SECONDS * 1000,
-    "grpc.http2.min_ping_interval_without_data_ms": ASKED_SECONDS_MIN * 1000,
+    "grpc.keepalive_time_ms": PING_SECONDS * 1000,
+    "grpc.http2.min_ping_interval_without_data_ms": CLIENT_PING_SECONDS_MIN * 1000,
 }
 PREFIX_BYTES = 5
 _METHOD = re.compile(r"/[\w.]+\.\w+/\w+\Z")
-UNREAD = "What was sent to you was not read in time. Ask again, from where you are."
-NO_SUCH = "There is no such method here. See docs/service.md for what there is."
+NOT_READ = "The client did not read the response in time. Call again, from your last cursor."
+NO_METHOD = "There is no such method. See docs/service.md for the methods of this server."
 _CODES = {code.value[0]: code for code in StatusCode}
 _STATUSES = {
     HTTPStatus.BAD_REQUEST: StatusCode.INVALID_ARGUMENT,
     HTTPStatus.FORBIDDEN: StatusCode.PERMISSION_DENIED,
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED,
 }
-"""What the door says in numbers of HTTP; any other means that nothing is there."""
+"""The codes for the HTTP statuses of `edge.rejection`; any other means that there is no such method."""
 
 
 @asynccontextmanager
-async def grpc_beside(app: App, place: Place) -> AsyncIterator[str]:
-    """Serve the application by gRPC as well, at the address that is yielded, until the application stops."""
+async def serve_grpc(app: ServerApp, place: ListenAddress) -> AsyncIterator[str]:
+    """Serve the application by gRPC as well, until it stops; yields the address."""
     calls = _Calls(app)
     most = {"grpc.max_allowed_incoming_connections": connections_max() // CONNECTIONS_SHARE}
     server = grpc.aio.server(options=list({**OPTIONS, **most}.items()))
@@ -92,7 +92,7 @@ async def grpc_beside(app: App, place: Place) -> AsyncIterator[str]:
         await app.context.close()
 
 
-def _listen(server: grpc.aio.Server, place: Place) -> int:
+def _listen(server: grpc.aio.Server, place: ListenAddress) -> int:
     address = _address(place)
     try:
         if place.certificate is None or place.certificate_key is None:
@@ -101,68 +101,69 @@ def _listen(server: grpc.aio.Server, place: Place) -> int:
         return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except OSError as error:
         raise Invalid(
-            f"--tls-cert or --tls-key cannot be used: {error}", advice=CERTIFICATES
+            f"--tls-cert or --tls-key cannot be used: {error}", advice=CHECK_CERTIFICATES
         ) from error
     except RuntimeError as error:
-        words = "it is in use or not of this machine, or --tls-cert and --tls-key are no good."
+        why = "it is in use or not of this machine, or --tls-cert and --tls-key cannot be used."
         raise Invalid(
-            f"Cannot listen on {address} for gRPC: {words}",
-            advice="Stop what listens there, or take another: --grpc HOST:PORT",
+            f"Cannot listen on {address} for gRPC: {why}",
+            advice="Stop what listens there, or use another address: --grpc HOST:PORT",
         ) from error
 
 
-def _address(place: Place) -> str:
+def _address(place: ListenAddress) -> str:
     return place.url.partition("//")[2]
 
 
 class _Calls(grpc.GenericRpcHandler):
-    """The calls under way. Each is a task, which is cancelled when its client leaves or its time is up."""
+    """The calls under way. Each is a task, cancelled when its client disconnects or its time is up."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ServerApp) -> None:
         self._app = app
         self._sending: dict[asyncio.Timeout, None] = {}
-        self._answering = 0
-        self._answered = asyncio.Event()
+        self._running = 0
+        self._finished = asyncio.Event()
 
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         if not _METHOD.match(details.method):
             return None
-        answer = partial(self._answer, details.method, details.invocation_metadata)
-        return grpc.stream_stream_rpc_method_handler(answer)
+        serve = partial(self._serve, details.method, details.invocation_metadata)
+        return grpc.stream_stream_rpc_method_handler(serve)
 
     async def end(self, server: grpc.aio.Server) -> None:
-        """When the application stops, answer what is under way. Clients that do not read get less time:
-        to be given the rest, and then to take how it ends."""
+        """When the application stops, finish the calls under way. Clients that do not read get less time:
+        once for the rest of the response, and once for its status."""
         await self._app.context.stopping.wait()
         soon = asyncio.get_running_loop().time() + UNREAD_SECONDS
         for limit in self._sending:
             limit.reschedule(soon)
-        leaving = asyncio.create_task(server.stop(LEAVE_SECONDS))
-        if self._answering:
-            await self._answered.wait()
+        leaving = asyncio.create_task(server.stop(SHUTDOWN_SECONDS))
+        if self._running:
+            await self._finished.wait()
         await server.stop(UNREAD_SECONDS)
         await leaving
 
-    async def _answer(self, path: str, metadata: Metadata, _: object, call: Call) -> None:
-        said = _Said()
-        self._answering += 1
+    async def _serve(self, path: str, metadata: Metadata, _: object, call: Call) -> None:
+        response = _Response()
+        self._running += 1
         try:
-            await self._app(_scope(path, metadata), _hears(call), partial(self._say, call, said))
+            send = partial(self._send, call, response)
+            await self._app(_scope(path, metadata), _receive_from(call), send)
         except TimeoutError:
-            said.end(StatusCode.UNAVAILABLE, UNREAD)
+            response.end(StatusCode.UNAVAILABLE, NOT_READ)
         except Exception as error:
             log.error("%s failed", path, exc_info=error)
-            said.end(StatusCode.INTERNAL, FAULT)
+            response.end(StatusCode.INTERNAL, INTERNAL_ERROR)
         finally:
-            self._answering -= 1
-            if not self._answering and self._app.context.stopping.is_set():
-                self._answered.set()
-        call.set_trailing_metadata(tuple(said.trailers))
-        call.set_code(said.code)
-        call.set_details(said.words)
+            self._running -= 1
+            if not self._running and self._app.context.stopping.is_set():
+                self._finished.set()
+        call.set_trailing_metadata(tuple(response.trailers))
+        call.set_code(response.code)
+        call.set_details(response.details)
 
-    async def _say(self, call: Call, said: "_Said", message: dict[str, Any]) -> None:
-        for one in said.hear(message):
+    async def _send(self, call: Call, response: "_Response", message: dict[str, Any]) -> None:
+        for one in response.feed(message):
             async with asyncio.timeout(STALLED_SECONDS_MAX) as limit:
                 self._sending[limit] = None
                 try:
@@ -172,7 +173,7 @@ class _Calls(grpc.GenericRpcHandler):
 
 
 def _scope(path: str, metadata: Metadata) -> Scope:
-    """The call as a request. No Host: no page of the web can speak gRPC, whatever name it came under."""
+    """Return the call as an ASGI request. It has no Host header: a page in a browser cannot speak gRPC."""
     headers = [
         (name.encode(), value.encode())
         for name, value in metadata
@@ -192,8 +193,8 @@ def _scope(path: str, metadata: Metadata) -> Scope:
     }
 
 
-def _hears(call: Call) -> Receive:
-    """What the client sends, message by message. That it leaves is heard otherwise."""
+def _receive_from(call: Call) -> Receive:
+    """Return a `receive` for the messages of the client. A disconnect cancels the task of the call."""
     whole = False
 
     async def receive() -> dict[str, Any]:
@@ -208,23 +209,23 @@ def _hears(call: Call) -> Receive:
     return receive
 
 
-class _Said:
-    """What the application has said to a call, and how it ends."""
+class _Response:
+    """The response of the application to a call, and its status."""
 
     def __init__(self) -> None:
-        self.code, self.words = StatusCode.UNIMPLEMENTED, NO_SUCH
+        self.code, self.details = StatusCode.UNIMPLEMENTED, NO_METHOD
         self.trailers: list[tuple[str, str | bytes]] = []
         self._framed = False
         self._rest = b""
 
-    def hear(self, message: dict[str, Any]) -> Iterator[bytes]:
-        """Take what the application sends; gives the messages that are whole by now."""
+    def feed(self, message: dict[str, Any]) -> Iterator[bytes]:
+        """Take what the application sends, and return the messages that are complete by now."""
         if message["type"] == "http.response.body":
             self._rest += message.get("body", b"")
             if self._framed:
                 yield from self._messages()
             elif self.code in _STATUSES.values():
-                self.words = self._rest.decode().strip()
+                self.details = self._rest.decode().strip()
             return
         headers = dict(message["headers"])
         self._framed = headers.get(b"content-type", b"").startswith(b"application/grpc")
@@ -232,8 +233,8 @@ class _Said:
         if b"grpc-status" in headers:
             self._status(headers)
 
-    def end(self, code: StatusCode, words: str) -> None:
-        self.code, self.words = code, words
+    def end(self, code: StatusCode, details: str) -> None:
+        self.code, self.details = code, details
 
     def _messages(self) -> Iterator[bytes]:
         while len(self._rest) >= PREFIX_BYTES:

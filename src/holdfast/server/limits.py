@@ -4,42 +4,42 @@ from holdfast.core.limits import CHECKPOINT_BYTES_MAX, PAYLOAD_BYTES_MAX, RESULT
 
 REQUEST_BYTES_MAX = 1024 * 1024
 REQUEST_FIELDS_MAX = 200_000
-"""Fields in a request: each takes a microsecond or two to decode, in which nobody else is answered."""
+"""Fields in a request: each takes a microsecond or two to decode, which blocks the event loop."""
 PUBLISH_BYTES_MAX = 32 * 1024 * 1024
 """One message of PublishJobEvents: a client that could not reach a server for a while sends all it has."""
 PUBLISH_FIELDS_MAX = 500_000
-"""Fields in such a message, if it is larger than other requests: each takes about 100 bytes once decoded."""
-PUBLISH_ROOM_BYTES = 2 * PUBLISH_BYTES_MAX
-"""All messages together that are larger than other requests, and of one key."""
-PUBLISH_ROOM_BYTES_PER_KEY = PUBLISH_BYTES_MAX
+"""Fields in such a message, if it is larger than other requests: each takes about 100 bytes decoded."""
+PUBLISH_MEMORY_BYTES = 2 * PUBLISH_BYTES_MAX
+"""Memory for all messages that are larger than other requests; and for those of one key."""
+PUBLISH_MEMORY_BYTES_PER_KEY = PUBLISH_BYTES_MAX
 PUBLISH_SECONDS_MAX = 60.0
-PUBLISH_QUIET_SECONDS_MAX = 900.0
-"""How long a publish stream may be open without a message: as long as a job may be quiet."""
+PUBLISH_IDLE_SECONDS_MAX = 900.0
+"""How long a publish stream may be open without a message: as long as a job may be silent."""
 PUBLISH_STREAMS_MAX = 2_000
 PUBLISH_STREAMS_PER_KEY_MAX = 1_000
 GZIP_RATIO_MAX = 1_032
-"""How much larger gzip can make anything."""
-ANSWER_BYTES_MAX = 8 * 1024 * 1024
+"""How many times its size gzip data can unpack to."""
+RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 CHANGED_BYTES_MAX = REQUEST_BYTES_MAX
-"""Payloads, results and checkpoints in the answer to a call that changes many jobs: as much as a request has,
-so that new jobs come back whole, and so does any job that is changed alone."""
-ENDINGS_PER_TOKEN_MAX = 10
-"""Different endings of one attempt in one call: to answer each, the history of its job is read through."""
+"""Payloads, results and checkpoints in the response to a call that changes many jobs: as much as a request
+may have, so that new jobs are returned whole, and so is any job that is changed alone."""
+COMPLETIONS_PER_TOKEN_MAX = 10
+"""Different completions of one attempt in one call: for each of them the history of its job is read."""
 COMPRESS_BYTES_MIN = 1024
 HEADER_BYTES_MAX = 16 * 1024
 PIPELINED_MAX = 32
-"""Requests that a client may send on one connection before the first of them is answered."""
+"""Requests that a client may send on one connection before it has the response to the first."""
 CONNECTIONS_MAX = 20_000
 """By HTTP, or half of the descriptors that the process may have. By gRPC a quarter of that."""
 ADDRESS_SHARE = 2
-"""One address may have the half of them open without a key that counts."""
+"""One address may have half of them open without a valid key."""
 KEY_SHARE = 2
 """One key may have calls under way on half of the connections by HTTP."""
 WAITING_SHARE = 4
-"""One key may have as many calls that wait as a quarter of the connections by HTTP, which is half of
-`WAITING_MAX` at most: so its heartbeats come in though all its claims wait."""
+"""One key may have as many waiting calls as a quarter of the connections by HTTP, which is at most half of
+`WAITING_MAX`: so there are connections for its heartbeats though all its claims wait."""
 DESCRIPTORS_MAX = 65_536
-"""What the server asks the system for when it starts."""
+"""Descriptors that the server asks the system for when it starts."""
 REQUEST_SECONDS_MAX = 30.0
 CHORE_SECONDS_MAX = 900.0
 WAIT_SECONDS_MAX = 25.0
@@ -65,16 +65,16 @@ PAGES_KEPT_SECONDS = 5.0
 CLAIM_ITEMS_MAX = 100
 QUEUES_PER_CLAIM_MAX = 1_000
 KINDS_PER_CLAIM_MAX = 1_000
-WALK_ITEMS_MAX = 100_000
-LIST_CALLS_MAX = 50
-FEED_CALLS_MAX = 50
-"""Pages of the store that are looked through for a caller who may not know that they are empty to it."""
-LOOK_SECONDS_MAX = 0.25
-"""How long such pages are looked through before the caller gets an empty page with a cursor."""
+OFFSET_ITEMS_MAX = 100_000
+LIST_READS_MAX = 50
+EVENT_READS_MAX = 50
+"""Pages of the store that are read for a caller who must not learn that they have nothing it may see."""
+SKIP_SECONDS_MAX = 0.25
+"""How long such pages are read before the caller gets an empty page with a cursor."""
 QUEUE_ITEMS_MAX = 1_000_000
 
 OWNER_CALLS_MAX = 1_024
-"""Calls under way at once by owners of attempts, all others that are quick, and reads of much."""
+"""Calls under way at once: by owners of attempts, other quick ones, large reads, and long ones (chores)."""
 OWNER_CALLS_PER_KEY_MAX = 512
 OWNER_CALLS_WAITING_MAX = 4_000
 OWNER_CALLS_WAITING_PER_KEY_MAX = 1_000
@@ -91,23 +91,23 @@ CHORES_PER_KEY_MAX = 2
 CHORES_WAITING_MAX = 32
 CHORES_WAITING_PER_KEY_MAX = 8
 
-TURN_SECONDS_MAX = 10.0
-"""How long a call waits for its turn before its caller is told to come again."""
+SLOT_SECONDS_MAX = 10.0
+"""How long a call waits for a slot before it is refused."""
 REFUSAL_SECONDS = 0.25
-"""How long a refusal for load is held back."""
+"""How long a refusal for load is delayed, so that the client does not call again at once."""
 
-ANSWERS_BYTES_MAX = 8 * ANSWER_BYTES_MAX
-"""Answers of heavy reads, from when they are begun until they are sent: of all keys, and of one. Other kinds
-have a bound for each key alone, so that a key that does not read makes nobody else wait."""
-ANSWERS_BYTES_PER_KEY_MAX = 2 * ANSWER_BYTES_MAX
-OWNER_ANSWERS_BYTES_PER_KEY_MAX = 8 * ANSWER_BYTES_MAX
-"""More than of other kinds: many workers may share a key, and must not wait for one that hangs."""
+RESPONSES_BYTES_MAX = 8 * RESPONSE_BYTES_MAX
+"""Responses of heavy reads, from their beginning until they are sent: of all keys, and of one. Other loads
+have a bound for each key alone, so that a client that does not read delays its own key only."""
+RESPONSES_BYTES_PER_KEY_MAX = 2 * RESPONSE_BYTES_MAX
+OWNER_RESPONSES_BYTES_PER_KEY_MAX = 8 * RESPONSE_BYTES_MAX
+"""More than for other loads: many workers may share a key, and must not wait for one that hangs."""
 JOB_DATA_BYTES_MAX = PAYLOAD_BYTES_MAX + RESULT_BYTES_MAX + CHECKPOINT_BYTES_MAX
 BODY_BYTES_SMALL = 16 * 1024
-"""Requests up to this size are bounded by their number; larger ones share memory of their own."""
+"""Requests up to this size are bounded by their number; larger ones share a limited memory."""
 BODIES_BYTES_MAX = 32 * REQUEST_BYTES_MAX
 BODIES_BYTES_PER_KEY_MAX = 8 * REQUEST_BYTES_MAX
 BODIES_WAITING_MAX = 2_000
 BODIES_WAITING_PER_KEY_MAX = 500
 SEND_BYTES = 64 * 1024
-"""An answer is handed to its connection in pieces of this size, the next when the last is on its way."""
+"""A response is handed to its connection in chunks of this size, the next when the last is sent."""

@@ -1,9 +1,9 @@
-"""The listener of the HTTP server: how many connections are open, and which is closed for another.
+"""The listener of the HTTP server: how many connections may be open, and which is closed for a new one.
 
-A connection on which no call was let in yet is closed first, the oldest one. So connections that say nothing
-can neither use up the descriptors of the process nor keep out clients that have a key. What is at work is not
-closed; so one key has calls under way on half of the connections at most, and more of them are refused. It is
-the call that counts, and not who opened the connection: one from a proxy carries the calls of all keys.
+The oldest connection on which no call was admitted yet is closed first. So idle connections can neither use
+up the descriptors of the process nor keep out clients that have a key. A connection with a call under way
+is not closed; so one key may have calls under way on half of the connections, and more of them are refused.
+A connection belongs to the key of its current call: one from a proxy carries the calls of all keys.
 """
 
 import asyncio
@@ -28,130 +28,130 @@ from holdfast.server.limits import (
 Peer: TypeAlias = tuple[str, int]
 ACCEPTED_AT_ONCE = 64
 RETRY_SECONDS = 0.1
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Opened(Struct, eq=False):
-    """One connection, from accept on. `abort` and `idle` are known when its protocol has begun, which for
-    TLS is after the handshake."""
+class OpenConnection(Struct, eq=False):
+    """One connection, from accept on. `abort` and `idle` are set when its protocol begins, which for TLS is
+    after the handshake."""
 
     peer: Peer
     socket: socket.socket
     abort: Callable[[], None] | None = None
     idle: Callable[[], bool] = lambda: True
     key_id: str | None = None
-    """The key of the call under way, once that was let in."""
+    """The key of the current call, once it was admitted."""
 
     def close(self) -> None:
         """Close it, whatever it is doing."""
         if self.abort is not None:
             self.abort()
         else:
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # it is closed already
                 self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class Connections:
-    """The open connections of a server, oldest first. `most` may be open; of those on which no call was
-    let in yet, `most_of_address` from one address; of those with a call under way, a share for each key."""
+    """The open connections of a server, oldest first. At most `most` may be open; `most_of_address` from
+    one address without an admitted call; a share of them with calls of one key."""
 
     def __init__(self, most: int, most_of_address: int) -> None:
-        self.most = most
-        self.most_of_address = most_of_address
-        self._strangers: dict[Peer, Opened] = {}
-        self._clients: dict[Peer, Opened] = {}
+        self.limit = most
+        self.limit_per_address = most_of_address
+        self._unknown: dict[Peer, OpenConnection] = {}
+        self._clients: dict[Peer, OpenConnection] = {}
         self._of_address: Counter[str] = Counter()
         self._of_key: Counter[str] = Counter()
-        self._leaving: list[Opened] = []
+        self._closing: list[OpenConnection] = []
 
     def __len__(self) -> int:
-        return len(self._strangers) + len(self._clients)
+        return len(self._unknown) + len(self._clients)
 
     def full(self) -> bool:
-        """Whether so many are being closed that the next one has to wait for their descriptors."""
-        self._leaving = [one for one in self._leaving if one.socket.fileno() >= 0]
-        return len(self._leaving) >= max(1, self.most // 8)
+        """Whether too many are being closed: the next one has to wait for their descriptors."""
+        self._closing = [one for one in self._closing if one.socket.fileno() >= 0]
+        return len(self._closing) >= max(1, self.limit // 8)
 
-    def add(self, accepted: socket.socket, peer: Peer) -> Opened:
-        """Take in a connection, and close another for it when there are too many."""
-        if len(self) >= self.most or self._of_address[peer[0]] >= self.most_of_address:
+    def add(self, accepted: socket.socket, peer: Peer) -> OpenConnection:
+        """Add a connection, and close another for it when there are too many."""
+        if len(self) >= self.limit or self._of_address[peer[0]] >= self.limit_per_address:
             self._forget_closed()
-        if self._of_address[peer[0]] >= self.most_of_address:
-            self._part(next(one for one in self._strangers.values() if one.peer[0] == peer[0]))
-        elif len(self) >= self.most and (other := self._least()) is not None:
-            self._part(other)
-        self._strangers[peer] = opened = Opened(peer, accepted)
+        if self._of_address[peer[0]] >= self.limit_per_address:
+            self._close(next(one for one in self._unknown.values() if one.peer[0] == peer[0]))
+        elif len(self) >= self.limit and (other := self._closable()) is not None:
+            self._close(other)
+        self._unknown[peer] = opened = OpenConnection(peer, accepted)
         self._of_address[peer[0]] += 1
-        if len(self) > self.most:
-            self._part(opened)
+        if len(self) > self.limit:
+            self._close(opened)
         return opened
 
-    def most_of_key(self) -> int:
-        """On how many connections one key may have calls under way."""
-        return max(1, self.most // KEY_SHARE)
+    def limit_per_key(self) -> int:
+        """Return on how many connections one key may have calls under way."""
+        return max(1, self.limit // KEY_SHARE)
 
-    def let_in(self, opened: Opened, key_id: str | None) -> bool:
-        """Let in a call on this connection: it is closed after all those where none was. False: its key has
-        as many under way as one may have."""
-        if opened not in (self._strangers.get(opened.peer), self._clients.get(opened.peer)):
+    def admit(self, opened: OpenConnection, key_id: str | None) -> bool:
+        """Admit a call on this connection, which is then closed later than those without one. False when
+        its key has too many calls under way."""
+        if opened not in (self._unknown.get(opened.peer), self._clients.get(opened.peer)):
             return True  # it is closed already
         if key_id is not None and opened.key_id is None:
-            if self._of_key[key_id] >= self.most_of_key():
+            if self._of_key[key_id] >= self.limit_per_key():
                 return False
             opened.key_id = key_id
             self._of_key[key_id] += 1
-        if opened.peer in self._strangers:
+        if opened.peer in self._unknown:
             self._forget(opened)
             self._clients[opened.peer] = opened
         return True
 
-    def answered(self, opened: Opened) -> None:
-        """The call under way on this connection has its answer."""
+    def end_call(self, opened: OpenConnection) -> None:
+        """Record that the current call on this connection has ended."""
         if (key_id := opened.key_id) is not None:
             opened.key_id = None
             self._of_key[key_id] -= 1
             if not self._of_key[key_id]:
                 del self._of_key[key_id]
 
-    def end(self, opened: Opened) -> None:
+    def remove(self, opened: OpenConnection) -> None:
         """Forget a connection that is closed."""
-        self.answered(opened)
+        self.end_call(opened)
         self._forget(opened)
 
-    def _forget(self, opened: Opened) -> None:
+    def _forget(self, opened: OpenConnection) -> None:
         if self._clients.get(opened.peer) is opened:
             del self._clients[opened.peer]
-        elif self._strangers.get(opened.peer) is opened:
-            del self._strangers[opened.peer]
+        elif self._unknown.get(opened.peer) is opened:
+            del self._unknown[opened.peer]
             self._of_address[opened.peer[0]] -= 1
             if not self._of_address[opened.peer[0]]:
                 del self._of_address[opened.peer[0]]
 
-    def _least(self) -> Opened | None:
-        """Which is closed for another: the oldest that is unknown, or idle."""
+    def _closable(self) -> OpenConnection | None:
+        """Return the connection to close: the oldest without an admitted call, else an idle one."""
         idle = (one for one in self._clients.values() if one.idle())
-        return next(iter(self._strangers.values()), None) or next(idle, None)
+        return next(iter(self._unknown.values()), None) or next(idle, None)
 
-    def _part(self, opened: Opened) -> None:
-        self.end(opened)
-        self._leaving.append(opened)
+    def _close(self, opened: OpenConnection) -> None:
+        self.remove(opened)
+        self._closing.append(opened)
         opened.close()
 
     def _forget_closed(self) -> None:
-        """Forget those that ended before their protocol began."""
-        for one in [*self._strangers.values(), *self._clients.values()]:
+        """Forget the connections that were closed before their protocol began."""
+        for one in [*self._unknown.values(), *self._clients.values()]:
             if one.socket.fileno() < 0:
-                self.end(one)
+                self.remove(one)
 
 
 class Listener:
-    """Accepts connections on a socket, as many as there may be, and begins a protocol on each."""
+    """Accepts connections on a socket, up to the limit, and begins a protocol on each."""
 
     def __init__(
         self,
         listening: socket.socket,
         connections: Connections,
-        protocol: Callable[[Opened], asyncio.Protocol],
+        protocol: Callable[[OpenConnection], asyncio.Protocol],
         certificate: ssl.SSLContext | None,
     ) -> None:
         self._socket = listening
@@ -175,7 +175,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _NO_ROOM:
+                if error.errno not in _OUT_OF_RESOURCES:
                     raise
                 self._loop.remove_reader(self._socket.fileno())
                 self._again = self._loop.call_later(RETRY_SECONDS, self.start)
@@ -186,8 +186,8 @@ class Listener:
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
 
-    async def _begin(self, opened: Opened) -> None:
-        """Begin the protocol; with a certificate, after a handshake in good time."""
+    async def _begin(self, opened: OpenConnection) -> None:
+        """Begin the protocol; with a certificate, after a handshake, which has a time limit."""
         try:
             await self._loop.connect_accepted_socket(
                 lambda: self._protocol(opened),
@@ -195,12 +195,12 @@ class Listener:
                 ssl=self._certificate,
                 ssl_handshake_timeout=REQUEST_SECONDS_MAX if self._certificate else None,
             )
-        except OSError:  # also of TLS: it left, or spoke something else
+        except OSError:  # also of TLS: the client disconnected, or did not speak TLS
             opened.socket.close()
-            self._connections.end(opened)
+            self._connections.remove(opened)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         if self._again is not None:
             self._again.cancel()
         self._loop.remove_reader(self._socket.fileno())
@@ -212,13 +212,13 @@ class Listener:
 
 
 def connections_max() -> int:
-    """So many connections by HTTP as leave half of the descriptors of this process for all else."""
+    """Return how many HTTP connections may be open: at most half of the descriptors of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, soft // 2)
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as it may: many systems begin with 1,024."""
+    """Raise the limit of open descriptors as far as possible: many systems begin with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if resource.RLIM_INFINITY != soft < wanted:

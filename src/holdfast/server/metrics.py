@@ -1,23 +1,23 @@
-"""Metrics: the page of a server, made of what its registry has counted and of what it has answered."""
+"""Metrics: the page of a server, made of the counters of its registry and of its requests."""
 
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
 from holdfast.ports import Census
-from holdfast.registry import exposition
-from holdfast.registry.exposition import counter, gauge, histogram, number
-from holdfast.registry.metrics import census_of, families
+from holdfast.registry import prometheus_text
+from holdfast.registry.metrics import metric_families, read_census
+from holdfast.registry.prometheus_text import counter, gauge, histogram, plain_gauge
 from holdfast.server.capacity import Capacity
-from holdfast.server.context import Context
-from holdfast.server.health import Readiness
-from holdfast.server.requests import Requests
+from holdfast.server.context import ServerContext
+from holdfast.server.readiness import Readiness
+from holdfast.server.request_metrics import RequestMetrics
 
 
-class Metrics:
-    """Makes the page. Whoever asks while it is being made gets the one that is made."""
+class ServerMetrics:
+    """Makes the page. Concurrent callers get the same one."""
 
-    def __init__(self, context: Context, readiness: Readiness) -> None:
+    def __init__(self, context: ServerContext, readiness: Readiness) -> None:
         self._context = context
         self._readiness = readiness
         self._making: asyncio.Task[bytes] | None = None
@@ -28,47 +28,46 @@ class Metrics:
         return await asyncio.shield(self._making)
 
     async def _make(self) -> bytes:
-        found = await census_of(self._context.registry)
+        found = await read_census(self._context.registry)
         ready = not await self._readiness.obstacles()
         parts: list[str] = []
         for part in self._parts(found, ready=ready):
             parts.append(part)
-            await self._context.clock.sleep(0)  # others go between: the page of 200 kinds is long
-        parts.append(await asyncio.to_thread(exposition.process))
+            await self._context.clock.sleep(0)  # let other calls run: the page of 200 kinds is long
+        parts.append(await asyncio.to_thread(prometheus_text.process_metrics))
         return "".join(parts).encode()
 
     def _parts(self, found: tuple[Census, datetime] | None, *, ready: bool) -> Iterator[str]:
         context = self._context
-        yield number("ready", "1 when this server can do its work: see /readyz.", int(ready))
-        yield from families(context.registry, found)
-        yield from _of_requests(context.requests)
-        streams = [((of,), n) for of, n in context.readers.open().items()]
-        yield gauge("streams", "Streams open now: of the feed, of single jobs.", ["of"], streams)
-        yield number("claims_waiting", "Clients that wait for a job.", context.lanes.waiting())
+        yield plain_gauge("ready", "1 when this server can do its work: see /readyz.", int(ready))
+        yield from metric_families(context.registry, found)
+        yield from _of_requests(context.request_metrics)
+        streams = [((of,), n) for of, n in context.event_streams.open_counts().items()]
+        text = "Open event streams: of all jobs (feed), of single jobs."
+        yield gauge("streams", text, ["of"], streams)
+        yield plain_gauge("claims_waiting", "Clients that wait for a job.", context.claim_waiters.waiting())
         yield from _of_capacity(context.capacity)
-        words = "Age of the oldest event that a reader of the feed is being sent."
+        text = "Age of the oldest event that a stream of all jobs is being sent."
         now = context.clock.now() if found is None else found[1]
-        yield number("feed_lag_seconds", words, context.readers.lag(now))
+        yield plain_gauge("feed_lag_seconds", text, context.event_streams.lag_seconds(now))
 
 
 def _of_capacity(capacity: Capacity) -> Iterator[str]:
-    rooms = list(capacity.told())
-    words = "Calls under way, by what they cost; body: large requests on their way in."
-    yield gauge("calls_under_way", words, ["load"], [((of,), room.places()) for of, room in rooms])
-    words = "Calls that wait for their turn."
-    yield gauge("calls_waiting", words, ["load"], [((of,), room.waiting()) for of, room in rooms])
-    words = (
-        "Calls refused for load: too many of one key, or of all, waited already, or for too long."
-    )
-    yield counter("calls_refused", words, ["load"], [((of,), room.refused) for of, room in rooms])
-    words = "Bytes held of large requests, and of answers until they are sent."
-    held = [((of,), room.taken()) for of, room in rooms]
-    yield gauge("held_bytes", words, ["load"], held)
+    limiters = list(capacity.limiters())
+    text = "Calls under way, by what they cost; body: large requests that are being received."
+    slots = [((load,), one.slots_in_use()) for load, one in limiters]
+    yield gauge("calls_under_way", text, ["load"], slots)
+    waiting = [((load,), one.waiting()) for load, one in limiters]
+    yield gauge("calls_waiting", "Calls that wait for a slot.", ["load"], waiting)
+    text = "Calls refused for load: too many of one key, or of all, waited already, or for too long."
+    refused = [((load,), one.refused) for load, one in limiters]
+    yield counter("calls_refused", text, ["load"], refused)
+    text = "Bytes held of large requests, and of responses until they are sent."
+    held = [((load,), one.bytes_in_use()) for load, one in limiters]
+    yield gauge("held_bytes", text, ["load"], held)
 
 
-def _of_requests(requests: Requests) -> Iterator[str]:
+def _of_requests(requests: RequestMetrics) -> Iterator[str]:
     labels = ["method", "protocol"]
-    yield counter(
-        "requests", "Requests answered.", [*labels, "code"], sorted(requests.answers.items())
-    )
-    yield histogram("request_seconds", "How long requests took.", labels, requests.times)
+    yield counter("requests", "Requests served.", [*labels, "code"], sorted(requests.counts.items()))
+    yield histogram("request_seconds", "How long requests took.", labels, requests.durations)

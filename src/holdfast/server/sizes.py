@@ -1,4 +1,4 @@
-"""Sizes: about how much memory things take, so that no answer takes more than it may."""
+"""Sizes: about how much memory jobs and events take, and the limits on them in a response."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -9,7 +9,7 @@ from holdfast.core.errors import Exhausted, HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job, job_bytes
 from holdfast.server.admission import without_data
-from holdfast.server.limits import ANSWER_BYTES_MAX, CHANGED_BYTES_MAX
+from holdfast.server.limits import CHANGED_BYTES_MAX, RESPONSE_BYTES_MAX
 
 EVENT_BYTES = 550
 
@@ -17,15 +17,15 @@ A = TypeVar("A", Job, Job | HoldfastError)
 
 
 def event_bytes(event: Event) -> int:
-    said = len(msgspec.json.encode(event.attributes)) if event.attributes else 0
-    return EVENT_BYTES + len(event.data or b"") + said
+    attributes = len(msgspec.json.encode(event.attributes)) if event.attributes else 0
+    return EVENT_BYTES + len(event.data or b"") + attributes
 
 
-def fitting(answers: Iterable[A]) -> Iterator[A]:
-    """The answers to a call that has changed many jobs: those beyond the limit come without their data.
-    The jobs are changed already, so that the call cannot be refused any more."""
+def without_excess_data(results: Iterable[A]) -> Iterator[A]:
+    """Return the results of a call that has changed many jobs; the jobs beyond the limit without their
+    data. They are changed already, so that the call can no longer be refused."""
     size = 0
-    for one in answers:
+    for one in results:
         if isinstance(one, Job) and size <= CHANGED_BYTES_MAX:
             size += _data_bytes(one)
         yield without_data(one) if isinstance(one, Job) and size > CHANGED_BYTES_MAX else one
@@ -39,6 +39,6 @@ def _data_bytes(job: Job) -> int:
 
 
 def check_size(jobs: Iterable[Job]) -> None:
-    """Raise `Exhausted` when these are too much for one answer."""
-    if sum(map(job_bytes, jobs)) > ANSWER_BYTES_MAX:
-        raise Exhausted("These jobs are too large for one answer: ask for fewer at once.")
+    """Raise `Exhausted` when these jobs are too large for one response."""
+    if sum(map(job_bytes, jobs)) > RESPONSE_BYTES_MAX:
+        raise Exhausted("These jobs are too large for one response: ask for fewer at once.")

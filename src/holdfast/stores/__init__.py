@@ -1,1 +1,1 @@
-"""Where jobs live."""
+"""The stores: adapters that keep jobs in memory, in SQLite, in PostgreSQL or in objects."""

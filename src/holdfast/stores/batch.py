@@ -1,6 +1,6 @@
-"""One batch of works on its way through a store: jobs as they are, decisions in order, what to write.
+"""The working set of one commit: jobs as stored, decisions in order, and what is to be written.
 
-Stores that commit many jobs at once share this; the rest of each is how it reads and writes rows.
+Shared by the stores that commit many jobs at once; each of them only reads and writes the rows.
 """
 
 from collections import Counter
@@ -9,10 +9,10 @@ from datetime import datetime
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Refusal
 from holdfast.core.state import State
-from holdfast.ports import Decision, Due, One, Ready, Work
+from holdfast.ports import ById, Decision, Due, Ready, Work
 
 _QUEUED = State.QUEUED
 
@@ -21,34 +21,39 @@ class Batch:
     """The working set of one commit.
 
     `jobs` and `resources` are read once and then follow the decisions, so that the second claimer of
-    a job in the same batch sees the first one's claim. `stored` keeps each job as it was read or last
+    a job in the same batch sees the first one's claim. `stored` has each job as it was read or last
     written; the write is conditional on its version.
     """
 
     def __init__(
-        self, works: Sequence[Work], now: datetime, look: Callable[[str], Resource], floor: int = 0
+        self,
+        works: Sequence[Work],
+        now: datetime,
+        read_lock: Callable[[str], ResourceLock],
+        floor: int = 0,
     ) -> None:
-        """`look` reads a resource lock; `floor` is a token no job of a used id may fall below."""
+        """`read_lock` reads a resource lock; the token of a job whose id was used before starts above
+        `floor`."""
         self.works = works
         self.now = now
         self.floor = floor
-        self._look = look
+        self._read_lock = read_lock
         self._claims: dict[str, int] = {}
-        self.ones: list[tuple[int, One]] = []
+        self.by_id: list[tuple[int, ById]] = []
         self._others: list[tuple[int, Ready | Due]] = []
         for n, work in enumerate(works):
-            if isinstance(work.selection, One):
-                self.ones.append((n, work.selection))
+            if isinstance(work.selection, ById):
+                self.by_id.append((n, work.selection))
             else:
                 self._others.append((n, work.selection))
         self.jobs: dict[str, Job | None] = {}
         self.stored: dict[str, Job] = {}
-        self.resources: dict[str, Resource] = {}
-        self.answers: list[list[Decision]] = [[] for _ in works]
+        self.resources: dict[str, ResourceLock] = {}
+        self.decisions: list[list[Decision]] = [[] for _ in works]
         self.created: dict[str, Job] = {}
         self.updated: dict[str, Job] = {}
         self.touched: dict[str, Job] = {}
-        self.taken: dict[str, Resource] = {}
+        self.taken: dict[str, ResourceLock] = {}
         self.events: list[Event] = []
         self.published: list[tuple[Event, ...]] = []
         self.facts: list[Event] = []
@@ -59,21 +64,21 @@ class Batch:
 
     @property
     def lanes(self) -> dict[tuple[object, ...], list[tuple[int, Ready]]]:
-        """Claims that choose from the same row of jobs: one query serves them all."""
+        """The claims, grouped by the jobs they choose from: one query serves a whole group."""
         lanes: dict[tuple[object, ...], list[tuple[int, Ready]]] = {}
         for n, ready in self._others:
             if isinstance(ready, Ready):
-                lanes.setdefault(ready.lane, []).append((n, ready))
+                lanes.setdefault(ready.candidate_key, []).append((n, ready))
         return lanes
 
     def load(self, jobs: Iterable[Job]) -> None:
-        """Take in jobs as they are stored; what the batch has changed already stays as it is."""
+        """Add jobs as they are stored; a job that the batch has already changed stays as it is."""
         for job in jobs:
             if job.job_id not in self.jobs:
                 self.jobs[job.job_id] = self.stored[job.job_id] = job
 
     def decide(self, n: int, job_id: str, lock: str | None = None) -> Decision:
-        """Let work `n` decide on the job as it is by now, and remember what there is to write."""
+        """Let work `n` decide on the job as the batch has it now, and add the change to what is written."""
         job = self.jobs.get(job_id)
         key = lock if job is None else job.spec.lock
         resource = self._resource(key) if key else None
@@ -82,53 +87,55 @@ class Batch:
                 decision = self.works[n].decide(job, self.now, resource, self.floor)
             else:
                 decision = self.works[n].decide(job, self.now, resource)
-        except Exception as error:  # one caller's broken request must not fail its neighbours'
+        except Exception as error:
+            # One caller's broken request must not fail the others in the batch.
             decision = Refusal(Invalid(f"The request cannot be decided: {error!r}"), job)
-        self.answers[n].append(decision)
+        self.decisions[n].append(decision)
         if isinstance(decision, Change) and decision.after is not decision.before:
             self._keep(job_id, decision)
         return decision
 
-    def _resource(self, key: str) -> Resource:
+    def _resource(self, key: str) -> ResourceLock:
         if key not in self.resources:
-            self.resources[key] = self._look(key)
+            self.resources[key] = self._read_lock(key)
         return self.resources[key]
 
-    def decide_ones(self) -> None:
-        """Let the works that name one job decide, in order."""
-        for n, one in self.ones:
+    def decide_by_id(self) -> None:
+        """Run the works that name one job, in order."""
+        for n, one in self.by_id:
             self.decide(n, one.job_id, one.lock)
 
     def decide_due(self, job_ids: Iterable[str]) -> None:
-        """Give the due jobs to the works that asked for some, in order."""
+        """Share the due jobs among the works that select due jobs, in order."""
         rest = iter(job_ids)
         for n, due in self._others:
             if isinstance(due, Due):
                 for _, job_id in zip(range(due.limit), rest, strict=False):
                     self.decide(n, job_id)
 
-    def repeat(self, n: int, op_id: str, job_ids: Iterable[str]) -> None:
-        """Meet a repeated claim with the jobs it claimed before, as far as it still holds them."""
+    def decide_repeated(self, n: int, op_id: str, job_ids: Iterable[str]) -> None:
+        """Run a repeated claim on the jobs that it claimed before and that are still leased under it."""
         for job_id in job_ids:
             job = self.jobs.get(job_id)
             if job is not None and job.lease is not None and job.claim_op_id == op_id:
                 self.decide(n, job_id)
 
-    def fresh(self, lane: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
-        """The claims of the lane whose op_id comes up for the first time in this batch."""
+    def first_claims(self, lane: list[tuple[int, Ready]]) -> list[tuple[int, Ready]]:
+        """Return the claims of the lane whose op_id occurs for the first time in this batch."""
         return [(n, ready) for n, ready in lane if self._claims.setdefault(ready.op_id, n) == n]
 
-    def decide_again(self, lane: list[tuple[int, Ready]]) -> None:
-        """Answer the others, which are the same claim sent twice, with what the first one got."""
+    def decide_duplicates(self, lane: list[tuple[int, Ready]]) -> None:
+        """Run the other claims of the lane (each repeats an earlier one) on the jobs the earlier one
+        got."""
         for n, ready in lane:
             first = self._claims[ready.op_id]
             if first != n:
-                got = [d.after.job_id for d in self.answers[first] if isinstance(d, Change)]
-                self.repeat(n, ready.op_id, got)
+                got = [d.after.job_id for d in self.decisions[first] if isinstance(d, Change)]
+                self.decide_repeated(n, ready.op_id, got)
 
     def decide_ready(self, lane: list[tuple[int, Ready]], job_ids: Iterable[str]) -> None:
-        """Share the ready jobs out among the claims of a lane. One that is refused (its lock was
-        taken within this batch) is offered to nobody else."""
+        """Share the ready jobs among the claims of a lane. A job that is refused (its lock was taken
+        within this batch) is not offered to another claim."""
         rest = iter(job_ids)
         for n, ready in lane:
             wanted = ready.limit
@@ -138,24 +145,24 @@ class Batch:
                     break
 
     @property
-    def readies(self) -> bool:
-        """Whether what will be written may let somebody claim a job: one that waits, or a lock let go."""
+    def makes_ready(self) -> bool:
+        """Whether the write may make a job claimable: by a job that becomes queued, or a lock released."""
         written = (self.created, self.updated)
         return any(job.state is _QUEUED for jobs in written for job in jobs.values()) or any(
             resource.holder is None for resource in self.taken.values()
         )
 
-    def moves(self) -> list[tuple[str, State, int]]:
-        """By how many jobs each queue and state will have grown, or shrunk, when this is written: kept
-        with the commit, nobody has to count the jobs."""
+    def count_changes(self) -> list[tuple[str, State, int]]:
+        """Return the change in the number of jobs of each queue and state. It is stored with the commit,
+        so that no reader has to count the jobs."""
         stored, updated = self.stored, self.updated.values()
         moved = Counter([(job.spec.queue, job.state) for job in self.created.values()])
         moved.update([(job.spec.queue, job.state) for job in updated])
         moved.subtract(Counter([(job.spec.queue, stored[job.job_id].state) for job in updated]))
         return [(queue, state, jobs) for (queue, state), jobs in moved.items() if jobs]
 
-    def written(self) -> None:
-        """Everything kept so far is in the store now."""
+    def mark_written(self) -> None:
+        """Start over with nothing to write: all changes so far are in the store."""
         self.stored.update(self.created)
         self.stored.update(self.updated)
         self.stored.update(self.touched)

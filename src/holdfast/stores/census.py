@@ -1,4 +1,4 @@
-"""Taking a census by looking at every job: for stores that keep no counts."""
+"""A census computed from every job: for stores that keep no counts."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,12 +8,12 @@ from holdfast.core.state import State
 from holdfast.ports import Census
 
 DUE_ITEMS = 5_000
-"""Of so many jobs that are due next the owners are counted: those who hold leases come first there, unless
-deadlines are closer."""
+"""How many of the jobs that are due next are read to count owners. Leased jobs come first among them,
+unless deadlines are closer."""
 
 
-class Counting:
-    """Adds up jobs as they are shown to it."""
+class CensusBuilder:
+    """Adds jobs to a census, a few at a time."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[State, int]] = {}
@@ -31,7 +31,7 @@ class Counting:
                 self._due.append(job)
 
     def census(self, limit: int, *, retries: int = 0) -> Census:
-        """All of it. The queues where most jobs are queued come first."""
+        """Return the census; the queues with the most queued jobs come first."""
         waiting = sorted(self._ready, key=lambda queue: (-self._queues[queue][State.QUEUED], queue))
         due = sorted(self._due, key=lambda job: (job.due_at, job.job_id))[:DUE_ITEMS]
         leases = [job.lease for job in due if job.lease is not None]

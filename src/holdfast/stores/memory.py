@@ -1,4 +1,4 @@
-"""The memory store: the readable one, and the model the others are checked against.
+"""The memory store: the simplest store, and the model that the others are checked against.
 
 It forgets everything when its process ends; use it for tests and for trying things out.
 """
@@ -13,26 +13,26 @@ from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.eligibility import claimable
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource, job_bytes
+from holdfast.core.job import Job, ResourceLock, job_bytes
 from holdfast.core.state import State
 from holdfast.ports import (
     Census,
     Clock,
     Decision,
-    Filter,
+    EventPage,
     Finding,
     HistoryPage,
     Ids,
-    Page,
-    Pruned,
+    JobFilter,
+    JobPage,
+    PruneResult,
     Ready,
-    Slice,
     Work,
 )
 from holdfast.stores.batch import Batch
-from holdfast.stores.census import Counting
-from holdfast.stores.filters import HistoryBuilder, PageBuilder, beginning, position
-from holdfast.stores.signal import Signal
+from holdfast.stores.census import CensusBuilder
+from holdfast.stores.commit_signal import CommitSignal
+from holdfast.stores.filters import HistoryBuilder, PageBuilder, cursor_number, page_start
 
 
 class MemoryStore:
@@ -42,7 +42,7 @@ class MemoryStore:
         self._clock = clock
         self._secret = ids.secret()
         self._jobs: dict[str, Job] = {}
-        self._resources: dict[str, Resource] = {}
+        self._resources: dict[str, ResourceLock] = {}
         self._keys: dict[str, Key] = {}
         self._log: list[Event] = []
         self._known: set[str] = set()
@@ -50,12 +50,12 @@ class MemoryStore:
         self._last_order = 0
         self._last_log_id = 0
         self._floor = 0
-        self._signal = Signal(clock)
+        self._signal = CommitSignal(clock)
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
-        batch = Batch(works, self._clock.now(), self._look, self._floor)
-        batch.load(self._jobs[one.job_id] for _, one in batch.ones if one.job_id in self._jobs)
-        batch.decide_ones()
+        batch = Batch(works, self._clock.now(), self._lock_of, self._floor)
+        batch.load(self._jobs[one.job_id] for _, one in batch.by_id if one.job_id in self._jobs)
+        batch.decide_by_id()
         if batch.due_limit:
             due = [job for job in self._current(batch) if job.due_at and job.due_at <= batch.now]
             due.sort(key=lambda job: (job.due_at, self._place(job)))
@@ -64,17 +64,17 @@ class MemoryStore:
         for lane in batch.lanes.values():
             self._decide_lane(batch, lane)
         self._write(batch)
-        return batch.answers
+        return batch.decisions
 
-    def _look(self, key: str) -> Resource:
-        return self._resources.get(key, Resource(key, self._floor))
+    def _lock_of(self, key: str) -> ResourceLock:
+        return self._resources.get(key, ResourceLock(key, self._floor))
 
     def _place(self, job: Job) -> int:
-        """The enqueue sequence; a job made in this very batch comes last."""
+        """Return the enqueue sequence; a job made in this batch comes last."""
         return self._order.get(job.job_id, self._last_order + 1)
 
     def _current(self, batch: Batch) -> list[Job]:
-        """All jobs, as the batch has them by now."""
+        """Return all jobs, as the batch has them now."""
         seen = {**self._jobs, **{k: v for k, v in batch.jobs.items() if v is not None}}
         return list(seen.values())
 
@@ -82,9 +82,9 @@ class MemoryStore:
         jobs = self._current(batch)
         batch.load(jobs)
         fresh = []
-        for n, ready in batch.fresh(lane):
+        for n, ready in batch.first_claims(lane):
             known = self._claimed_under(ready.op_id)
-            batch.repeat(n, ready.op_id, known)
+            batch.decide_repeated(n, ready.op_id, known)
             if not known:
                 fresh.append((n, ready))
         if fresh:
@@ -99,7 +99,7 @@ class MemoryStore:
                 ),
             )
             batch.decide_ready(fresh, [job.job_id for job in ranked])
-        batch.decide_again(lane)
+        batch.decide_duplicates(lane)
 
     def _claimed_under(self, op_id: str) -> list[str]:
         return [
@@ -110,7 +110,7 @@ class MemoryStore:
 
     def _claimable(self, job: Job, ready: Ready, batch: Batch) -> bool:
         lock = job.spec.lock
-        free = not lock or batch.resources.get(lock, self._look(lock)).holder is None
+        free = not lock or batch.resources.get(lock, self._lock_of(lock)).holder is None
         return free and claimable(job, ready, batch.now)
 
     def _write(self, batch: Batch) -> None:
@@ -126,7 +126,7 @@ class MemoryStore:
             self._append(events)
         self._append(batch.facts)
         if batch.created or batch.updated or batch.touched or batch.facts:
-            self._signal.set(ready=batch.readies)
+            self._signal.set(ready=batch.makes_ready)
 
     def _append(self, events: Sequence[Event]) -> int:
         before = self._last_log_id
@@ -141,9 +141,9 @@ class MemoryStore:
         return [self._jobs.get(job_id) for job_id in job_ids]
 
     async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
-        start = beginning(after, newest=newest)
+        self, which: JobFilter, *, after: str | None, limit: int, newest: bool = False
+    ) -> JobPage:
+        start = page_start(after, newest=newest)
         page = PageBuilder(which, limit)
         for job in reversed(list(self._jobs.values())) if newest else self._jobs.values():
             place = self._place(job)
@@ -161,7 +161,7 @@ class MemoryStore:
         return counts
 
     async def census(self, limit: int) -> Census:
-        counting = Counting()
+        counting = CensusBuilder()
         counting.add(self._jobs.values())
         return counting.census(limit)
 
@@ -173,7 +173,7 @@ class MemoryStore:
         return [chains[job_id] for job_id in job_ids]
 
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
+        start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
         for event in self._log:
             if event.job_id == job_id and (event.offset or 0) > start:
                 size = len(msgspec.json.encode(event))
@@ -191,31 +191,27 @@ class MemoryStore:
             and event.sequence >= first
         ]
 
-    async def log(
-        self, job_id: str, *, after: str | None, limit: int, output: bool = True
-    ) -> Slice:
+    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         mine = (
             event
             for event in self._log
             if event.job_id == job_id and (output or event.event_class is not EventClass.WORKER)
         )
-        return self._slice(mine, after, limit)
+        return self._page(mine, after, limit)
 
-    async def feed(self, *, after: str | None, limit: int) -> Slice:
-        return self._slice(iter(self._log), after, limit)
+    async def events(self, *, after: str | None, limit: int) -> EventPage:
+        return self._page(iter(self._log), after, limit)
 
     async def tail(self) -> str:
         return str(self._last_log_id)
 
-    def _slice(self, events: Iterator[Event], after: str | None, limit: int) -> Slice:
-        start = position(after) if after else 0
+    def _page(self, events: Iterator[Event], after: str | None, limit: int) -> EventPage:
+        start = cursor_number(after) if after else 0
         found = tuple(
             event
-            for event, _ in zip(
-                (e for e in events if (e.log_id or 0) > start), range(limit), strict=False
-            )
+            for event, _ in zip((e for e in events if (e.log_id or 0) > start), range(limit), strict=False)
         )
-        return Slice(found, str(found[-1].log_id) if found else str(start))
+        return EventPage(found, str(found[-1].log_id) if found else str(start))
 
     async def record(self, events: Sequence[Event]) -> int:
         new = self._append(events)
@@ -223,17 +219,17 @@ class MemoryStore:
             self._signal.set(ready=False)
         return new
 
-    async def resource(self, key: str) -> Resource:
-        return self._resources.get(key, Resource(key))
+    async def locks(self, key: str) -> ResourceLock:
+        return self._resources.get(key, ResourceLock(key))
 
-    async def keys(self) -> list[Key]:
+    async def list_keys(self) -> list[Key]:
         return sorted(self._keys.values(), key=lambda key: (key.created_at, key.key_id))
 
     async def put_key(self, key: Key) -> None:
         self._keys[key.key_id] = key
         self._signal.set(ready=False)
 
-    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         old = [j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before]
         gone = set(old[:limit])
         kept = [
@@ -246,7 +242,7 @@ class MemoryStore:
                 and event.received_at < output_before
             )
         ]
-        pruned = Pruned(len(gone), len(self._log) - len(kept))
+        pruned = PruneResult(len(gone), len(self._log) - len(kept))
         for job_id in gone:
             self._floor = max(self._floor, self._jobs[job_id].fencing_token)
             del self._jobs[job_id], self._order[job_id]
@@ -260,8 +256,8 @@ class MemoryStore:
     async def secret(self) -> bytes:
         return self._secret
 
-    def mark(self, *, ready: bool = False) -> int:
-        return self._signal.mark(ready=ready)
+    def change_mark(self, *, ready: bool = False) -> int:
+        return self._signal.change_mark(ready=ready)
 
     async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
         await self._signal.wait(mark, timeout, ready=ready)
@@ -269,7 +265,7 @@ class MemoryStore:
     def describe(self) -> str:
         return "memory: everything is lost when this process ends"
 
-    async def examine(self) -> list[Finding]:
+    async def doctor(self) -> list[Finding]:
         keep = "Keep jobs in a file: --store sqlite:///jobs.db"
         return [
             Finding("store", "good", f"Jobs in the memory of this process: {len(self._jobs):,}."),

@@ -1,4 +1,4 @@
-"""Records: the part of jobs and events that SQL stores write as JSON, and how the whole is read back."""
+"""Records: the part of jobs and events that SQL stores write as JSON, and how rows become values again."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,7 +16,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 
 DAMAGED = (msgspec.DecodeError, KeyError, OverflowError, TypeError, ValueError)
-"""What reading raises for a row that holdfast cannot have written."""
+"""The exceptions that decoding raises for a row that holdfast cannot have written."""
 
 
 COLUMNS = (
@@ -92,12 +92,12 @@ JobColumns: TypeAlias = tuple[
 
 
 def job_from(columns: JobColumns) -> Job:
-    """Return the job of these columns; raises one of `DAMAGED` when they are not those of a job."""
+    """Return the job of these columns; raise one of `DAMAGED` when they do not hold one."""
     return _job_of(columns, _decode_detail(columns[-1]))
 
 
-# The two calls that name every field are compiled from the field lists, as `dataclasses` does it: no field
-# can take the place of another, at no cost. attrgetter and itemgetter took 1.6 times as long.
+# The two calls that name every field are compiled from the field lists, as `dataclasses` does it: two
+# fields cannot be swapped, at no cost. attrgetter and itemgetter took 1.6 times as long.
 _JOB_VALUES = {name: f"detail.{name}" for name in Job.__struct_fields__}
 _JOB_VALUES |= {name: f"columns[{place}]" for place, name in enumerate(COLUMNS)}
 _JOB_VALUES["spec"] = f"decode_spec({_JOB_VALUES['spec']})"
@@ -168,7 +168,7 @@ EventColumns: TypeAlias = tuple[
 
 
 def events_from(columns: EventColumns) -> list[Event]:
-    """Return the event of these columns, or the events of a batch; raises one of `DAMAGED`."""
+    """Return the event of these columns, or the events of a batch; raise one of `DAMAGED`."""
     (
         log_id,
         job_id,
@@ -235,5 +235,5 @@ def key_text(key: Key) -> str:
 
 
 def key_from(record: str) -> Key:
-    """Return the key of this record; raises one of `DAMAGED` when it is not one."""
+    """Return the key of this record; raise one of `DAMAGED` when it does not hold one."""
     return _key.decode(record)

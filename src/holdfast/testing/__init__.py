@@ -9,7 +9,7 @@ __all__ = ["Bench", "faults", "memory_app"]
 
 
 def __getattr__(name: str) -> object:
-    """Bring in what is asked for, when it is asked for: the contracts of stores need no app."""
+    """Import a public name when it is first used: the contracts of stores need no app."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
     from importlib import import_module

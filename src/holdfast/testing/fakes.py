@@ -1,4 +1,4 @@
-"""A clock and ids that only move when told to: for tests without waiting and without chance."""
+"""A manual clock and counted ids, for tests without waiting and without randomness."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """Time stands still until `advance`; whoever sleeps wakes when their time has come."""
+    """A clock that stands still until `advance`, which wakes the sleepers that are due."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = self._now = start
@@ -36,7 +36,7 @@ class ManualClock:
 
 
 class CountingIds:
-    """Ids 00000001, 00000002, … and seeded chance."""
+    """Ids 00000001, 00000002, … and seeded randomness."""
 
     def __init__(self, seed: int = 0) -> None:
         self._count = 0

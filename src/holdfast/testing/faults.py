@@ -1,4 +1,4 @@
-"""Faults: run a handler under what production will bring, to show that it is safe to repeat."""
+"""Faults: run a handler under the faults of production, to show that it is safe to repeat."""
 
 import asyncio
 import math
@@ -11,34 +11,33 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.state import State
+from holdfast.runner.call import Call
 from holdfast.sdk.app import App
-from holdfast.sdk.calls import Call
-from holdfast.sdk.inline import Witness
-from holdfast.sdk.inline_attempt import Attempt, Place
 from holdfast.testing.apps import Bench, memory_app
+from holdfast.testing.inline_executor import HandlerObserver, HandlerPoint, InlineAttempt
 
 PLACES_MAX = 20
 CHECKED = "checked"
 
 
 class Crash(BaseException):
-    """The process that runs the handler has died here. Nothing should catch it."""
+    """The simulated death of the process that runs the handler. Nothing should catch it."""
 
 
 class NotSafe(AssertionError):
-    """A fault broke what the handler promises."""
+    """The handler is not safe: a fault broke its invariant."""
 
 
 class Fault(Struct, frozen=True):
-    """Something that goes wrong while a handler is at some place."""
+    """A fault that can be injected while a handler is at some place."""
 
     name: str
-    strike: Callable[[Bench, Attempt], None]
+    inject: Callable[[Bench, InlineAttempt], None]
 
 
 class Trial(Struct, frozen=True):
-    """One run under one fault: where it struck, how the job ended, and why the worker that was struck
-    had nothing more to say about it."""
+    """One run under one fault: where the fault was injected, how the job ended, and why the responses of
+    the affected worker were refused."""
 
     fault: str
     where: str
@@ -47,24 +46,24 @@ class Trial(Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
-def _crash(bench: Bench, attempt: Attempt) -> None:
+def _crash(bench: Bench, attempt: InlineAttempt) -> None:
     attempt.die(Crash("the process has died (a test)"))
 
 
-def _lose_lease(bench: Bench, attempt: Attempt) -> None:
+def _lose_lease(bench: Bench, attempt: InlineAttempt) -> None:
     _let_lapse(bench, attempt)
     attempt.hold.lose("its lease was lost (a test)")
 
 
-def _deliver_twice(bench: Bench, attempt: Attempt) -> None:
-    """Everything in this worker stands still, as if it were stopped, while another one takes the job
-    and ends it. Then this one goes on, and nobody has told it."""
+def _deliver_twice(bench: Bench, attempt: InlineAttempt) -> None:
+    """Freeze this worker, as if its process were stopped, while another worker claims the job and ends it.
+    Then this worker goes on and does not know."""
     hold = attempt.hold
     hold.abandon()
     hold.begun_at = None
     hold.renew_at = hold.deadline = math.inf
     _let_lapse(bench, attempt)
-    other = bench.hand("other")
+    other = bench.worker("other")
     raised: list[BaseException] = []
 
     def work() -> None:
@@ -82,25 +81,24 @@ def _deliver_twice(bench: Bench, attempt: Attempt) -> None:
         raise raised[0]
 
 
-def _lose_store(bench: Bench, attempt: Attempt) -> None:
-    bench.store.leave(attempt.hold.grant.lease_seconds + 5)
+def _lose_store(bench: Bench, attempt: InlineAttempt) -> None:
+    bench.store.make_unavailable(attempt.hold.grant.lease_seconds + 5)
 
 
-def _let_lapse(bench: Bench, attempt: Attempt) -> None:
+def _let_lapse(bench: Bench, attempt: InlineAttempt) -> None:
     bench.clock.advance(attempt.hold.grant.lease_seconds + 1)
 
 
 crash = Fault("A crash", _crash)
-"""The process dies, and its worker with it: nothing of the attempt is heard any more, its lease lapses,
-and another attempt follows."""
+"""The process dies, and its worker with it: the attempt reports nothing more, its lease expires, and
+another attempt follows."""
 lost_lease = Fault("A lost lease", _lose_lease)
-"""The lease is lost: the handler is told and cancelled, what it returns is dropped, and another attempt
-follows."""
+"""The lease is lost: the handler is cancelled, its result is dropped, and another attempt follows."""
 duplicate_delivery = Fault("A duplicate delivery", _deliver_twice)
 """The worker is stopped for longer than the lease. Meanwhile another attempt does all the work. Then the
 first goes on to its end, unaware; its completion is refused."""
 store_outage = Fault("An outage of the store", _lose_store)
-"""The store is away for longer than the lease."""
+"""The store is unavailable for longer than the lease."""
 ALL = (crash, lost_lease, duplicate_delivery, store_outage)
 
 
@@ -113,7 +111,8 @@ def check(
     faults: Sequence[Fault] = ALL,
     places_max: int = PLACES_MAX,
 ) -> list[Trial]:
-    """Run the call once for each fault and each place where it can strike; `NotSafe` tells which broke it.
+    """Run the call once for each fault and each place where it can be injected; raise `NotSafe` with those
+    that broke it.
 
     A place is a call of `progress`, `emit` or `checkpoint` (before and after it is stored), and the end
     of the handler, before that is stored. `setup` comes before each run. After each, the job must have
@@ -124,8 +123,8 @@ def check(
     for fault in faults:
         for number in _chosen(len(places), places_max):
             where = _where(places, number)
-            strike = _Strike(fault, number)
-            trial, wrong = _tried(app, call, strike, where, state, setup, invariant)
+            injection = _Injection(fault, number)
+            trial, wrong = _tried(app, call, injection, where, state, setup, invariant)
             trials.append(trial)
             if wrong:
                 broken.append(f"{fault.name} {where} breaks it: {wrong}")
@@ -156,7 +155,7 @@ async def check_async(
 
 
 def _chosen(places: int, most: int) -> list[int]:
-    """The first places, and always the last."""
+    """Return the first places, and always the last."""
     return [*range(min(places, most) - 1), places - 1]
 
 
@@ -165,11 +164,11 @@ def _undisturbed(
     call: Call[Any],
     invariant: Callable[[], object],
     setup: Callable[[], object] | None,
-) -> tuple[list[Place], State]:
-    """Where the first attempt can be struck, and how the job ends."""
-    places: list[Place] = []
+) -> tuple[list[HandlerPoint], State]:
+    """Return the places of the first attempt where a fault can be injected, and how the job ends."""
+    places: list[HandlerPoint] = []
 
-    def note(attempt: Attempt, place: Place) -> None:
+    def note(attempt: InlineAttempt, place: HandlerPoint) -> None:
         if attempt.hold.grant.attempt == 1 and attempt.hold.job_id == CHECKED:
             places.append(place)
 
@@ -182,30 +181,30 @@ def _undisturbed(
 def _tried(
     app: App,
     call: Call[Any],
-    witness: "Witness | _Strike",
+    observer: "HandlerObserver | _Injection",
     where: str,
     state: State | None,
     setup: Callable[[], object] | None,
     invariant: Callable[[], object],
 ) -> tuple[Trial, str | None]:
-    """One run in a world of its own, and what is wrong after it."""
+    """Run the call once on a store of its own; return the trial and what is wrong after it."""
     if setup is not None:
         setup()
     checked = replace(call, request=replace(call.request, job_id=CHECKED, request_id=None))
     with memory_app(app) as bench:
-        struck = witness if isinstance(witness, _Strike) else None
-        if struck is not None:
-            struck.bench = bench
-        hand = bench.hand("first", witness)
+        injection = observer if isinstance(observer, _Injection) else None
+        if injection is not None:
+            injection.bench = bench
+        worker = bench.worker("first", observer)
         try:
-            app.reach.call(lambda client: client.make([checked]))
-            hand.drain(until_idle=True)
+            app.background.call(lambda client: client.create_jobs([checked]))
+            worker.drain(until_idle=True)
         finally:
-            hand.close()
+            worker.close()
         job = next(job for job in bench.jobs() if job.job_id == CHECKED)
-        fault = "none" if struck is None else struck.fault.name
-        trial = Trial(fault, where, job.attempt, job.state, tuple(hand.lost))
-        if struck is not None and not struck.done:
+        fault = "none" if injection is None else injection.fault.name
+        trial = Trial(fault, where, job.attempt, job.state, tuple(worker.lost))
+        if injection is not None and not injection.done:
             return trial, "the handler did not come there again: it must do the same every time."
         if not job.ended or (state is not None and job.state is not state):
             why = f": {job.reason}" if job.reason else ""
@@ -223,8 +222,8 @@ def _held(invariant: Callable[[], object]) -> str | None:
     return "the invariant does not hold." if held is False else None
 
 
-class _Strike:
-    """Strikes once, when the first attempt is at the place of this number."""
+class _Injection:
+    """Injects a fault once, when the first attempt is at the place of this number."""
 
     def __init__(self, fault: Fault, number: int) -> None:
         self.fault = fault
@@ -233,16 +232,16 @@ class _Strike:
         self._number = number
         self._passed = 0
 
-    def __call__(self, attempt: Attempt, place: Place) -> None:
+    def __call__(self, attempt: InlineAttempt, place: HandlerPoint) -> None:
         if self.done or attempt.hold.grant.attempt != 1 or attempt.hold.job_id != CHECKED:
             return
         self._passed += 1
         if self._passed > self._number and self.bench is not None:
             self.done = True
-            self.fault.strike(self.bench, attempt)
+            self.fault.inject(self.bench, attempt)
 
 
-_WORDS: dict[Place, str] = {
+_WORDS: dict[HandlerPoint, str] = {
     "progress": "at its {nth} ctx.progress",
     "emit": "at its {nth} ctx.emit",
     "checkpoint": "before its {nth} checkpoint is stored",
@@ -251,7 +250,7 @@ _WORDS: dict[Place, str] = {
 }
 
 
-def _where(places: list[Place], number: int) -> str:
+def _where(places: list[HandlerPoint], number: int) -> str:
     place = places[number]
     n = Counter(places[: number + 1])[place]
     suffix = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")

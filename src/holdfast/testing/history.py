@@ -1,28 +1,28 @@
-"""The history checker: could what callers were told, and when, have happened in one order?
+"""The history checker: is there one order of the operations that explains every response and its time?
 
-Every answer names the version of the record, so the order of a job's operations need not be searched
+Every response names the version of the record, so the order of a job's operations need not be searched
 for: the log says which operation made which version. What is left is to find an instant for each version
-inside the interval of whoever made it, not before the start of anybody who saw the version before it, and
-not after the end of anybody who was told of it. Greedily: one pass up, one pass down.
+inside the interval of the operation that made it, not before the start of an operation that saw the version
+before it, and not after the end of an operation that saw it. Greedily: one pass up, one pass down.
 """
 
 # ruff: noqa: PLR1730  # a comparison costs a third of a call of min, and there are half a million
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.state import ENDED, State
-from holdfast.testing.life import NEVER, Life, Operation, Violation
+from holdfast.testing.job_timeline import NEVER, JobTimeline, Operation, Violation
 
 __all__ = ["NEVER", "Entry", "Operation", "Shown", "Violation", "check", "join"]
 
 
 class Shown(Struct, frozen=True, gc=False, array_like=True):
-    """A job as an answer showed it. A refusal shows its version only; 0 when there is no such job."""
+    """A job as a response showed it. A refusal shows only its version; 0 if there is no such job."""
 
     job_id: str
     version: int
@@ -31,10 +31,10 @@ class Shown(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Entry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One line of a history: a call (`invoke`) or its answer, which share process and number.
+    """One line of a history: a call (`invoke`) or its response, which share process and number.
 
     `at_ns` is CLOCK_MONOTONIC, one clock for all processes of a machine: read before the call is sent,
-    and after it was answered.
+    and after its response.
     """
 
     process: str
@@ -51,9 +51,9 @@ class Entry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 def join(entries: Iterable[Entry]) -> list[Operation]:
-    """The operations of a history, whose lines may come from any number of processes.
+    """Return the operations of a history, whose lines may come from any number of processes.
 
-    A call without an answer is `info`: whoever sent it is gone.
+    A call without a response is `info`: its process has ended.
     """
     calls: dict[tuple[str, int], Entry] = {}
     operations: list[Operation] = []
@@ -72,7 +72,7 @@ def join(entries: Iterable[Entry]) -> list[Operation]:
 def _add(
     operations: list[Operation], call: Entry, kind: Literal["ok", "fail", "info"], answer: Entry
 ) -> None:
-    """One operation for each job the answer shows; one for what was asked when it shows none."""
+    """Add one operation for each job that the response shows; one for the call if it shows none."""
     verb, start, end = call.verb or "", call.at_ns, answer.at_ns
     op_id, token, error, limit = call.op_id, call.token, answer.error, call.limit
     for job in answer.shown:
@@ -99,7 +99,7 @@ def _add(
 
 
 def check(operations: Sequence[Operation], logs: Mapping[str, Sequence[Event]]) -> list[Violation]:
-    """Every way in which these operations and these logs (`Registry.history`, by job) disagree.
+    """Return every contradiction between these operations and these logs (`Registry.history`, by job).
 
     The history is complete: an event that no operation in it can have written is a violation. Time is
     linear in operations and events.
@@ -115,7 +115,7 @@ def check(operations: Sequence[Operation], logs: Mapping[str, Sequence[Event]]) 
     found: list[Violation] = []
     got: dict[str, list[str]] = {}
     for job_id, mine in by_job.items():
-        for op_id in _check_job(Life(job_id, logs.get(job_id, ()), found), mine, anywhere):
+        for op_id in _check_job(JobTimeline(job_id, logs.get(job_id, ()), found), mine, anywhere):
             got.setdefault(op_id, []).append(job_id)
     for op_id, jobs in got.items():
         if len(jobs) > lost[op_id].limit:
@@ -125,158 +125,160 @@ def check(operations: Sequence[Operation], logs: Mapping[str, Sequence[Event]]) 
 
 
 def _check_job(
-    life: Life, operations: list[Operation], anywhere: Mapping[str | None, int]
+    timeline: JobTimeline, operations: list[Operation], anywhere: Mapping[str | None, int]
 ) -> list[str]:
-    """One job, from its log to its order; of the claims whose answer was lost, those that got it."""
+    """Check one job; return the op_ids of the claims without a response that got it."""
     late = []
     for op in operations:
         if op.answer == "ok":
-            if _ANSWERED[op.verb](life, op):
+            if _answered(timeline, op):
                 late.append(op)
         elif op.answer == "fail":
-            _refused(life, op)
+            _refused(timeline, op)
         else:
-            _unknown(life, op)
+            _unknown(timeline, op)
     if late:
         sent = Counter([op.op_id for op in operations])
-        _check_repeats(life, late, [op.op_id in anywhere or sent[op.op_id] > 1 for op in late])
-    landed = life.attribute(anywhere)
-    life.order()
+        _check_repeats(timeline, late, [op.op_id in anywhere or sent[op.op_id] > 1 for op in late])
+    landed = timeline.attribute(anywhere)
+    timeline.order()
     return landed
 
 
-def _made(life: Life, op: Operation) -> bool:
-    """An answered mutation is in the log at the version of its answer; True if at another one."""
-    first = life.places.get(op.op_id or "")
+def _answered(timeline: JobTimeline, op: Operation) -> bool:
+    """Check an operation by what it is: a claim, another mutation (it has an op_id), a call of an owner,
+    or a read; True if a mutation was answered at another version than it made."""
+    if op.verb in _CLAIMS:
+        return _granted(timeline, op)
+    if op.op_id is not None:
+        return _made(timeline, op)
+    return _alive(timeline, op) if op.token is not None else _read(timeline, op)
+
+
+def _made(timeline: JobTimeline, op: Operation) -> bool:
+    """Check that a mutation is in the log at the version of its response; True if at another one."""
+    first = timeline.places.get(op.op_id or "")
     if first is None:
-        _idle(life, op)
+        _idle(timeline, op)
         return False
-    last = life.ends[first]
-    if op.start < life.begun[first]:
-        life.begun[first] = op.start
-    if op.end < life.upper[last]:
-        life.upper[last] = op.end
-    if op.token is not None and not life.holds(op.token, first - 1):
-        life.blame("I9", f"{op.verb} made {first} under token {op.token}: not in force")
+    last = timeline.ends[first]
+    if op.start < timeline.begun[first]:
+        timeline.begun[first] = op.start
+    if op.end < timeline.upper[last]:
+        timeline.upper[last] = op.end
+    if op.token is not None and not timeline.holds(op.token, first - 1):
+        timeline.add_violation("I9", f"{op.verb} made {first} under token {op.token}: not in force")
     if op.version != last:
         return True
-    if op.seen_token != life.tokens[last] or op.state is not life.states[last]:
-        life.blame_shown(op, last)
+    if op.seen_token != timeline.tokens[last] or op.state is not timeline.states[last]:
+        timeline.add_shown(op, last)
     return False
 
 
-def _granted(life: Life, op: Operation) -> bool:
-    """A grant: its token belongs to this claim alone."""
-    other = life.granted.setdefault(op.seen_token, op.op_id)
+def _granted(timeline: JobTimeline, op: Operation) -> bool:
+    """Check a grant: its token belongs to this claim alone."""
+    other = timeline.granted.setdefault(op.seen_token, op.op_id)
     if other != op.op_id:
-        life.blame("I7", f"token {op.seen_token} was granted to {other} and to {op.op_id}")
-    return _made(life, op)
+        timeline.add_violation("I7", f"token {op.seen_token} was granted to {other} and to {op.op_id}")
+    return _made(timeline, op)
 
 
-def _idle(life: Life, op: Operation) -> None:
-    """An answered mutation that is not in the log: right only if there was nothing left to do."""
-    if life.broken:
+def _idle(timeline: JobTimeline, op: Operation) -> None:
+    """Check a mutation that is not in the log: correct only if there was nothing to do."""
+    if timeline.broken:
         return
     version = op.version or 0
-    if 0 < version <= life.count:
-        state = life.states[version]
+    if 0 < version <= timeline.count:
+        state = timeline.states[version]
         if op.verb == "aggregate" and state is State.AGGREGATING:
-            _alive(life, op)
+            _alive(timeline, op)
             return
-        if op.verb == "cancel" and life.asked <= version and state not in ENDED:
-            _shown(life, op)
+        if op.verb == "cancel" and timeline.asked <= version and state not in ENDED:
+            _shown(timeline, op)
             return
-        if op.verb in _ENDS and life.holds(op.token, version - 1) > life.holds(op.token, version):
-            _repeated(life, op, version)
+        if op.verb in _ENDS and timeline.holds(op.token, version - 1) > timeline.holds(op.token, version):
+            _repeated(timeline, op, version)
             return
-    life.blame(_LOST.get(op.verb, "I30"), f"{op.verb} {op.op_id} was answered, and is not there")
+    timeline.add_violation(_LOST.get(op.verb, "I30"), f"{op.verb} {op.op_id} was answered, and is not there")
 
 
-def _repeated(life: Life, op: Operation, version: int) -> None:
-    """Its owner had said so before, under another op_id: it is shown the job as it was then, and there may
-    be newer versions by now."""
-    life.upper[version] = min(life.upper[version], op.end)
-    if op.state is not life.states[version] or op.seen_token != life.tokens[version]:
-        life.blame_shown(op, version)
+def _repeated(timeline: JobTimeline, op: Operation, version: int) -> None:
+    """Check a repeat under another op_id: its owner gets the job as the first made it; there may be newer
+    versions."""
+    timeline.upper[version] = min(timeline.upper[version], op.end)
+    if op.state is not timeline.states[version] or op.seen_token != timeline.tokens[version]:
+        timeline.add_shown(op, version)
 
 
-def _alive(life: Life, op: Operation) -> bool:
-    """A sign of life: accepted only under the token in force at the version it was shown."""
-    if _shown(life, op):
+def _alive(timeline: JobTimeline, op: Operation) -> bool:
+    """Check a call of the owner: accepted only under the token in force at the version it was shown."""
+    if _shown(timeline, op):
         version = op.version or 0
-        late = op.verb == "publish" and life.late(op.token, version)
-        if not late and not life.holds(op.token, version):
-            life.blame("I9", f"{op.verb} at {version} under token {op.token}: not in force")
-        if life.signed[version] and op.start < life.begun[version]:
-            life.begun[version] = op.start
+        late = op.verb == "publish" and timeline.late(op.token, version)
+        if not late and not timeline.holds(op.token, version):
+            timeline.add_violation("I9", f"{op.verb} at {version} under token {op.token}: not in force")
+        if timeline.signed[version] and op.start < timeline.begun[version]:
+            timeline.begun[version] = op.start
     return False
 
 
-def _read(life: Life, op: Operation) -> bool:
-    _shown(life, op)
+def _read(timeline: JobTimeline, op: Operation) -> bool:
+    _shown(timeline, op)
     return False
 
 
-def _shown(life: Life, op: Operation) -> bool:
-    """Whether the log has the version that was shown; if so, the rest must be what it says."""
-    if not life.see(op):
+def _shown(timeline: JobTimeline, op: Operation) -> bool:
+    """Return whether the log has the version that was shown; if so, check state and token by it."""
+    if not timeline.see(op):
         return False
     version = op.version or 0
-    if op.state is not life.states[version] or op.seen_token != life.tokens[version]:
-        life.blame_shown(op, version)
+    if op.state is not timeline.states[version] or op.seen_token != timeline.tokens[version]:
+        timeline.add_shown(op, version)
     return True
 
 
-def _refused(life: Life, op: Operation) -> None:
-    """A definite refusal left nothing in the log, and an owner in force is not taken for a stale one.
+def _refused(timeline: JobTimeline, op: Operation) -> None:
+    """Check a definite refusal: it left nothing in the log, and the owner in force was not fenced.
 
-    A heartbeat alone may be fenced under its own token: past the job's deadline.
+    Only a heartbeat may be fenced under its own token: past the job's deadline.
     """
-    first = life.places.get(op.op_id or "")
+    first = timeline.places.get(op.op_id or "")
     if first is not None:
-        life.refused.add(first)
-    if op.version is None or not life.see(op):
+        timeline.refused.add(first)
+    if op.version is None or not timeline.see(op):
         return
     if first is not None and first <= op.version and op.verb in _REPEATABLE:
-        life.blame("I30", f"{op.verb} was refused at {op.version}, and applied at {first} before")
+        timeline.add_violation("I30", f"{op.verb} was refused at {op.version}, and applied at {first} before")
     fenced = op.error == "Fenced" and op.verb != "heartbeat"
-    if fenced and life.holds(op.token, op.version):
-        life.blame("I9", f"{op.verb} was fenced at {op.version} under the token in force")
+    if fenced and timeline.holds(op.token, op.version):
+        timeline.add_violation("I9", f"{op.verb} was fenced at {op.version} under the token in force")
 
 
-def _unknown(life: Life, op: Operation) -> None:
-    """Whether it was applied, and when, is for the log to say; it cannot be before it began."""
+def _unknown(timeline: JobTimeline, op: Operation) -> None:
+    """Note when a call without a definite result began: it cannot have been applied before."""
     if op.op_id is None:
-        life.started[op.token] = min(op.start, life.started.get(op.token, NEVER))
+        timeline.started[op.token] = min(op.start, timeline.started.get(op.token, NEVER))
         return
-    first = life.places.get(op.op_id)
+    first = timeline.places.get(op.op_id)
     if first is not None:
-        life.begun[first] = min(life.begun[first], op.start)
+        timeline.begun[first] = min(timeline.begun[first], op.start)
 
 
-def _check_repeats(life: Life, late: list[Operation], repeated: list[bool]) -> None:
-    """A claim or an enqueue that was sent again is shown the job as it is by now; nothing else is."""
+def _check_repeats(timeline: JobTimeline, late: list[Operation], repeated: list[bool]) -> None:
+    """Check that only a repeated claim or enqueue gets the job as it is now."""
     for op, again in zip(late, repeated, strict=True):
-        last = life.ends[life.places[op.op_id or ""]]
-        if again and op.verb in ("claim", "enqueue") and (op.version or 0) > last:
-            _shown(life, op)
+        last = timeline.ends[timeline.places[op.op_id or ""]]
+        if again and op.verb in (*_CLAIMS, "enqueue") and (op.version or 0) > last:
+            _shown(timeline, op)
         else:
-            life.blame("I30", f"{op.verb} {op.op_id} was answered at {op.version}: it is at {last}")
+            timeline.add_violation(
+                "I30", f"{op.verb} {op.op_id} was answered at {op.version}: it is at {last}"
+            )
 
 
 _REPEATABLE = frozenset({"aggregate", "complete", "release", "cancel"})
-"""Verbs whose repeat always gets the original answer: an enqueue may have asked for something else, and the
-grant of a claim may be gone."""
+"""Verbs whose repeat always gets the original response: another enqueue may have had other contents, and
+the grant of a claim may be gone."""
+_CLAIMS = ("claim", "acquire")
 _ENDS = frozenset({"complete", "release"})
 _LOST = {"enqueue": "I11", "complete": "I13"}
-_ANSWERED: dict[str, Callable[[Life, Operation], bool]] = {
-    "enqueue": _made,
-    "claim": _granted,
-    "heartbeat": _alive,
-    "publish": _alive,
-    "aggregate": _made,
-    "complete": _made,
-    "release": _made,
-    "cancel": _made,
-    "get": _read,
-}

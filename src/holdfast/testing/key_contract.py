@@ -1,15 +1,14 @@
-"""The contract of a store, fifth part: API keys are kept whole, replaced by their id, and never forgotten."""
+"""The contract of a store: API keys are stored completely, replaced by their id, and never deleted."""
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from holdfast.core.access import Key, Scope
 from holdfast.core.lifecycle import Success
 from holdfast.testing.fakes import EPOCH
-from holdfast.testing.world import Opener, World, play
+from holdfast.testing.world import Opener, World, in_world
 
 KEY = Key(
     key_id="0123456789ab",
@@ -31,67 +30,55 @@ def numbered(number: int, minutes: int) -> Key:
 class KeyContract:
     open: Opener
 
-    def test_a_new_store_has_no_keys(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
+    @in_world
+    async def test_a_new_store_has_no_keys(self, world: World) -> None:
+        await world.enqueue("job-1")
 
-            assert await world.store.keys() == []
+        assert await world.store.list_keys() == []
 
-        play(self.open, tmp_path, body)
+    @in_world
+    async def test_keys_are_read_back_whole_and_the_oldest_first(self, world: World) -> None:
+        plain = replace(numbered(1, 9), queues=("*",), regions=())
+        keys = [numbered(2, 5), KEY, plain, numbered(3, 1), numbered(4, 1)]
+        for key in keys:
+            await world.store.put_key(key)
 
-    def test_keys_are_read_back_whole_and_the_oldest_first(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            plain = replace(numbered(1, 9), queues=("*",), regions=())
-            keys = [numbered(2, 5), KEY, plain, numbered(3, 1), numbered(4, 1)]
-            for key in keys:
-                await world.store.put_key(key)
+        assert await world.store.list_keys() == [KEY, keys[3], keys[4], keys[0], plain]
 
-            assert await world.store.keys() == [KEY, keys[3], keys[4], keys[0], plain]
+    @in_world
+    async def test_a_key_takes_the_place_of_the_one_with_its_id(self, world: World) -> None:
+        other, revoked = numbered(1, 1), replace(KEY, revoked_at=EPOCH + timedelta(days=1))
+        for key in (KEY, other, revoked, revoked):
+            await world.store.put_key(key)
 
-        play(self.open, tmp_path, body)
+        assert await world.store.list_keys() == [revoked, other]
 
-    def test_a_key_takes_the_place_of_the_one_with_its_id(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            other, revoked = numbered(1, 1), replace(KEY, revoked_at=EPOCH + timedelta(days=1))
-            for key in (KEY, other, revoked, revoked):
-                await world.store.put_key(key)
+    @in_world
+    async def test_keys_that_are_put_at_once_are_all_kept(self, world: World) -> None:
+        keys = [numbered(n, n) for n in range(1, 21)]
+        await asyncio.gather(*map(world.store.put_key, keys))
+        revoked = [replace(key, revoked_at=EPOCH) for key in keys for _ in range(2)]
+        await asyncio.gather(*map(world.store.put_key, revoked))
 
-            assert await world.store.keys() == [revoked, other]
+        assert await world.store.list_keys() == revoked[::2]
 
-        play(self.open, tmp_path, body)
+    @in_world
+    async def test_pruning_leaves_every_key(self, world: World) -> None:
+        gone = replace(numbered(1, 1), revoked_at=EPOCH + timedelta(minutes=2))
+        for key in (KEY, gone):
+            await world.store.put_key(key)
+        await world.enqueue("job-1")
+        await world.registry.complete(await world.claim(), Success())
+        world.clock.advance(days=1000)
 
-    def test_keys_that_are_put_at_once_are_all_kept(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            keys = [numbered(n, n) for n in range(1, 21)]
-            await asyncio.gather(*map(world.store.put_key, keys))
-            revoked = [replace(key, revoked_at=EPOCH) for key in keys for _ in range(2)]
-            await asyncio.gather(*map(world.store.put_key, revoked))
+        pruned = await world.registry.prune(older_than=timedelta())
 
-            assert await world.store.keys() == revoked[::2]
+        assert pruned.jobs == 1
+        assert await world.store.list_keys() == [KEY, gone]
 
-        play(self.open, tmp_path, body)
+    @in_world
+    async def test_a_key_that_is_put_moves_the_mark(self, world: World) -> None:
+        mark = world.store.change_mark()
+        await world.store.put_key(KEY)
 
-    def test_pruning_leaves_every_key(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            gone = replace(numbered(1, 1), revoked_at=EPOCH + timedelta(minutes=2))
-            for key in (KEY, gone):
-                await world.store.put_key(key)
-            await world.enqueue("job-1")
-            await world.registry.complete(await world.claim(), Success())
-            world.clock.advance(days=1000)
-
-            pruned = await world.registry.prune(older_than=timedelta())
-
-            assert pruned.jobs == 1
-            assert await world.store.keys() == [KEY, gone]
-
-        play(self.open, tmp_path, body)
-
-    def test_a_key_that_is_put_moves_the_mark(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            mark = world.store.mark()
-            await world.store.put_key(KEY)
-
-            assert world.store.mark() != mark
-
-        play(self.open, tmp_path, body)
+        assert world.store.change_mark() != mark

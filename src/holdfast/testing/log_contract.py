@@ -1,250 +1,225 @@
-"""The contract of a store: logs, the feed, and what may be forgotten."""
+"""The contract of a store: logs, events, and what may be pruned."""
 
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Fenced, Invalid
-from holdfast.core.event import Event, as_given
+from holdfast.core.event import Event, with_given_id
 from holdfast.core.lifecycle import Success
-from holdfast.ports import Filter
+from holdfast.ports import JobFilter
 from holdfast.registry.local import LocalRegistry
-from holdfast.testing.world import Opener, World, output, play
+from holdfast.testing.world import Opener, World, in_world, output
 
 
 class LogContract:
     open: Opener
 
-    def test_a_log_is_read_on_from_its_cursor(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            await world.enqueue("job-2")
+    @in_world
+    async def test_a_log_is_read_on_from_its_cursor(self, world: World) -> None:
+        await world.enqueue("job-1")
+        await world.enqueue("job-2")
+        grant = await world.claim()
+        await world.registry.publish(grant, [output(n, world=world) for n in (1, 2, 3)])
+        first = await world.store.logs("job-1", after=None, limit=3)
+        await world.registry.complete(grant, Success())
+
+        rest = await world.store.logs("job-1", after=first.cursor, limit=100)
+        nothing = await world.store.logs("job-1", after=rest.cursor, limit=100)
+
+        types = [str(e.event_type) for e in (*first.events, *rest.events)]
+        assert types == ["job_queued", "job_claimed", "job_started"] + ["output"] * 3 + ["job_succeeded"]
+        assert nothing.events == ()
+        assert nothing.cursor == rest.cursor
+
+    @in_world
+    async def test_the_feed_shows_every_event_once_and_resumes(self, world: World) -> None:
+        seen: list[str] = []
+        cursor = None
+        for n in range(5):
+            await world.enqueue(f"job-{n}")
             grant = await world.claim()
-            await world.registry.publish(grant, [output(n, world=world) for n in (1, 2, 3)])
-            first = await world.store.log("job-1", after=None, limit=3)
+            await world.registry.publish(grant, [output(1, world=world)])
             await world.registry.complete(grant, Success())
+            while (page := await world.store.events(after=cursor, limit=2)).events:
+                seen += [event.event_id for event in page.events]
+                cursor = page.cursor
 
-            rest = await world.store.log("job-1", after=first.cursor, limit=100)
-            nothing = await world.store.log("job-1", after=rest.cursor, limit=100)
+        assert len(seen) == len(set(seen)) == 5 * 5
+        of_one = [event_id for event_id in seen if event_id.startswith("job-3/")]
+        assert of_one == ["job-3/1", "job-3/2", "job-3/3", "job-3/1.1.1", "job-3/4"]
 
-            types = [str(e.event_type) for e in (*first.events, *rest.events)]
-            assert types == ["job_queued", "job_claimed", "job_started"] + ["output"] * 3 + [
-                "job_succeeded"
-            ]
-            assert nothing.events == ()
-            assert nothing.cursor == rest.cursor
+    @in_world
+    async def test_from_the_tail_on_the_feed_shows_what_comes_after(self, world: World) -> None:
+        empty = await world.store.tail()
+        await world.enqueue("job-1")
+        middle = await world.store.tail()
+        grant = await world.claim()
+        await world.registry.complete(grant, Success())
+        end = await world.store.tail()
 
-        play(self.open, tmp_path, body)
+        async def ids(cursor: str) -> list[str]:
+            page = await world.store.events(after=cursor, limit=100)
+            return [event.event_id for event in page.events]
 
-    def test_the_feed_shows_every_event_once_and_resumes(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            seen: list[str] = []
-            cursor = None
-            for n in range(5):
-                await world.enqueue(f"job-{n}")
-                grant = await world.claim()
-                await world.registry.publish(grant, [output(1, world=world)])
-                await world.registry.complete(grant, Success())
-                while (page := await world.store.feed(after=cursor, limit=2)).events:
-                    seen += [event.event_id for event in page.events]
-                    cursor = page.cursor
+        chain = [f"job-1/{offset}" for offset in (1, 2, 3, 4)]
+        assert await ids(empty) == chain
+        assert await ids(middle) == chain[1:]
+        assert await ids(end) == []
+        await world.enqueue("job-2")
+        assert await ids(end) == ["job-2/1"]
 
-            assert len(seen) == len(set(seen)) == 5 * 5
-            of_one = [event_id for event_id in seen if event_id.startswith("job-3/")]
-            assert of_one == ["job-3/1", "job-3/2", "job-3/3", "job-3/1.1.1", "job-3/4"]
+    @in_world
+    async def test_recording_an_event_again_adds_nothing(self, world: World) -> None:
+        await world.enqueue("job-1")
+        note = Event(
+            event_type="invoice_sent",
+            event_class=EventClass.EXTERNAL,
+            occurred_at=world.clock.now(),
+            given_id="evt-1",
+            attributes={"amount": 12},
+        )
+        linked = msgspec.structs.replace(note, given_id="evt-2", job_id="job-1")
 
-        play(self.open, tmp_path, body)
+        assert await world.registry.record([note, linked]) == 2
+        assert await world.registry.record([note, linked, note]) == 0
+        log = await world.store.logs("job-1", after=None, limit=10)
+        assert [e.event_id for e in log.events] == ["job-1/1", "evt-2"]
+        feed = await world.store.events(after=None, limit=10)
+        assert [e.event_id for e in feed.events] == ["job-1/1", "evt-1", "evt-2"]
+        assert feed.events[1].attributes == {"amount": 12}
+        assert feed.events[1].job_id is None
 
-    def test_from_the_tail_on_the_feed_shows_what_comes_after(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            empty = await world.store.tail()
-            await world.enqueue("job-1")
-            middle = await world.store.tail()
-            grant = await world.claim()
-            await world.registry.complete(grant, Success())
-            end = await world.store.tail()
+    @in_world
+    async def test_an_event_id_is_unique_within_a_job_or_a_reach(self, world: World) -> None:
+        """A caller with access to other queues cannot suppress an event by using its id."""
 
-            async def ids(cursor: str) -> list[str]:
-                page = await world.store.feed(after=cursor, limit=100)
-                return [event.event_id for event in page.events]
+        note = Event("invoice_sent", EventClass.EXTERNAL, world.clock.now(), given_id="inv-1")
+        for job_id in ("job-1", "job-2"):
+            await world.enqueue(job_id)
+        facts = [msgspec.structs.replace(note, job_id=one) for one in ("job-1", "job-2")]
+        registry = LocalRegistry(world.store, world.ids)
 
-            chain = [f"job-1/{offset}" for offset in (1, 2, 3, 4)]
-            assert await ids(empty) == chain
-            assert await ids(middle) == chain[1:]
-            assert await ids(end) == []
-            await world.enqueue("job-2")
-            assert await ids(end) == ["job-2/1"]
+        told = [
+            await registry.record([note, facts[0]], reach="a"),
+            await registry.record([note, *facts], reach="b"),
+            await registry.record([note, *facts], reach="b"),
+            await registry.record([note], reach=""),
+            await registry.record([note]),
+        ]
 
-        play(self.open, tmp_path, body)
+        assert told == [2, 2, 0, 1, 0]
+        feed = await world.store.events(after=None, limit=10)
+        given = [with_given_id(event) for event in feed.events if event.given_id]
+        assert [event.given_id for event in given] == ["inv-1"] * 5
+        log = await world.store.logs("job-2", after=None, limit=10)
+        assert [with_given_id(e).event_id for e in log.events] == ["job-2/1", "inv-1"]
 
-    def test_recording_an_event_again_adds_nothing(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            note = Event(
-                event_type="invoice_sent",
-                event_class=EventClass.EXTERNAL,
-                occurred_at=world.clock.now(),
-                given_id="evt-1",
-                attributes={"amount": 12},
-            )
-            linked = msgspec.structs.replace(note, given_id="evt-2", job_id="job-1")
+    @in_world
+    async def test_pruning_removes_whole_ended_jobs_and_nothing_else(self, world: World) -> None:
+        for job_id in ("old", "young", "live"):
+            await world.enqueue(job_id)
+        old = await world.claim()
+        await world.registry.publish(old, [output(1, world=world)])
+        await world.registry.complete(old, Success())
+        live = await world.claim()
+        await world.registry.publish(live, [output(1, world=world)])
+        world.clock.advance(days=10)
+        young = await world.registry.acquire("live", owner="w")
+        await world.registry.complete(young, Success())
+        before = await world.store.events(after=None, limit=100)
 
-            assert await world.registry.record([note, linked]) == 2
-            assert await world.registry.record([note, linked, note]) == 0
-            log = await world.store.log("job-1", after=None, limit=10)
-            assert [e.event_id for e in log.events] == ["job-1/1", "evt-2"]
-            feed = await world.store.feed(after=None, limit=10)
-            assert [e.event_id for e in feed.events] == ["job-1/1", "evt-1", "evt-2"]
-            assert feed.events[1].attributes == {"amount": 12}
-            assert feed.events[1].job_id is None
+        pruned = await world.registry.prune(older_than=timedelta(days=5), output_older_than=timedelta(days=5))
 
-        play(self.open, tmp_path, body)
+        assert pruned.jobs == 1
+        assert [j and j.job_id for j in await world.store.get(["old", "young", "live"])] == [
+            None,
+            "young",
+            "live",
+        ]
+        log = await world.store.logs("young", after=None, limit=10)
+        assert all(e.event_class is not EventClass.WORKER for e in log.events)
+        await world.check()
+        await world.enqueue("new")
+        after = await world.store.events(after=before.cursor, limit=100)
+        assert "new/1" in [e.event_id for e in after.events]
 
-    def test_an_event_id_is_unique_within_a_job_or_a_reach(self, tmp_path: Path) -> None:
-        """Where callers reach different queues, none suppresses the facts of another by its id."""
+    @in_world
+    async def test_stale_writes_are_refused_and_recorded_once_each(self, world: World) -> None:
+        await world.enqueue("job-1")
+        zombie = await world.claim("worker-7")
+        await world.lapse()
+        await world.claim("worker-9")
+        for _ in range(3):
+            with pytest.raises(Fenced):
+                await world.registry.heartbeat(zombie)
+            with pytest.raises(Fenced):
+                await world.registry.complete(zombie, Success())
+        log = await world.store.logs("job-1", after=None, limit=100)
 
-        async def body(world: World) -> None:
-            note = Event("invoice_sent", EventClass.EXTERNAL, world.clock.now(), given_id="inv-1")
-            for job_id in ("job-1", "job-2"):
-                await world.enqueue(job_id)
-            facts = [msgspec.structs.replace(note, job_id=one) for one in ("job-1", "job-2")]
-            registry = LocalRegistry(world.store, world.ids)
+        stale = [e for e in log.events if e.event_type == EventType.STALE_WRITE_REJECTED]
+        assert [e.attributes["verb"] for e in stale] == ["heartbeat", "complete"]
+        await world.check()
 
-            told = [
-                await registry.record([note, facts[0]], reach="a"),
-                await registry.record([note, *facts], reach="b"),
-                await registry.record([note, *facts], reach="b"),
-                await registry.record([note], reach=""),
-                await registry.record([note]),
-            ]
+    @in_world
+    async def test_a_log_can_be_read_without_what_the_worker_wrote(self, world: World) -> None:
+        await world.enqueue("job-1")
+        grant = await world.claim()
+        for n in range(1, 8):
+            await world.registry.publish(grant, [output(n, world=world)])
+        await world.registry.complete(grant, Success())
 
-            assert told == [2, 2, 0, 1, 0]
-            feed = await world.store.feed(after=None, limit=10)
-            given = [as_given(event) for event in feed.events if event.given_id]
-            assert [event.given_id for event in given] == ["inv-1"] * 5
-            log = await world.store.log("job-2", after=None, limit=10)
-            assert [as_given(e).event_id for e in log.events] == ["job-2/1", "inv-1"]
+        page = await world.store.logs("job-1", after=None, limit=4, output=False)
 
-        play(self.open, tmp_path, body)
+        types = [str(event.event_type) for event in page.events]
+        assert types == ["job_queued", "job_claimed", "job_started", "job_succeeded"]
 
-    def test_pruning_removes_whole_ended_jobs_and_nothing_else(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            for job_id in ("old", "young", "live"):
-                await world.enqueue(job_id)
-            old = await world.claim()
-            await world.registry.publish(old, [output(1, world=world)])
-            await world.registry.complete(old, Success())
-            live = await world.claim()
-            await world.registry.publish(live, [output(1, world=world)])
-            world.clock.advance(days=10)
-            young = await world.registry.acquire("live", owner="w")
-            await world.registry.complete(young, Success())
-            before = await world.store.feed(after=None, limit=100)
+    @in_world
+    async def test_a_fact_recorded_before_its_job_is_in_the_jobs_log(self, world: World) -> None:
+        note = Event(
+            event_type="invoice_sent",
+            event_class=EventClass.EXTERNAL,
+            occurred_at=world.clock.now(),
+            given_id="evt-1",
+            job_id="job-1",
+        )
+        await world.registry.record([note])
+        await world.enqueue("job-1")
 
-            pruned = await world.registry.prune(
-                older_than=timedelta(days=5), output_older_than=timedelta(days=5)
-            )
+        log = await world.store.logs("job-1", after=None, limit=10)
 
-            assert pruned.jobs == 1
-            assert [j and j.job_id for j in await world.store.get(["old", "young", "live"])] == [
-                None,
-                "young",
-                "live",
-            ]
-            log = await world.store.log("young", after=None, limit=10)
-            assert all(e.event_class is not EventClass.WORKER for e in log.events)
-            await world.check()
-            await world.enqueue("new")
-            after = await world.store.feed(after=before.cursor, limit=100)
-            assert "new/1" in [e.event_id for e in after.events]
+        assert {event.event_id for event in log.events} == {"evt-1", "job-1/1"}
 
-        play(self.open, tmp_path, body)
+    @in_world
+    async def test_what_is_no_cursor_is_invalid(self, world: World) -> None:
+        """A plain number may be a cursor of one store and not of another: it is accepted or refused."""
 
-    def test_stale_writes_are_refused_and_recorded_once_each(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            zombie = await world.claim("worker-7")
-            await world.lapse()
-            await world.claim("worker-9")
-            for _ in range(3):
-                with pytest.raises(Fenced):
-                    await world.registry.heartbeat(zombie)
-                with pytest.raises(Fenced):
-                    await world.registry.complete(zombie, Success())
-            log = await world.store.log("job-1", after=None, limit=100)
-
-            stale = [e for e in log.events if e.event_type == EventType.STALE_WRITE_REJECTED]
-            assert [e.attributes["verb"] for e in stale] == ["heartbeat", "complete"]
-            await world.check()
-
-        play(self.open, tmp_path, body)
-
-    def test_a_log_can_be_read_without_what_the_worker_wrote(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            grant = await world.claim()
-            for n in range(1, 8):
-                await world.registry.publish(grant, [output(n, world=world)])
-            await world.registry.complete(grant, Success())
-
-            page = await world.store.log("job-1", after=None, limit=4, output=False)
-
-            types = [str(event.event_type) for event in page.events]
-            assert types == ["job_queued", "job_claimed", "job_started", "job_succeeded"]
-
-        play(self.open, tmp_path, body)
-
-    def test_a_fact_recorded_before_its_job_is_in_the_jobs_log(self, tmp_path: Path) -> None:
-        async def body(world: World) -> None:
-            note = Event(
-                event_type="invoice_sent",
-                event_class=EventClass.EXTERNAL,
-                occurred_at=world.clock.now(),
-                given_id="evt-1",
-                job_id="job-1",
-            )
-            await world.registry.record([note])
-            await world.enqueue("job-1")
-
-            log = await world.store.log("job-1", after=None, limit=10)
-
-            assert {event.event_id for event in log.events} == {"evt-1", "job-1/1"}
-
-        play(self.open, tmp_path, body)
-
-    def test_what_is_no_cursor_is_invalid(self, tmp_path: Path) -> None:
-        """A number alone may be a cursor of one store and not of another: it is read, or refused."""
-
-        async def body(world: World) -> None:
-            await world.enqueue("job-1")
-            for cursor in (
-                "x",
-                "-1",
-                "1.x",
-                ".",
-                "1..2",
-                "1 ",
-                "\u0663",
-                "9" * 40,
-                "1.2.3.4.5.6",
-                "\0",
-            ):
-                with pytest.raises(Invalid):
-                    await world.store.log("job-1", after=cursor, limit=10)
-                with pytest.raises(Invalid):
-                    await world.store.feed(after=cursor, limit=10)
-                with suppress(Invalid):
-                    await world.store.list_jobs(Filter(), after=cursor, limit=10)
-            for cursor in ("0", "1", "0.0", "1.1", "0.0.0", "1.0.0.0"):
-                with suppress(Invalid, Conflict):
-                    await world.store.log("job-1", after=cursor, limit=10)
-                with suppress(Invalid, Conflict):
-                    await world.store.feed(after=cursor, limit=10)
-                with suppress(Invalid):
-                    await world.store.list_jobs(Filter(), after=cursor, limit=10)
-
-        play(self.open, tmp_path, body)
+        await world.enqueue("job-1")
+        for cursor in (
+            "x",
+            "-1",
+            "1.x",
+            ".",
+            "1..2",
+            "1 ",
+            "\u0663",
+            "9" * 40,
+            "1.2.3.4.5.6",
+            "\0",
+        ):
+            with pytest.raises(Invalid):
+                await world.store.logs("job-1", after=cursor, limit=10)
+            with pytest.raises(Invalid):
+                await world.store.events(after=cursor, limit=10)
+            with suppress(Invalid):
+                await world.store.list_jobs(JobFilter(), after=cursor, limit=10)
+        for cursor in ("0", "1", "0.0", "1.1", "0.0.0", "1.0.0.0"):
+            with suppress(Invalid, Conflict):
+                await world.store.logs("job-1", after=cursor, limit=10)
+            with suppress(Invalid, Conflict):
+                await world.store.events(after=cursor, limit=10)
+            with suppress(Invalid):
+                await world.store.list_jobs(JobFilter(), after=cursor, limit=10)

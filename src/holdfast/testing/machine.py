@@ -1,4 +1,4 @@
-"""One state machine for every store: random commands, the pure core as the model, equal at each step."""
+"""A Hypothesis state machine for every store: random commands, with the pure core as the model."""
 
 import asyncio
 import tempfile
@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
+from holdfast.core.derived_ids import follow_up_id
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Job
@@ -31,24 +32,23 @@ from holdfast.core.lifecycle import (
     Claim,
     Command,
     Complete,
+    CompleteValidation,
     Enqueue,
     Heartbeat,
-    Judge,
-    Look,
     Outcome,
     Publish,
     Refusal,
     Release,
+    ReportValidation,
     Stopped,
     Success,
 )
-from holdfast.core.naming import follow_up_id
-from holdfast.core.outputs import Found
+from holdfast.core.outputs import ValidationResult
 from holdfast.core.projection import differences, fold
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State, advances
-from holdfast.ports import Clock, Grant, Ids, Ready, Request, Store
+from holdfast.ports import Clock, Grant, Ids, JobRequest, Ready, Store
 from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.testing.model import Model
 from holdfast.testing.world import World, output
@@ -84,7 +84,8 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Set `opener`; run it as a TestCase. Grants stay in use after they are lost: zombies included."""
+    """The state machine. Set `opener` and run it as a TestCase. Grants are used after they are lost,
+    too."""
 
     opener: ClassVar["staticmethod[[Path, Clock, Ids], Awaitable[Store]]"]
     jobs: Bundle[str] = Bundle("jobs")
@@ -112,7 +113,7 @@ class StoreMachine(RuleBasedStateMachine):
         return f"op-{self.ops}"
 
     def _agree(self, got: Job | HoldfastError, expected: Change | Refusal) -> None:
-        """The store answers what the core decides: the same job, or the same refusal."""
+        """Check that the store returns what the core decides: the same job, or the same refusal."""
         if isinstance(expected, Refusal):
             assert isinstance(got, HoldfastError), (got, expected.error)
             assert (type(got), got.message) == (type(expected.error), expected.error.message)
@@ -137,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._agree(got, expected)
 
     def _agree_again(self, got: Job | HoldfastError, same: bool | None, after: Job) -> None:
-        """An owner that has ended its attempt hears the same again, or that it has."""
+        """Check a repeated end: its owner gets the same response again, or a refusal that says so."""
         if isinstance(got, Job):
             assert same is not False
             assert (got.version, got.state) == (after.version, after.state)
@@ -151,10 +152,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _enqueue(self, spec: Spec) -> str:
         job_id = f"job-{len(self.model.jobs) + 1}"
-        command = Enqueue(
-            op_id=job_id, job_id=job_id, spec=spec, actor="user:ana", submitted_by="user:ana"
-        )
-        request = Request(spec=spec, job_id=job_id)
+        command = Enqueue(op_id=job_id, job_id=job_id, spec=spec, actor="user:ana", submitted_by="user:ana")
+        request = JobRequest(spec=spec, job_id=job_id)
         self._act(job_id, command, self.world.registry.enqueue(request, actor="user:ana"))
         return job_id
 
@@ -165,9 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
         region=st.sampled_from([None, "us"]),
         repeat=st.booleans(),
     )
-    def claim(
-        self, owner: str, limit: int, region: str | None, repeat: bool
-    ) -> MultipleResults[Grant]:
+    def claim(self, owner: str, limit: int, region: str | None, repeat: bool) -> MultipleResults[Grant]:
         op_id, now = self._op(), self.world.clock.now()
         command = Claim(op_id=op_id, owner=owner, actor=f"worker:{owner}", region=region)
         ready = Ready(queues=("default",), op_id=op_id, limit=limit, region=region)
@@ -182,9 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         grants: list[Grant] = []
         for _ in range(1 + repeat):
             grants = self.runner.run(
-                self.world.registry.claim(
-                    ["default"], owner=owner, limit=limit, op_id=op_id, region=region
-                )
+                self.world.registry.claim(["default"], owner=owner, limit=limit, op_id=op_id, region=region)
             )
             assert [grant.job for grant in grants] == expected
         return multiple(*grants)
@@ -199,9 +194,7 @@ class StoreMachine(RuleBasedStateMachine):
         key = (grant.job_id, grant.fencing_token)
         self.sequence[key] = self.sequence.get(key, 0) + 1
         event = output(self.sequence[key], world=self.world)
-        command = Publish(
-            token=grant.fencing_token, actor=f"worker:{grant.job.owner}", events=(event,)
-        )
+        command = Publish(token=grant.fencing_token, actor=f"worker:{grant.job.owner}", events=(event,))
         self._act(grant.job_id, command, self.world.registry.publish(grant, [event]))
 
     @rule(
@@ -239,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
             outcome,
             op_id=op_id,
             compensated=compensated,
-            follow_ups=[Request(spec=spec) for spec in specs],
+            follow_ups=[JobRequest(spec=spec) for spec in specs],
         )
         self._act(grant.job_id, command, complete())
         if repeat and (mine := self._mine(grant.job_id, op_id)):
@@ -260,9 +253,7 @@ class StoreMachine(RuleBasedStateMachine):
             actor=f"worker:{grant.job.owner}",
             delay=delay,
         )
-        self._act(
-            grant.job_id, command, self.world.registry.release(grant, op_id=op_id, delay=delay)
-        )
+        self._act(grant.job_id, command, self.world.registry.release(grant, op_id=op_id, delay=delay))
 
     @rule(job_id=jobs, hard=st.booleans())
     def cancel(self, job_id: str, hard: bool) -> None:
@@ -277,9 +268,9 @@ class StoreMachine(RuleBasedStateMachine):
         done=st.integers(0, 2),
         trouble=st.sampled_from([None, None, "the bucket does not answer"]),
     )
-    def look(self, job_id: str, actor: str, done: int, trouble: str | None) -> None:
-        command = Look(actor=actor, done=done, total=2, trouble=trouble)
-        work = self.world.registry.look(job_id, actor=actor, done=done, total=2, trouble=trouble)
+    def report_validation(self, job_id: str, actor: str, done: int, trouble: str | None) -> None:
+        command = ReportValidation(actor=actor, done=done, total=2, trouble=trouble)
+        work = self.world.registry.report_validation(job_id, actor=actor, done=done, total=2, trouble=trouble)
         self._act(job_id, command, work)
 
     @rule(
@@ -289,12 +280,12 @@ class StoreMachine(RuleBasedStateMachine):
         late=st.booleans(),
         repeat=st.booleans(),
     )
-    def judge(
+    def complete_validation(
         self, job_id: str, verified: int, override: State | None, late: bool, repeat: bool
     ) -> None:
         op_id, job = self._op(), self.model.jobs[job_id]
-        found = Found(verified=verified, missing=2 - verified, names=("a", "b")[verified:])
-        command = Judge(
+        found = ValidationResult(verified=verified, missing=2 - verified, names=("a", "b")[verified:])
+        command = CompleteValidation(
             op_id=op_id,
             actor="validator:v-1",
             found=found,
@@ -302,8 +293,8 @@ class StoreMachine(RuleBasedStateMachine):
             override=override,
             reason="I know better" if override else None,
         )
-        judge = partial(
-            self.world.registry.judge,
+        complete = partial(
+            self.world.registry.complete_validation,
             job_id,
             found,
             actor=command.actor,
@@ -312,9 +303,9 @@ class StoreMachine(RuleBasedStateMachine):
             override=override,
             reason=command.reason,
         )
-        self._act(job_id, command, judge())
+        self._act(job_id, command, complete())
         if repeat and (mine := self._mine(job_id, op_id)):
-            again, kept = self.runner.run(judge()), self.model.jobs[job_id]
+            again, kept = self.runner.run(complete()), self.model.jobs[job_id]
             assert (again.version, again.found) == (mine[-1].offset, kept.found)
             assert (again.state, again.ended_at) == (kept.state, kept.ended_at)
 
@@ -354,7 +345,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _same(first: Complete | Release, second: Complete | Release) -> bool | None:
-    """Whether two ends are said in the same words; None where it depends on what became of the job."""
+    """Return whether two outcomes are the same; None where that depends on the state of the job."""
     if isinstance(first, Release) or isinstance(second, Release):
         return type(first) is type(second)
     succeeded = isinstance(first.outcome, Success)

@@ -1,9 +1,9 @@
-"""The model: the pure core on a dictionary. What a store must do, and nothing about how."""
+"""The model of a store: the pure core on a dictionary."""
 
 from datetime import datetime
 
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Command, Complete, Expire, Refusal, Release, decide
 from holdfast.core.state import State
 from holdfast.ports import Ready
@@ -15,16 +15,16 @@ class Model:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.events: dict[str, list[Event]] = {}
-        self.resources: dict[str, Resource] = {}
+        self.resources: dict[str, ResourceLock] = {}
         self.ends: dict[tuple[str, int], tuple[Complete | Release, Job]] = {}
 
     def apply(
         self, job_id: str, command: Command, now: datetime, lock: str | None = None
     ) -> Change | Refusal:
-        """Decide one command and keep what it changes."""
+        """Decide one command and store its change."""
         job = self.jobs.get(job_id)
         key = job.spec.lock if job else lock
-        resource = self.resources.get(key, Resource(key)) if key else None
+        resource = self.resources.get(key, ResourceLock(key)) if key else None
         decision = decide(command, job, now, resource)
         if isinstance(decision, Change):
             self.jobs[job_id] = decision.after
@@ -39,7 +39,7 @@ class Model:
         return decision
 
     def expire(self, now: datetime) -> int:
-        """Expire everything that is due, the longest overdue first; answers how many changed."""
+        """Expire everything that is due, the longest overdue first; return how many jobs changed."""
         due = [job for job in self.jobs.values() if job.due_at is not None and job.due_at <= now]
         changed = 0
         for job in sorted(due, key=lambda job: (job.due_at, self._place(job))):
@@ -48,7 +48,8 @@ class Model:
         return changed
 
     def ready(self, ready: Ready, now: datetime) -> list[str]:
-        """Ids of the jobs a claim may take, in ready order; locks are looked at job by job."""
+        """Return the ids of the jobs that a claim may take, in ready order; locks are checked job by
+        job."""
         found = [
             job
             for job in self.jobs.values()

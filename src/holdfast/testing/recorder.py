@@ -1,215 +1,124 @@
-"""The recorder: what callers asked of a registry and what it told them, as lines that can be joined."""
+"""The recorder: the calls of a registry and their responses, as lines that a checker can join."""
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, cast, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.derived_ids import derived_id
 from holdfast.core.errors import Corrupt, HoldfastError, NotFound, Unavailable
-from holdfast.core.event import Event
-from holdfast.core.job import Job, Progress
-from holdfast.core.lifecycle import Outcome
-from holdfast.core.naming import derived_id
-from holdfast.core.spec import Json
-from holdfast.ports import Grant, Ids, Registry, Request
+from holdfast.core.job import Job
+from holdfast.ports import Grant, Ids, JobRequest, Registry
 from holdfast.testing.history import Entry, Shown
+from holdfast.testing.port_methods import Call, Intercepted, async_methods
 
-T = TypeVar("T")
+
+class Recorder(Registry, Protocol):
+    """A registry whose calls about one job, and whose claims, are recorded."""
+
+    @property
+    def operations(self) -> int:
+        """How many calls were recorded."""
+        ...
 
 
-class Recorder:
-    """The verbs of a registry, recorded. Whatever has no name gets one, to be found in the log by.
+def recorded(
+    registry: Registry,
+    ids: Ids,
+    keep: Callable[[Entry], object],
+    *,
+    process: str,
+    now_ns: Callable[[], int] = time.monotonic_ns,
+) -> Recorder:
+    """Return the registry with its calls recorded. A mutation without an op_id gets one, so that it can be
+    found in the log. Calls about many jobs are not recorded: a history with them is not complete."""
+    return cast("Recorder", _Recorder(registry, ids, keep, process, now_ns))
 
-    Verbs that are not here go past the record: a history with them is not complete.
-    """
 
+class _Recorder(Intercepted[Registry]):
     def __init__(
         self,
         registry: Registry,
         ids: Ids,
         keep: Callable[[Entry], object],
-        *,
         process: str,
-        now_ns: Callable[[], int] = time.monotonic_ns,
+        now_ns: Callable[[], int],
     ) -> None:
-        self._registry = registry
+        super().__init__(Registry, registry, self._record)
         self._ids = ids
         self._keep = keep
         self._process = process
         self._now_ns = now_ns
         self.operations = 0
 
-    async def enqueue(self, request: Request, *, actor: str) -> Job:
-        if request.request_id is None and request.job_id is None:
-            request = replace(request, job_id=self._ids.new())
-        job_id = op_id = request.job_id
+    async def _record(self, call: Call) -> Any:
+        if call.name not in _recorded_verbs():
+            return await call.send()
+        self.operations += 1
+        given, number = call.given, self.operations
+        if call.name == Registry.enqueue.__name__:
+            given["request"], job_id, op_id = self._named(given["request"])
+        else:
+            if "op_id" in given and given["op_id"] is None:
+                given["op_id"] = self._ids.new()
+            job_id, op_id = given.get("job_id"), given.get("op_id")
+        grant: Grant | None = given.get("grant")
+        if grant is not None:
+            job_id = grant.job_id
+        invocation = Entry(
+            process=self._process,
+            number=number,
+            at_ns=self._now_ns(),
+            type="invoke",
+            verb=call.name,
+            op_id=op_id,
+            job_id=job_id,
+            token=grant.fencing_token if grant else None,
+            limit=given.get("limit", 1),
+        )
+        self._keep(invocation)
+        try:
+            response = await call.send()
+        except BaseException as error:
+            self._keep(_refusal(self._process, number, self._now_ns(), job_id, error))
+            raise
+        at_ns, shown = self._now_ns(), tuple(_shown(response))
+        self._keep(Entry(process=self._process, number=number, at_ns=at_ns, type="ok", shown=shown))
+        return response
+
+    def _named(self, request: JobRequest) -> tuple[JobRequest, str | None, str | None]:
+        """Return the request, its job_id, and the id by which its event is found."""
         if request.request_id is not None:
             op_id = request.request_id
-            job_id = derived_id(request.spec.queue, op_id)
-        call = self._registry.enqueue(request, actor=actor)
-        return await self._one("enqueue", call, job_id, op_id=op_id)
-
-    async def claim(
-        self,
-        queues: Sequence[str],
-        *,
-        owner: str,
-        limit: int = 1,
-        op_id: str | None = None,
-        lease: timedelta | None = None,
-    ) -> list[Grant]:
-        op_id = op_id or self._ids.new()
-        call = self._registry.claim(queues, owner=owner, limit=limit, op_id=op_id, lease=lease)
-        return await self._record("claim", call, _granted, op_id=op_id, limit=limit)
-
-    async def acquire(
-        self, job_id: str, *, owner: str, op_id: str | None = None, lease: timedelta | None = None
-    ) -> Grant:
-        op_id = op_id or self._ids.new()
-        call = self._registry.acquire(job_id, owner=owner, op_id=op_id, lease=lease)
-        return await self._record("claim", call, _acquired, op_id=op_id, job_id=job_id)
-
-    async def heartbeat(
-        self,
-        grant: Grant,
-        *,
-        lease: timedelta | None = None,
-        progress: Progress | None = None,
-        checkpoint: Json = None,
-    ) -> Job:
-        call = self._registry.heartbeat(
-            grant, lease=lease, progress=progress, checkpoint=checkpoint
-        )
-        return await self._one("heartbeat", call, grant.job_id, token=grant.fencing_token)
-
-    async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
-        call = self._registry.publish(grant, events)
-        return await self._one("publish", call, grant.job_id, token=grant.fencing_token)
-
-    async def aggregate(self, grant: Grant, *, op_id: str | None = None) -> Job:
-        op_id = op_id or self._ids.new()
-        call = self._registry.aggregate(grant, op_id=op_id)
-        return await self._owned("aggregate", call, grant, op_id)
-
-    async def complete(
-        self,
-        grant: Grant,
-        outcome: Outcome,
-        *,
-        op_id: str | None = None,
-        compensated: bool | None = None,
-        follow_ups: Sequence[Request] = (),
-    ) -> Job:
-        op_id = op_id or self._ids.new()
-        call = self._registry.complete(
-            grant, outcome, op_id=op_id, compensated=compensated, follow_ups=follow_ups
-        )
-        return await self._owned("complete", call, grant, op_id)
-
-    async def release(
-        self,
-        grant: Grant,
-        *,
-        op_id: str | None = None,
-        reason: str | None = None,
-        delay: timedelta | None = None,
-        undelivered: bool = False,
-    ) -> Job:
-        op_id = op_id or self._ids.new()
-        call = self._registry.release(
-            grant, op_id=op_id, reason=reason, delay=delay, undelivered=undelivered
-        )
-        return await self._owned("release", call, grant, op_id)
-
-    async def cancel(
-        self,
-        job_id: str,
-        *,
-        actor: str,
-        op_id: str | None = None,
-        reason: str | None = None,
-        hard: bool = False,
-    ) -> Job:
-        op_id = op_id or self._ids.new()
-        call = self._registry.cancel(job_id, actor=actor, op_id=op_id, reason=reason, hard=hard)
-        return await self._one("cancel", call, job_id, op_id=op_id)
-
-    async def get(self, job_id: str) -> Job:
-        return await self._one("get", self._registry.get(job_id), job_id)
-
-    async def _owned(self, verb: str, call: Awaitable[Job], grant: Grant, op_id: str) -> Job:
-        return await self._one(verb, call, grant.job_id, op_id=op_id, token=grant.fencing_token)
-
-    async def _one(
-        self,
-        verb: str,
-        call: Awaitable[Job],
-        job_id: str | None,
-        *,
-        op_id: str | None = None,
-        token: int | None = None,
-    ) -> Job:
-        return await self._record(verb, call, _shown, op_id=op_id, job_id=job_id, token=token)
-
-    async def _record(
-        self,
-        verb: str,
-        call: Awaitable[T],
-        shown: Callable[[T], tuple[Shown, ...]],
-        *,
-        op_id: str | None = None,
-        job_id: str | None = None,
-        token: int | None = None,
-        limit: int = 1,
-    ) -> T:
-        self.operations += 1
-        process, number, now_ns = self._process, self.operations, self._now_ns
-        self._keep(
-            Entry(
-                process=process,
-                number=number,
-                at_ns=now_ns(),
-                type="invoke",
-                verb=verb,
-                op_id=op_id,
-                job_id=job_id,
-                token=token,
-                limit=limit,
-            )
-        )
-        try:
-            answer = await call
-        except BaseException as error:
-            self._keep(_refusal(process, number, now_ns(), job_id, error))
-            raise
-        at_ns = now_ns()
-        self._keep(
-            Entry(process=process, number=number, at_ns=at_ns, type="ok", shown=shown(answer))
-        )
-        return answer
+            return request, derived_id(request.spec.queue, op_id), op_id
+        if request.job_id is None:
+            request = replace(request, job_id=self._ids.new())
+        return request, request.job_id, request.job_id
 
 
-def _shown(job: Job) -> tuple[Shown, ...]:
-    return (Shown(job.job_id, job.version, job.fencing_token, job.state),)
+@cache
+def _recorded_verbs() -> frozenset[str]:
+    """Return the verbs of the port that return a job, a grant, or the grants of a claim."""
+    return frozenset(
+        name
+        for name, method in async_methods(Registry).items()
+        if get_type_hints(method)["return"] in (Job, Grant, list[Grant])
+    )
 
 
-def _acquired(grant: Grant) -> tuple[Shown, ...]:
-    return _shown(grant.job)
+def _shown(response: Job | Grant | list[Grant]) -> Iterator[Shown]:
+    for one in response if isinstance(response, list) else [response]:
+        job = one.job if isinstance(one, Grant) else one
+        yield Shown(job.job_id, job.version, job.fencing_token, job.state)
 
 
-def _granted(grants: list[Grant]) -> tuple[Shown, ...]:
-    return tuple([shown for grant in grants for shown in _shown(grant.job)])
-
-
-def _refusal(
-    process: str, number: int, at_ns: int, job_id: str | None, error: BaseException
-) -> Entry:
-    """`fail` when nothing was applied for certain; a caller who left before the answer knows nothing."""
+def _refusal(process: str, number: int, at_ns: int, job_id: str | None, error: BaseException) -> Entry:
+    """Return the entry of an error: `fail` if certainly nothing was applied, else `info`."""
     definite = isinstance(error, HoldfastError) and not isinstance(error, Corrupt)
     if isinstance(error, Unavailable):
         definite = error.applied == "no"
@@ -219,15 +128,13 @@ def _refusal(
         number=number,
         at_ns=at_ns,
         type="fail" if definite else "info",
-        shown=()
-        if job_id is None or version is None or not definite
-        else (Shown(job_id, version),),
+        shown=() if job_id is None or version is None or not definite else (Shown(job_id, version),),
         error=type(error).__name__,
     )
 
 
 class LineFile:
-    """A file of lines. Each is written at once, so that a process that is killed has kept it."""
+    """A file of lines. Each is written at once, so that a killed process loses none."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,20 +1,19 @@
-"""A memory store that several loops in several threads share, and that can be away for a while."""
+"""A memory store that several loops in several threads share, and that can be unavailable for a while."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import RLock
+from typing import Any
 
-from holdfast.core.access import Key
 from holdfast.core.errors import Unavailable
-from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
-from holdfast.core.state import State
-from holdfast.ports import Census, Clock, Decision, Filter, HistoryPage, Ids, Page, Slice, Work
+from holdfast.core.job import Job
+from holdfast.ports import Clock, Ids, Store
+from holdfast.stores.commit_signal import CommitSignal
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.signal import Signal
 from holdfast.testing.fakes import CountingIds
+from holdfast.testing.port_methods import derive
 
 
 class SharedStore(MemoryStore):
@@ -26,89 +25,41 @@ class SharedStore(MemoryStore):
         self._lock = RLock()
         self._back_at = clock.monotonic()
 
-    def leave(self, seconds: float) -> None:
-        """Answer nobody for so long."""
+    def make_unavailable(self, seconds: float) -> None:
+        """Be unavailable for this many seconds."""
         self._back_at = self._clock.monotonic() + seconds
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if self._clock.monotonic() < self._back_at:
-            raise Unavailable("The store is away: a test says so.")
+            raise Unavailable("The store is unavailable: a test says so.")
         with self._lock:
             yield
 
     def all(self) -> list[Job]:
-        """Every job, in the order they were made, also while the store is away."""
+        """Return every job in the order of creation, also while the store is unavailable."""
         with self._lock:
             return list(self._jobs.values())
 
-    async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
+
+def _locked(name: str) -> Callable[..., Coroutine[Any, Any, Any]] | None:
+    if name in _UNLOCKED:
+        return None
+    method = getattr(MemoryStore, name)
+
+    async def call(self: SharedStore, *args: Any, **kwargs: Any) -> Any:
         with self._alone():
-            return await super().transact(works)
+            return await method(self, *args, **kwargs)
 
-    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        with self._alone():
-            return await super().get(job_ids)
-
-    async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
-        with self._alone():
-            return await super().list_jobs(which, after=after, limit=limit, newest=newest)
-
-    async def counts(self, queue: str | None = None) -> dict[State, int]:
-        with self._alone():
-            return await super().counts(queue)
-
-    async def census(self, limit: int) -> Census:
-        with self._alone():
-            return await super().census(limit)
-
-    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
-        with self._alone():
-            return await super().histories(job_ids)
-
-    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        with self._alone():
-            return await super().history(job_id, after=after, limit=limit)
-
-    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
-        with self._alone():
-            return await super().published(job_id, token, first=first)
-
-    async def log(
-        self, job_id: str, *, after: str | None, limit: int, output: bool = True
-    ) -> Slice:
-        with self._alone():
-            return await super().log(job_id, after=after, limit=limit, output=output)
-
-    async def feed(self, *, after: str | None, limit: int) -> Slice:
-        with self._alone():
-            return await super().feed(after=after, limit=limit)
-
-    async def tail(self) -> str:
-        with self._alone():
-            return await super().tail()
-
-    async def record(self, events: Sequence[Event]) -> int:
-        with self._alone():
-            return await super().record(events)
-
-    async def resource(self, key: str) -> Resource:
-        with self._alone():
-            return await super().resource(key)
-
-    async def keys(self) -> list[Key]:
-        with self._alone():
-            return await super().keys()
-
-    async def put_key(self, key: Key) -> None:
-        with self._alone():
-            await super().put_key(key)
+    return call
 
 
-class SharedSignal(Signal):
-    """Wakes everybody who waits, each on their own loop."""
+_UNLOCKED = frozenset({Store.wait.__name__, Store.now.__name__, Store.close.__name__})
+derive(SharedStore, Store, _locked)
+
+
+class SharedSignal(CommitSignal):
+    """A signal that wakes every waiter on its own loop."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -144,7 +95,7 @@ class SharedSignal(Signal):
 
 
 class SharedIds:
-    """Ids that count, for several threads."""
+    """Ascending ids, for several threads."""
 
     def __init__(self) -> None:
         self._numbers = count(1)

@@ -1,4 +1,4 @@
-"""Virtual time for tests: a clock that is moved by hand, and a loop that skips all waiting for it."""
+"""Virtual time for tests: a manual clock, and a loop that skips all waiting for it."""
 
 import asyncio
 import selectors
@@ -21,7 +21,7 @@ _real = SystemClock()
 
 
 class VirtualClock:
-    """Stands still until it is moved. Used from any thread and any loop."""
+    """A clock that stands still until it is moved, for any thread and any loop."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._start = start or _real.now().replace(microsecond=0)
@@ -36,11 +36,11 @@ class VirtualClock:
         return self._seconds
 
     def advance(self, span: Duration) -> None:
-        """Let so much time pass: a timedelta, or seconds. Whatever becomes due waits for `drain`."""
+        """Move the clock by a timedelta or by seconds. What becomes due waits for `drain`."""
         self.move_to(self._seconds + duration(span, "The time to pass").total_seconds())
 
     def advance_to(self, then: datetime) -> None:
-        """Let time pass until then; a moment that is over already changes nothing."""
+        """Move the clock to this time, unless that is past."""
         self.move_to((then - self._start).total_seconds() + 1.0)
 
     def move_to(self, seconds: float) -> None:
@@ -69,7 +69,7 @@ class VirtualClock:
                 self._sleepers.remove(sleeper)
 
     def next_of(self, loop: asyncio.AbstractEventLoop) -> float | None:
-        """When the first sleeper of this loop is due."""
+        """Return when the first sleeper of this loop is due."""
         with self._lock:
             return min((s[0] for s in self._sleepers if s[1] is loop), default=None)
 
@@ -80,30 +80,30 @@ def _wake(future: "asyncio.Future[None]") -> None:
 
 
 class Handlers(Protocol):
-    """What the loop has to know about the handlers that run on it."""
+    """The handlers that run on the loop, as the loop has to know them."""
 
     @property
     def running(self) -> int: ...
 
     @property
-    def parked(self) -> int: ...
+    def waiting(self) -> int: ...
 
     @property
-    def parked_threads(self) -> int: ...
+    def waiting_threads(self) -> int: ...
 
     def names(self) -> str: ...
 
 
 class Stuck(AssertionError):
-    """Handlers wait for something that does not come."""
+    """Handlers wait for something that does not happen."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that lives in the time of a virtual clock.
+    """A loop whose time is that of a virtual clock.
 
-    When everything waits for time to pass, it passes. While something outside is under way (a thread,
-    a socket, or what a handler waits for that is no timer), the clock stands still for half a second
-    and then goes at the speed of real time.
+    When everything waits for a timer, the clock moves on. While something outside is under way (a thread, a
+    socket, or anything but a timer), the clock stands still for half a second and then goes at the speed
+    of real time.
     """
 
     def __init__(self, clock: VirtualClock, *, patience: float) -> None:
@@ -130,7 +130,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """What is waited for inside comes from another thread."""
+        """Return a context in which the loop waits for another thread."""
         self._calls += 1
         try:
             yield
@@ -138,7 +138,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._calls -= 1
 
     def _idle(self, selector: "_Skipping", timer: float | None) -> bool:
-        """Nothing is ready. Answers whether anything has come from outside by now."""
+        """Handle the case that nothing is ready; return whether anything has come from outside."""
         now = self.clock.monotonic()
         sleeper = self.clock.next_of(self)
         waits = [] if timer is None else [timer]
@@ -148,19 +148,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return self._wait(selector, wait)
         if not selector.sure and self.handlers and self.handlers.running:
             selector.sure = True
-            return selector.look(GRACE_SECONDS)
+            return selector.poll(GRACE_SECONDS)
         self.clock.move_to(now + wait)
         selector.sure, selector.still_since = selector.sure and wait != timer, None
         return False
 
     def _under_way(self, selector: "_Skipping", timer: float | None) -> bool:
-        """Whether somebody waits for something else than time."""
+        """Return whether anything waits for something else than a timer."""
         handlers = self.handlers
         if handlers is None:
             return False
-        invisible = handlers.running > 0 and timer is None and handlers.parked == 0
+        invisible = handlers.running > 0 and timer is None and handlers.waiting == 0
         return (
-            self._threads > handlers.parked_threads
+            self._threads > handlers.waiting_threads
             or self._calls > 0
             or len(selector.get_map()) > 1  # the first is the loop's own
             or invisible
@@ -176,8 +176,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             names = self.handlers.names() if self.handlers else "something"
             raise Stuck(f"Nothing has happened for {waited:.0f} s, and it still runs: {names}.")
         if waited < STILL_SECONDS:
-            return selector.look(STILL_SECONDS - waited)
-        came = selector.look(STEP_SECONDS if wait is None else min(wait, STEP_SECONDS))
+            return selector.poll(STILL_SECONDS - waited)
+        came = selector.poll(STEP_SECONDS if wait is None else min(wait, STEP_SECONDS))
         self.clock.advance(_real.monotonic() - began)
         return came
 
@@ -193,12 +193,12 @@ class _Skipping(selectors.DefaultSelector):
         """Whether all that handlers wait for is time, as far as can be seen."""
         self.still_since: float | None = None
 
-    def look(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> bool:
         self._found = super().select(seconds)
         return bool(self._found)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        came = self.look(0)
+        came = self.poll(0)
         if not came and (timeout is None or timeout > 0):
             came = self._idle(self, timeout)
         if came:

@@ -1,7 +1,6 @@
-"""A small world for a test: one store, its registry, a clock that stands still, ids that count."""
+"""The world of a test: one store, its registry, a manual clock, and counted ids."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,13 +9,14 @@ from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.event import Event
-from holdfast.core.job import Failure, Job, Resource
+from holdfast.core.job import Failure, Job, ResourceLock
 from holdfast.core.lifecycle import Change
 from holdfast.core.limits import OUTPUT_ATTEMPT_BYTES_MAX
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Clock, Grant, Ids, One, Registry, Request, Store, Work
+from holdfast.ports import ById, Clock, Grant, Ids, JobRequest, Registry, Store, Work
 from holdfast.registry.local import LocalRegistry
+from holdfast.testing.contract_tests import contract_test
 from holdfast.testing.fakes import CountingIds, ManualClock
 
 Opener = Callable[[Path, Clock, Ids], Awaitable[Store]]
@@ -27,7 +27,7 @@ PERMANENT = Failure(message="no such model", code="PermanentError", retryable=Fa
 
 
 class World:
-    """What a test needs in its hand. `registry` is `local`, unless it is reached through a server."""
+    """The fixture of a test. `registry` is `local`, unless it is reached through a server."""
 
     def __init__(
         self,
@@ -42,22 +42,20 @@ class World:
         self.clock = clock
         self.ids = ids
         self.local = local or LocalRegistry(store, ids)
-        self.local.count()
+        self.local.start_counting()
         self.registry: Registry = registry or self.local
 
-    async def enqueue(
-        self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object
-    ) -> Job:
-        request = Request(spec=replace(spec, **more), job_id=job_id)
+    async def enqueue(self, job_id: str | None = None, *, spec: Spec = Spec(), **more: object) -> Job:
+        request = JobRequest(spec=replace(spec, **more), job_id=job_id)
         return await self.registry.enqueue(request, actor="user:ana")
 
     async def claim(self, owner: str = "worker-7", **more: object) -> Grant:
-        """One grant from the default queue, which must have a ready job."""
+        """Return one grant from the default queue, which must have a ready job."""
         [grant] = await self.registry.claim(["default"], owner=owner, **more)  # type: ignore[arg-type]
         return grant
 
     async def lapse(self, seconds: float = 61) -> None:
-        """Let a default lease run out, and let somebody notice."""
+        """Let a default lease expire, and expire the job."""
         self.clock.advance(seconds)
         await self.registry.expire()
 
@@ -65,7 +63,7 @@ class World:
         return [str(event.event_type) for event in await self.registry.history(job_id)]
 
     async def check(self) -> None:
-        """Every job equals the fold of its log, and no transition lacks its one event."""
+        """Assert that every job equals the fold of its log, and that each transition has one event."""
         verification = await self.registry.verify()
         assert verification.equal, verification.mismatches
 
@@ -75,7 +73,7 @@ def patient(max_failures: int = 5, **more: object) -> Retry:
 
 
 def output(sequence: int, text: str = "", *, world: World, stream: str = "stdout") -> Event:
-    """A worker's output event, as a worker would send it."""
+    """Return an output event as a worker sends it."""
     return Event(
         event_type=WorkerEventType.OUTPUT,
         event_class=EventClass.WORKER,
@@ -87,15 +85,15 @@ def output(sequence: int, text: str = "", *, world: World, stream: str = "stdout
 
 
 async def fill(store: Store, job_id: str, left: int) -> None:
-    """Make the attempt one that has published all of its quota but for so many bytes."""
+    """Set the published bytes of the attempt so that this many are left of its quota."""
 
     def decide(
-        job: Job | None, now: datetime, resource: Resource | None = None, floor: int = 0
+        job: Job | None, now: datetime, resource: ResourceLock | None = None, floor: int = 0
     ) -> Change:
         assert job is not None
         return Change(job, replace(job, published_bytes=OUTPUT_ATTEMPT_BYTES_MAX - left))
 
-    await store.transact([Work(One(job_id), decide)])
+    await store.transact([Work(ById(job_id), decide)])
 
 
 @asynccontextmanager
@@ -108,13 +106,5 @@ async def open_world(opener: Opener, folder: Path) -> AsyncIterator[World]:
         await world.registry.close()
 
 
-def play(
-    opener: Opener, folder: Path, body: Callable[[World], Coroutine[None, None, None]]
-) -> None:
-    """Run an async test body in a fresh world."""
-
-    async def main() -> None:
-        async with open_world(opener, folder) as world:
-            await body(world)
-
-    asyncio.run(main())
+in_world = contract_test(lambda contract, folder: open_world(contract.open, folder))
+"""Makes a coroutine a test of a store contract, with a fresh world as its first argument."""

@@ -1,1 +1,1 @@
-"""The wire: what goes between a holdfast server and whoever speaks to it."""
+"""The wire: messages between a holdfast server and its clients, and the remote registry."""

@@ -1,4 +1,4 @@
-"""Errors on the wire: one table says which code each of ours has, in each protocol."""
+"""Errors on the wire: one table with the code of each error in each protocol."""
 
 from typing import Literal
 
@@ -21,47 +21,55 @@ from holdfast.core.limits import ID_CHARACTERS_MAX, clip
 from holdfast.wire.generated.holdfast.v1.registry_pb import ErrorDetail
 
 
-class Row(Struct, frozen=True):
-    """What one of our errors is called elsewhere. `words` take the place of a message that may say more
-    about this server than its callers should know."""
+class ErrorRow(Struct, frozen=True):
+    """The codes and the title of an error. `public_message` replaces a message that may reveal more about
+    this server than its clients should know."""
 
     error: type[HoldfastError]
     code: Code
     job_v1: Code
     http: int
     title: str
-    words: str | None = None
+    public_message: str | None = None
 
 
-WORDS_CHARACTERS_MAX = 1_000
-AWAY = (
-    "The store behind this server, or its output store, does not answer. Send the same request again in a"
+ERROR_TEXT_CHARACTERS_MAX = 1_000
+STORE_UNAVAILABLE = (
+    "The store behind this server, or its output store, is not available. Send the same request again in a"
     " moment."
 )
-BROKEN = "What is stored contradicts itself. An operator must look at the server's log."
-FAULT = "The server has a fault, and has written it to its log. Send the same request again later."
-
-UNKNOWN_KEY = (
-    "The server lets nobody in without a key that it knows: put yours into HOLDFAST_KEY, or the name of"
-    " its file into HOLDFAST_KEY_FILE."
+STORE_CORRUPT = "The stored data contradicts itself. An operator must read the server's log."
+INTERNAL_ERROR = (
+    "The server failed with an internal error, which is in its log. Send the same request again later."
 )
-NEW_KEY = "The owner of the store makes keys: holdfast keys create NAME"
+UNKNOWN_KEY = (
+    "The server requires a valid API key: put yours into HOLDFAST_KEY, or the name of its file into"
+    " HOLDFAST_KEY_FILE."
+)
+NEW_KEY = "The owner of the store creates keys: holdfast keys create NAME"
 
 TABLE = (
-    Row(Invalid, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, 422, "A rule refuses this request"),
-    Row(NotFound, Code.NOT_FOUND, Code.NOT_FOUND, 404, "There is no such thing"),
-    Row(
+    ErrorRow(Invalid, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, 422, "Invalid request"),
+    ErrorRow(NotFound, Code.NOT_FOUND, Code.NOT_FOUND, 404, "Not found"),
+    ErrorRow(
         Conflict,
         Code.FAILED_PRECONDITION,
         Code.FAILED_PRECONDITION,
         409,
-        "Its state does not allow this",
+        "Conflict with the current state",
     ),
-    Row(Fenced, Code.ABORTED, Code.NOT_FOUND, 409, "Not the owner any more"),
-    Row(Exhausted, Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, 429, "A limit is reached"),
-    Row(Denied, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, 403, "This key may not do that"),
-    Row(Unavailable, Code.UNAVAILABLE, Code.UNAVAILABLE, 503, "The store is away", AWAY),
-    Row(Corrupt, Code.DATA_LOSS, Code.DATA_LOSS, 500, "What is stored contradicts itself", BROKEN),
+    ErrorRow(Fenced, Code.ABORTED, Code.NOT_FOUND, 409, "Fenced: no longer the owner"),
+    ErrorRow(Exhausted, Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, 429, "Limit reached"),
+    ErrorRow(Denied, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, 403, "Permission denied"),
+    ErrorRow(Unavailable, Code.UNAVAILABLE, Code.UNAVAILABLE, 503, "Store unavailable", STORE_UNAVAILABLE),
+    ErrorRow(
+        Corrupt,
+        Code.DATA_LOSS,
+        Code.DATA_LOSS,
+        500,
+        "Stored data contradicts itself",
+        STORE_CORRUPT,
+    ),
 )
 _ROWS = {row.error: row for row in TABLE}
 _KINDS = {row.error.__name__: row.error for row in TABLE}
@@ -72,17 +80,17 @@ _BY_CODE = {row.code: row.error for row in TABLE} | {
 }
 
 
-def row_of(error: HoldfastError) -> Row:
-    """What the error is called; one that a store made more exact is called what it is in general."""
+def row_of(error: HoldfastError) -> ErrorRow:
+    """Return the row of an error; a subclass that a store defines has the row of its base."""
     return next(_ROWS[kind] for kind in type(error).__mro__ if kind in _ROWS)
 
 
-def detail(error: HoldfastError) -> ErrorDetail:
-    """All that a caller may know of the error."""
+def error_detail(error: HoldfastError) -> ErrorDetail:
+    """Return everything that a client may know about an error."""
     row = row_of(error)
     return ErrorDetail(
         kind=row.error.__name__,
-        message=clip(row.words or error.message, WORDS_CHARACTERS_MAX),
+        message=clip(row.public_message or error.message, ERROR_TEXT_CHARACTERS_MAX),
         advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,
@@ -91,38 +99,38 @@ def detail(error: HoldfastError) -> ErrorDetail:
 
 
 def advice_of(error: HoldfastError) -> str:
-    """What to do; of an error whose message is not for callers, what its class says."""
+    """Return what to do; for an error with a public message, the advice of its class."""
     row = row_of(error)
-    return clip(row.error.advice if row.words else error.advice, WORDS_CHARACTERS_MAX)
+    return clip(row.error.advice if row.public_message else error.advice, ERROR_TEXT_CHARACTERS_MAX)
 
 
-def refusal(error: HoldfastError, *, job_v1: bool = False) -> ConnectError:
-    """The error as a server says it."""
-    row, told = row_of(error), detail(error)
-    return ConnectError(row.job_v1 if job_v1 else row.code, told.message, [told])
+def connect_error(error: HoldfastError, *, job_v1: bool = False) -> ConnectError:
+    """Return the Connect error that a server raises for an error."""
+    row, found = row_of(error), error_detail(error)
+    return ConnectError(row.job_v1 if job_v1 else row.code, found.message, [found])
 
 
-def heard(error: ConnectError) -> HoldfastError:
-    """The error a server said: of the class it had there, with what it knew of the job."""
+def error_from_connect(error: ConnectError) -> HoldfastError:
+    """Return the error that a server returned: of the same class, with its job and version."""
     for one in error.details:
         if one.type_name == ErrorDetail.desc().type_name:
-            return error_of(one.value(ErrorDetail) or ErrorDetail())
+            return error_from_detail(one.value(ErrorDetail) or ErrorDetail())
     if "larger than" in error.message and error.code is Code.RESOURCE_EXHAUSTED:
-        return Invalid("The request is larger than a server takes, which is 1 MiB.")
+        return Invalid("The request is larger than a server accepts, which is 1 MiB.")
     if error.code is Code.UNAUTHENTICATED:
         return Denied(UNKNOWN_KEY, advice=NEW_KEY)
     kind = _BY_CODE.get(error.code, Unavailable)
-    if kind is Unavailable:  # a fault, a proxy or a network: who knows how far it came
+    if kind is Unavailable:  # an internal error, a proxy or the network: it may have been applied
         return Unavailable(error.message, applied="unknown")
     return kind(error.message)
 
 
-def error_of(told: ErrorDetail) -> HoldfastError:
-    """The error behind its detail."""
-    kind = _KINDS.get(told.kind, Unavailable)
-    job_id = told.job_id if told.has_field("job_id") else None
-    version = told.version if told.has_field("version") else None
+def error_from_detail(found: ErrorDetail) -> HoldfastError:
+    """Return the error that a detail describes."""
+    kind = _KINDS.get(found.kind, Unavailable)
+    job_id = found.job_id if found.has_field("job_id") else None
+    version = found.version if found.has_field("version") else None
     if kind is Unavailable:
-        applied: Literal["no", "unknown"] = "no" if told.applied == "no" else "unknown"
-        return Unavailable(told.message, applied=applied, job_id=job_id, version=version)
-    return kind(told.message, job_id=job_id, version=version, advice=told.advice or None)
+        applied: Literal["no", "unknown"] = "no" if found.applied == "no" else "unknown"
+        return Unavailable(found.message, applied=applied, job_id=job_id, version=version)
+    return kind(found.message, job_id=job_id, version=version, advice=found.advice or None)

@@ -1,4 +1,4 @@
-"""Worker events in the words of job.v1, and back: nothing of what existing clients send is lost."""
+"""Worker events as messages of job.v1, and back, without loss of what clients of job.v1 send."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,13 +10,11 @@ from protobuf.wkt import Duration, Timestamp
 from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Attributes, Event
-from holdfast.core.pieces import batch, pieces
+from holdfast.core.output_chunks import chunks_of, encode_batch
 from holdfast.wire.generated.job.v1 import job_pb as pb
-from holdfast.wire.mapping import duration, moment, span, timestamp
+from holdfast.wire.mapping import from_duration, from_timestamp, to_duration, to_timestamp
 
-_NUMBERS = {
-    kind: number for number, kind in enumerate(WorkerEventType, 1) if kind is not kind.CUSTOM
-}
+_NUMBERS = {kind: number for number, kind in enumerate(WorkerEventType, 1) if kind is not kind.CUSTOM}
 _KINDS = {number: kind for kind, number in _NUMBERS.items()}
 _STREAMS = {pb.StreamType.STDOUT: "stdout", pb.StreamType.STDERR: "stderr"}
 _STREAM_NUMBERS = {name: number for number, name in _STREAMS.items()}
@@ -36,36 +34,34 @@ _PAYLOADS: dict[str, type[Message]] = {
     WorkerEventType.GIT_CLONE_ERROR: pb.GitCloneError,
 }
 INT32_MAX = 2**31 - 1
-_OURS = {
+_ATTRIBUTE_NAMES = {
     "cols": "columns",
     "run_duration": "seconds",
     "elapsed_time": "seconds",
     "clone_duration": "seconds",
     "pull_duration": "seconds",
 }
-"""Where a field of theirs is an attribute of ours with another name."""
+"""Fields of job.v1 whose attribute has another name in holdfast."""
 
 
-def numbers(wanted: list[pb.EventType]) -> frozenset[str]:
-    """The event types a filter lets through; empty: all."""
+def event_types_of(wanted: list[pb.EventType]) -> frozenset[str]:
+    """Return the event types that a filter selects; an empty set selects all."""
     chosen = {_KINDS.get(int(number)) for number in wanted}
     return frozenset() if None in chosen else frozenset(str(kind) for kind in chosen)
 
 
 def event_of(message: pb.JobEvent, now: datetime) -> Event:
-    """The event a worker sent, or `Invalid`. One without a time happened now."""
+    """Return the event that a worker sent, or raise `Invalid`. An event without a time occurred now."""
     kind = _KINDS.get(int(message.event_type))
     if kind is None:
-        raise Invalid(
-            f"Event {message.sequence} has no type that we know: {int(message.event_type)}."
-        )
+        raise Invalid(f"Event {message.sequence} has an unknown type: {int(message.event_type)}.")
     payload = message.event_data
     if payload is not None and payload.field != str(kind):
         raise Invalid(f"Event {message.sequence} is a {kind} and carries a {payload.field}.")
     event = Event(
         kind,
         EventClass.WORKER,
-        moment(message.timestamp) if message.timestamp is not None else now,
+        from_timestamp(message.timestamp) if message.timestamp is not None else now,
         sequence=message.sequence,
     )
     if payload is None:
@@ -76,9 +72,7 @@ def event_of(message: pb.JobEvent, now: datetime) -> Event:
 def _filled(event: Event, payload: Message) -> Event:
     match payload:
         case pb.Output():
-            return replace(
-                event, stream=_STREAMS.get(payload.stream_type, "stdout"), data=payload.output
-            )
+            return replace(event, stream=_STREAMS.get(payload.stream_type, "stdout"), data=payload.output)
         case pb.OutputBatch():
             return _batch(event, payload)
     return replace(event, attributes=_attributes(payload))
@@ -93,7 +87,7 @@ def _batch(event: Event, payload: pb.OutputBatch) -> Event:
         raise Invalid(
             f"The batch from {start} to {end} has {len(payload.outputs)} items: each takes a sequence."
         )
-    data, attributes = batch(
+    data, attributes = encode_batch(
         [
             (_STREAMS.get(one.stream_type, "stdout"), one.output, one.timestamp_delta_ms)
             for one in payload.outputs
@@ -110,7 +104,7 @@ def _batch(event: Event, payload: pb.OutputBatch) -> Event:
 
 
 def _later(event: Event, milliseconds: int) -> datetime:
-    """A moment after the event; `OverflowError` beyond the calendar."""
+    """Return an instant after the event; raise `OverflowError` if it is out of range."""
     return event.occurred_at + timedelta(milliseconds=milliseconds)
 
 
@@ -119,17 +113,17 @@ def _attributes(payload: Message) -> Attributes:
     for field in payload.desc().fields:
         value = getattr(payload, field.local_name)
         if isinstance(value, Timestamp):
-            value = moment(value).isoformat()
+            value = from_timestamp(value).isoformat()
         elif isinstance(value, Duration):
-            value = span(value).total_seconds()
+            value = from_duration(value).total_seconds()
         if value is not None:
-            found[_OURS.get(field.name, field.name)] = value
+            found[_ATTRIBUTE_NAMES.get(field.name, field.name)] = value
     return found
 
 
 def job_event(event: Event, from_sequence: int = 0) -> pb.JobEvent | None:
-    """The event as a monitor reads it, None when job.v1 has no word for it. Of a batch, what comes
-    before `from_sequence` is left out."""
+    """Return the event as a message of job.v1, or None if job.v1 has no such type. Of a batch, the items
+    before `from_sequence` are left out."""
     number = _NUMBERS.get(event.event_type)  # type: ignore[call-overload]
     if number is None:
         return None
@@ -142,13 +136,13 @@ def job_event(event: Event, from_sequence: int = 0) -> pb.JobEvent | None:
         sequence = max(sequence, from_sequence)
         try:
             payload = _output_batch(event, sequence)
-        except OverflowError:  # its times are beyond the calendar; what it says is not
+        except OverflowError:  # its times are out of range; its output is not lost
             payload = pb.OutputBatch(outputs=[pb.OutputItem(output=event.data or b"")])
     else:
         payload = _payload(event)
     return pb.JobEvent(
         sequence=sequence,
-        timestamp=timestamp(event.occurred_at),
+        timestamp=to_timestamp(event.occurred_at),
         event_type=pb.EventType(number),
         event_data=Oneof(str(event.event_type), payload),  # type: ignore[arg-type]
         attempt=event.attempt or 0,
@@ -164,41 +158,40 @@ def _output_batch(event: Event, start: int) -> pb.OutputBatch:
                 stream_type=_STREAM_NUMBERS.get(piece.stream, pb.StreamType.UNSPECIFIED),
                 timestamp_delta_ms=_delay(piece.at - event.occurred_at),
             )
-            for piece in pieces(event)
+            for piece in chunks_of(event)
             if piece.sequence >= start
         ],
         start_sequence=start,
         end_sequence=event.last_sequence,
         first_timestamp_ms=int(event.occurred_at.timestamp() * 1000),
-        playback_interval_millis=(
-            playback if type(playback) is int and 0 <= playback <= INT32_MAX else 0
-        ),
+        playback_interval_millis=(playback if type(playback) is int and 0 <= playback <= INT32_MAX else 0),
     )
 
 
 def _delay(length: timedelta) -> int:
-    """Milliseconds, as far as job.v1 counts them: 24 days."""
+    """Return the milliseconds, limited to what job.v1 can express: 24 days."""
     return max(-INT32_MAX, min(length // timedelta(milliseconds=1), INT32_MAX))
 
 
 def _payload(event: Event) -> Message:
     made = _PAYLOADS[event.event_type]
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     try:
         for field in made.desc().fields:
-            value = event.attributes.get(_OURS.get(field.name, field.name))
+            value = event.attributes.get(_ATTRIBUTE_NAMES.get(field.name, field.name))
             if value is not None:
-                told[field.local_name] = _said(field.name, value)
-        message = made(**told)
-        message.to_binary()  # numbers that are too large are only found so
-    except (TypeError, ValueError, OverflowError):  # a worker of ours said it in its own way
+                fields[field.local_name] = _encoded(field.name, value)
+        message = made(**fields)
+        message.to_binary()  # only this finds numbers that are too large
+    except (TypeError, ValueError, OverflowError):
+        # A holdfast worker published attributes of its own.
         return made()
     return message
 
 
-def _said(name: str, value: object) -> object:
+def _encoded(name: str, value: object) -> object:
     if name.endswith("_at") and isinstance(value, str):
-        return timestamp(datetime.fromisoformat(value))
-    if _OURS.get(name) == "seconds" and isinstance(value, int | float):
-        return duration(timedelta(seconds=value))
+        return to_timestamp(datetime.fromisoformat(value))
+    if _ATTRIBUTE_NAMES.get(name) == "seconds" and isinstance(value, int | float):
+        return to_duration(timedelta(seconds=value))
     return value

@@ -1,11 +1,10 @@
-"""Jobs in the words of job.v1, and back."""
+"""Jobs as messages of job.v1, and back."""
 
 from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
 
-from holdfast.core.command import Command, decode_command, encode_command
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
 from holdfast.core.limits import (
@@ -13,11 +12,12 @@ from holdfast.core.limits import (
     LABELS_MAX,
     OUTPUT_BATCH_BYTES_ADVISED,
 )
+from holdfast.core.process_spec import ProcessSpec, decode_process_spec, encode_process_spec
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import COMMAND_KIND, JOB_V1_KIND, Spec
 from holdfast.core.state import State
 from holdfast.wire.generated.job.v1 import job_pb as pb
-from holdfast.wire.mapping import timestamp
+from holdfast.wire.mapping import to_timestamp
 
 KINDS = (COMMAND_KIND, JOB_V1_KIND)
 VISIBILITY_SECONDS = 300
@@ -53,21 +53,22 @@ CONFIG = pb.ExecutionConfig(
 
 
 def states_of(state: pb.JobState) -> tuple[State, ...]:
-    """Our states behind one of theirs; unspecified: all, said as none."""
+    """Return the states that a state of job.v1 stands for; an empty tuple, for unspecified, selects
+    all."""
     if state not in (pb.JobState.UNSPECIFIED, *STATES.values()):
         raise Invalid(f"There is no job state {int(state)}.")
-    return tuple(ours for ours, theirs in STATES.items() if theirs == state)
+    return tuple(one for one, job_v1 in STATES.items() if job_v1 == state)
 
 
 def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
-    """What is asked for. A plain command is one that workers of ours can run, too."""
+    """Return the spec of a job. A plain command gets a kind that holdfast workers can run, too."""
     if params is None:
-        raise Invalid("There are no job_params: say at least which command to run.")
+        raise Invalid("There are no job_params: give at least the command to run.")
     labels = dict(params.metadata)
     if params.owner:
         labels[OWNER_LABEL] = params.owner
     kind, payload = COMMAND_KIND, _command(params)
-    if payload is None or OWNER_LABEL in params.metadata or not _fit(labels):
+    if payload is None or OWNER_LABEL in params.metadata or not _fits_labels(labels):
         kind, payload, labels = JOB_V1_KIND, msgspec.Raw(params.to_json().encode()), {}
     return Spec(
         kind=kind,
@@ -80,8 +81,8 @@ def spec_of(params: pb.JobParams | None, queue: str) -> Spec:
     )
 
 
-def _fit(labels: dict[str, str]) -> bool:
-    """Whether metadata can be kept as labels; else it is kept as it came, for workers of job.v1."""
+def _fits_labels(labels: dict[str, str]) -> bool:
+    """Whether metadata fits into labels; else it stays in the payload, for workers of job.v1."""
     longest = max((len(key) + len(value) for key, value in labels.items()), default=0)
     return len(labels) <= LABELS_MAX and longest <= LABEL_CHARACTERS_MAX
 
@@ -90,15 +91,16 @@ _TERMINALS = (pb.ProcessType.UNSPECIFIED, pb.ProcessType.PIPE, pb.ProcessType.PT
 
 
 def _command(params: pb.JobParams) -> msgspec.Raw | None:
-    """A repository and the like say where the command is from; only to clone or contain it needs more."""
+    """Return the payload of a plain command, or None for one that needs a clone or a container. A
+    repository or a commit alone only describes where the command comes from."""
     cloned = params.git_clone is not None and params.git_clone.enabled
     contained = params.container is not None and params.container.enabled
     strange = params.process_type not in _TERMINALS or params.timeout_seconds < 0
     if cloned or contained or strange or not params.command:
         return None
-    besides = pb.JobParams(**{name: getattr(params, name) for name in _BESIDES})
-    return encode_command(
-        Command(
+    besides = pb.JobParams(**{name: getattr(params, name) for name in _DESCRIPTIVE})
+    return encode_process_spec(
+        ProcessSpec(
             argv=(params.command, *params.args),
             env=dict(params.environment),
             cwd=params.working_directory or None,
@@ -108,20 +110,20 @@ def _command(params: pb.JobParams) -> msgspec.Raw | None:
     )
 
 
-_BESIDES = ("repository", "commit", "branch", "container", "git_clone")
+_DESCRIPTIVE = ("repository", "commit", "branch", "container", "git_clone")
 
 
-def _besides(command: Command) -> pb.JobParams:
-    with suppress(ValueError, TypeError, OverflowError):  # made by hand
-        said = msgspec.json.encode(command.job_v1)
-        return pb.JobParams.from_json(said, ignore_unknown_fields=True)
+def _descriptive(command: ProcessSpec) -> pb.JobParams:
+    with suppress(ValueError, TypeError, OverflowError):  # not written by holdfast
+        text = msgspec.json.encode(command.job_v1)
+        return pb.JobParams.from_json(text, ignore_unknown_fields=True)
     return pb.JobParams()
 
 
 def params_of(spec: Spec) -> pb.JobParams:
-    """What was asked for, as they would have said it; empty for a function."""
+    """Return the parameters of a job; empty for a function."""
     if spec.kind == JOB_V1_KIND:
-        with suppress(ValueError, TypeError, OverflowError):  # hidden, or made by hand
+        with suppress(ValueError, TypeError, OverflowError):  # hidden, or not written by holdfast
             return pb.JobParams.from_json(bytes(spec.payload), ignore_unknown_fields=True)
     metadata = dict(spec.labels)
     owner = metadata.pop(OWNER_LABEL, "")
@@ -129,28 +131,28 @@ def params_of(spec: Spec) -> pb.JobParams:
     if spec.timeout is not None:
         params.timeout_seconds = int(spec.timeout.total_seconds())
     try:
-        command = decode_command(spec.payload) if spec.kind == COMMAND_KIND else None
-    except Invalid:  # hidden, or made by hand
+        command = decode_process_spec(spec.payload) if spec.kind == COMMAND_KIND else None
+    except Invalid:  # hidden, or not written by holdfast
         command = None
     if command is not None:
         params.command, params.args = command.argv[0], list(command.argv[1:])
         params.environment = dict(command.env)
         params.working_directory = command.cwd or ""
         params.process_type = pb.ProcessType.PTY if command.pty else pb.ProcessType.PIPE
-        besides = _besides(command)
-        for name in _BESIDES if command.job_v1 else ():
+        besides = _descriptive(command)
+        for name in _DESCRIPTIVE if command.job_v1 else ():
             setattr(params, name, getattr(besides, name))
     return params
 
 
 def job_of(job: Job) -> pb.Job:
-    """The job as they know it, and what they could not see before."""
+    """Return the job as a message of job.v1, with the fields that holdfast added to it."""
     return pb.Job(
         job_id=job.job_id,
         job_params=params_of(job.spec),
         state=STATES[job.state],
-        created_at=timestamp(job.created_at),
-        updated_at=timestamp(job.updated_at),
+        created_at=to_timestamp(job.created_at),
+        updated_at=to_timestamp(job.updated_at),
         execution_config=CONFIG,
         queue=job.spec.queue,
         attempt=job.attempt,
@@ -163,7 +165,7 @@ def job_of(job: Job) -> pb.Job:
 
 
 def result_of(job: Job) -> pb.JobResult:
-    """How the job ended, as they say it."""
+    """Return how the job ended, as a message of job.v1."""
     succeeded = job.state is State.SUCCEEDED
     failure = job.error
     exit_code = 0 if succeeded or failure is None else failure.exit_code or 1
@@ -174,8 +176,8 @@ def result_of(job: Job) -> pb.JobResult:
         success=succeeded,
         exit_code=exit_code,
         error_message="" if succeeded else _why(job),
-        started_at=timestamp(job.started_at) if job.started_at else None,
-        completed_at=timestamp(job.ended_at) if job.ended_at else None,
+        started_at=to_timestamp(job.started_at) if job.started_at else None,
+        completed_at=to_timestamp(job.ended_at) if job.ended_at else None,
     )
 
 

@@ -1,5 +1,5 @@
-"""Values to messages and back, field by field, as their types say. A field of a value that its message
-lacks is an error when this is imported, not when somebody misses it."""
+"""Values to messages and back, field by field, by their types. A field of a value that its message lacks
+is an error at import, not when a client misses it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -25,30 +25,30 @@ _WRONG = (ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
 class Mapping(Generic[S, M]):
-    """How values of one type are written as messages of another. `kept` are fields that stay here, and
-    what stands for each on the other side."""
+    """Converts values of one type to messages of another and back. `local` are fields that are not sent,
+    with the value that each has after decoding."""
 
     def __init__(
         self,
         value: type[S],
         message: type[M],
         *nested: "Mapping[Any, Any]",
-        kept: dict[str, object] | None = None,
+        local: dict[str, object] | None = None,
     ) -> None:
         self.value = value
-        self._kept = kept or {}
+        self._local = local or {}
         self._message = message
         self._fields: list[_Field] = []
         known = {one.value: one for one in nested}
         hints = get_type_hints(value)
         there = {field.name: field for field in message.desc().fields}
         for field in msgspec.structs.fields(value):
-            if field.name in self._kept:
+            if field.name in self._local:
                 continue
             default = field.default
             if field.default_factory is not NODEFAULT:
                 default = field.default_factory()
-            given = there[field.name].local_name  # KeyError: the message lacks it
+            given = there[field.name].local_name  # KeyError: the message lacks this field
             hint = _bare(hints[field.name])
             if default is NODEFAULT and hint is not hints[field.name]:
                 raise TypeError(f"{value.__name__}.{field.name} may be None: make that its default.")
@@ -57,53 +57,55 @@ class Mapping(Generic[S, M]):
             self._fields.append(_Field(field.name, given, default, encode, decode, zero))
 
     def encode(self, value: S) -> M:
-        """The value as a message; what is as by default is left out."""
-        told: dict[str, Any] = {}
+        """Return the value as a message, without the fields that have their default."""
+        fields: dict[str, Any] = {}
         for field in self._fields:
             one = getattr(value, field.name)
             if one is None or one == field.default:
                 continue
             try:
-                told[field.given] = one if field.encode is None else field.encode(one)
+                fields[field.given] = one if field.encode is None else field.encode(one)
             except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
                 raise Invalid(f"{field.name} cannot be written: {error}") from error
         try:
-            return self._message(**told)
+            return self._message(**fields)
         except (TypeError, ValueError, OverflowError) as error:
             raise Invalid(f"{self.value.__name__} is not what it should be: {error}") from error
 
     def decode(self, message: M) -> S:
-        """The value in a message, or `Invalid` with what is wrong."""
-        told: dict[str, Any] = dict(self._kept)
+        """Return the value in a message, or raise `Invalid` with what is wrong."""
+        fields: dict[str, Any] = dict(self._local)
         for field in self._fields:
             one = getattr(message, field.given)
             if not one and not (field.zero and message.has_field(field.given)):
                 if field.default is NODEFAULT:
-                    told[field.name] = self._absent(field, one)
+                    fields[field.name] = self._absent(field, one)
                 continue
             try:
-                told[field.name] = one if field.decode is None else field.decode(one)
+                fields[field.name] = one if field.decode is None else field.decode(one)
             except _WRONG as error:
-                raise Invalid(f"{field.name} cannot be understood: {error}") from error
-        return self.value(**told)
+                raise Invalid(f"{field.name} cannot be decoded: {error}") from error
+        return self.value(**fields)
 
     def read(self, message: M) -> S:
-        """The value in an answer of a server, or `Unavailable`: it may have done what it was asked to."""
+        """Return the value in the response of a server, or raise `Unavailable`: the request may have been
+        applied."""
         try:
             return self.decode(message)
         except Invalid as error:
-            raise misread(error.message) from error
+            raise undecodable_response(error.message) from error
 
     def _absent(self, field: "_Field", zero: Any) -> Any:  # noqa: ANN401
-        """Of a field that must be there, what its absence says: the zero of a number or a text."""
+        """Return the value of an absent field that is required: the zero of a number or a text."""
         if zero is None or (zero == "" and field.decode is not None):
             raise Invalid(f"{self._message.__name__} has no {field.name}.")
         return zero if field.decode is None else field.decode(zero)
 
 
-def misread(words: str) -> Unavailable:
-    """The error for an answer that nobody can read: of a server that is damaged, or newer than we are."""
-    return Unavailable(f"The server's answer cannot be understood: {words}", applied="unknown")
+def undecodable_response(reason: str) -> Unavailable:
+    """Return the error for a response that cannot be decoded: the server is damaged, or newer than this
+    client."""
+    return Unavailable(f"The server's response cannot be decoded: {reason}", applied="unknown")
 
 
 class _Field(Struct, frozen=True):
@@ -113,12 +115,12 @@ class _Field(Struct, frozen=True):
     encode: Convert | None
     decode: Convert | None
     zero: bool
-    """Whether a zero that was said differs from one that was not. An empty text never does, unless it
-    should be JSON."""
+    """Whether an explicit zero differs from an absent field. An empty text does not, unless it should be
+    JSON."""
 
 
 def _bare(hint: Any) -> Any:  # noqa: ANN401
-    """The type of a field, without the None it may also be."""
+    """Return the type of a field without None."""
     if get_origin(hint) in (Union, UnionType):
         [hint] = [one for one in get_args(hint) if one is not type(None)]
     return hint
@@ -151,7 +153,7 @@ def _named(kind: type[StrEnum]) -> Convert:
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"{clip(text, 80)!r} is none of {', '.join(kind)}.") from None
+            raise ValueError(f"{clip(text, 80)!r} is not one of {', '.join(kind)}.") from None
 
     return decode
 
@@ -162,42 +164,42 @@ def _each(convert: Convert | None, kind: type) -> Convert:
     return lambda many: kind(map(convert, many))
 
 
-def timestamp(moment: datetime) -> Timestamp:
-    """The moment as the wire says it."""
+def to_timestamp(moment: datetime) -> Timestamp:
+    """Return the timestamp of an instant."""
     since = moment - EPOCH
     return Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1000)
 
 
-def duration(span: timedelta) -> Duration:
-    """The span as the wire says it: a negative one has both parts negative."""
+def to_duration(span: timedelta) -> Duration:
+    """Return the duration message; of a negative one, both parts are negative."""
     microseconds = span // timedelta(microseconds=1)
     seconds, rest = divmod(abs(microseconds), 1_000_000)
     sign = -1 if microseconds < 0 else 1
     return Duration(seconds=sign * seconds, nanos=sign * rest * 1000)
 
 
-def moment(stamp: Timestamp) -> datetime:
-    """The moment of a timestamp; `OverflowError` or `ValueError` beyond the calendar."""
+def from_timestamp(stamp: Timestamp) -> datetime:
+    """Return the instant of a timestamp; raise `OverflowError` or `ValueError` if it is out of range."""
     return EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
-def span(length: Duration) -> timedelta:
-    """The span of a duration; `OverflowError` beyond what Python counts."""
+def from_duration(length: Duration) -> timedelta:
+    """Return the length of a duration; raise `OverflowError` if it is out of range."""
     return timedelta(seconds=length.seconds, microseconds=length.nanos // 1000)
 
 
 def json_text(value: object) -> str:
-    """The value as JSON text."""
+    """Return the value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 def json_value(text: str) -> object:
-    """What JSON text says; `msgspec.DecodeError` for what is none."""
+    """Return the value of JSON text; raise `msgspec.DecodeError` for other text."""
     return msgspec.json.decode(text)
 
 
-def json_given(text: str, what: str) -> object:
-    """What JSON text says, or `Invalid`."""
+def parse_json(text: str, what: str) -> object:
+    """Return the value of JSON text, or raise `Invalid`."""
     try:
         return json_value(text)
     except _WRONG as error:
@@ -214,14 +216,14 @@ _SIMPLE: dict[Any, tuple[Convert | None, Convert | None]] = {
     float: (None, None),
     bool: (None, None),
     bytes: (None, None),
-    datetime: (timestamp, moment),
-    timedelta: (duration, span),
+    datetime: (to_timestamp, from_timestamp),
+    timedelta: (to_duration, from_duration),
     msgspec.Raw: (lambda raw: bytes(raw).decode(), lambda text: msgspec.Raw(text.encode())),
     object: (json_text, json_value),
     dict[str, object]: (json_text, _attributes),
 }
 
 
-def optional(message: Message, name: str) -> Any:  # noqa: ANN401
-    """The field of a message, or None when it is absent."""
+def optional_field(message: Message, name: str) -> Any:  # noqa: ANN401
+    """Return the field of a message, or None if it is absent."""
     return getattr(message, name) if message.has_field(name) else None

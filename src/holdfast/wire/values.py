@@ -1,4 +1,4 @@
-"""Which message says which value of ours, in `holdfast.v1`."""
+"""The messages of `holdfast.v1` for the values of the core and the ports."""
 
 from typing import Literal
 
@@ -14,20 +14,20 @@ from holdfast.core.job import (
     Job,
     Lease,
     Progress,
-    Resource,
+    ResourceLock,
 )
-from holdfast.core.outputs import Check, File, Found, Output, Promise
+from holdfast.core.outputs import File, Output, OutputPromise, ValidationProgress, ValidationResult
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import Filter, Finding, Grant, Mismatch, Request, Verification
+from holdfast.ports import Finding, Grant, JobRequest, Mismatch, Verification
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import Mapping
 
-PROMISE = Mapping(Promise, pb.Promise, Mapping(File, pb.OutputFile))
+OUTPUT_PROMISE = Mapping(OutputPromise, pb.OutputPromise, Mapping(File, pb.OutputFile))
 OUTPUT = Mapping(Output, pb.Output)
-FOUND = Mapping(Found, pb.Found)
-SPEC = Mapping(Spec, pb.Spec, Mapping(Retry, pb.Retry), PROMISE)
-REQUEST = Mapping(Request, pb.Request, SPEC, kept={"found": None})
+VALIDATION_RESULT = Mapping(ValidationResult, pb.ValidationResult)
+SPEC = Mapping(Spec, pb.Spec, Mapping(Retry, pb.Retry), OUTPUT_PROMISE)
+JOB_REQUEST = Mapping(JobRequest, pb.JobRequest, SPEC, local={"found": None})
 FAILURE = Mapping(Failure, pb.Failure)
 PROGRESS = Mapping(Progress, pb.Progress)
 JOB = Mapping(
@@ -36,19 +36,18 @@ JOB = Mapping(
     SPEC,
     FAILURE,
     PROGRESS,
-    FOUND,
-    Mapping(Check, pb.Check),
+    VALIDATION_RESULT,
+    Mapping(ValidationProgress, pb.ValidationProgress),
     Mapping(Lease, pb.Lease),
-    Mapping(CancelRequest, pb.CancelNote),
+    Mapping(CancelRequest, pb.Cancellation),
     Mapping(DeadLetter, pb.DeadLetter),
     Mapping(Flaws, pb.Flaws),
 )
 EVENT = Mapping(Event, pb.Event)
 GRANT = Mapping(Grant, pb.Grant, JOB)
-RESOURCE = Mapping(Resource, pb.Resource)
-FILTER = Mapping(Filter, pb.Filter, kept={"viewer": None})
+RESOURCE_LOCK = Mapping(ResourceLock, pb.ResourceLock)
 FINDING = Mapping(Finding, pb.Finding)
 VERIFICATION = Mapping(Verification, pb.VerifyResponse, Mapping(Mismatch, pb.Mismatch))
-AJob = Oneof[Literal["job"], pb.Job]
-AnError = Oneof[Literal["error"], pb.ErrorDetail]
-KEY = Mapping(Key, pb.Key, kept={"digest": ""})
+JobOneof = Oneof[Literal["job"], pb.Job]
+ErrorOneof = Oneof[Literal["error"], pb.ErrorDetail]
+KEY = Mapping(Key, pb.Key, local={"digest": ""})

@@ -1,4 +1,4 @@
-"""Claims: how a worker asks for jobs, and whether there is anything left to ask for."""
+"""How a worker claims jobs, and whether any are left to claim."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,15 +12,15 @@ from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX
 from holdfast.core.state import LEASED, State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Filter, Registry
-from holdfast.worker.endings import Report
-from holdfast.worker.hold import Hold
+from holdfast.ports import Clock, JobFilter, Registry
+from holdfast.worker.completion_reporter import WorkerObserver
+from holdfast.worker.held_job import HeldJob
 
 RETRY_SECONDS = 0.5
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """What a worker is told. `drain` ends it when its queues have nothing left to run."""
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """The options of a worker. `drain` ends it when its queues have nothing left to run."""
 
     owner: str
     queues: tuple[str, ...] = ("default",)
@@ -32,34 +32,34 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Claims:
-    """Asks for the kinds of jobs that a worker has, and no others. `asked_at` is when it last did."""
+    """Claims jobs of the kinds that the worker can run. `claimed_at` is when it last did."""
 
     def __init__(
         self,
         registry: Registry,
-        settings: Settings,
-        report: Report,
+        settings: WorkerSettings,
+        observer: WorkerObserver,
         *,
         clock: Clock,
         kinds: Iterable[str],
     ) -> None:
         self._registry = registry
         self._settings = settings
-        self._report = report
+        self._observer = observer
         self._clock = clock
         self._kinds = kinds
-        self.asked_at = 0.0
+        self.claimed_at = 0.0
         self.not_understood: set[str] = set()
-        """The jobs that this worker gave back because its code does not know what they name."""
+        """The jobs that this worker gave back because its code does not know their kind or version."""
 
-    async def ask(self, op_id: str, wanted: int, leaving: asyncio.Event) -> list[Hold]:
-        """Claim, again under the same op_id while the store is away. Leases count from before the
-        very asking that was answered. A worker that leaves asks on for a while, if jobs may have been
-        granted to it: nobody else could have them meanwhile."""
+    async def claim(self, op_id: str, wanted: int, leaving: asyncio.Event) -> list[HeldJob]:
+        """Claim, again under the same `op_id` while the store is unavailable. Deadlines count from before
+        the call that succeeded. A worker that leaves goes on for a while if jobs may have been granted to
+        it: other workers could not have them before their leases end."""
         settings, since = self._settings, self._clock.monotonic()
         unsure = late = False
         while True:
-            asked_at = self.asked_at = self._clock.monotonic()
+            asked_at = self.claimed_at = self._clock.monotonic()
             try:
                 grants = await self._registry.claim(
                     settings.queues,
@@ -74,29 +74,29 @@ class Claims:
                 unsure = unsure or error.applied == "unknown"
                 waited = self._clock.monotonic() - since
                 if leaving.is_set() and (not unsure or waited > settings.leave_seconds):
-                    return []  # what may have been granted comes free with its lease
-                self._report.trouble(error.message)
+                    return []  # what may have been granted is free again when its lease ends
+                self._observer.trouble(error.message)
                 await self._clock.sleep(RETRY_SECONDS)
             else:
                 took = self._clock.monotonic() - asked_at
                 if any(took > grant.lease_seconds / 2 for grant in grants) and not late:
-                    late = True  # asked again, the store says how much of the leases is left
+                    late = True  # a repeated claim returns how much of each lease is left
                     continue
                 failpoint("worker.granted")
-                return [Hold(grant, asked_at + grant.lease_seconds) for grant in grants]
+                return [HeldJob(grant, asked_at + grant.lease_seconds) for grant in grants]
 
     async def any_left(self) -> bool:
-        """Whether the queues hold anything that this worker can run, now or later. A store that cannot
-        be asked may have something."""
+        """Whether the queues hold anything that this worker can run, now or later; true when the store is
+        unavailable."""
         try:
             return await self._any_left()
         except Unavailable as error:
-            self._report.trouble(error.message)
+            self._observer.trouble(error.message)
             return True
 
     async def _any_left(self) -> bool:
         for queue, kind in product(self._settings.queues, self._kinds):
-            which = Filter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
+            which = JobFilter(queue=queue, kind=kind, states=(State.QUEUED, *sorted(LEASED)))
             cursor: str | None = None
             while True:
                 page = await self._registry.list_jobs(which, after=cursor)

@@ -1,13 +1,13 @@
-"""The environment of a command: little is inherited, the rest is asked for by name."""
+"""The environment of a command: it inherits a few variables, others are passed by name."""
 
 import fnmatch
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.command import Command
 from holdfast.core.errors import Invalid
-from holdfast.core.outputs import Promise
+from holdfast.core.outputs import OutputPromise
+from holdfast.core.process_spec import ProcessSpec
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Grant
 
@@ -30,13 +30,13 @@ TERMINAL_TYPE = "xterm-256color"
 def environment(
     own: Mapping[str, str],
     grant: Grant,
-    command: Command,
+    command: ProcessSpec,
     passed: Iterable[str] = (),
     traceparent: str | None = None,
 ) -> dict[str, str]:
-    """The worker's variables that every job gets (and those it was told to pass on), its trace, the
-    job's own, its secrets, who it is and, on a terminal, which kind. A secret the worker does not have
-    is `Invalid`."""
+    """Return the worker's variables that every job gets, those it is told to pass on, the trace, the job's
+    own variables, its secrets, its identity and, on a terminal, `TERM`. Raise `Invalid` for a secret that
+    the worker does not have."""
     patterns = (*INHERITED, *passed)
     env = {
         name: value
@@ -47,10 +47,8 @@ def environment(
         env["TRACEPARENT"] = traceparent
     env |= command.env
     lock = grant.job.spec.lock
-    fence = Fence(
-        resource=lock or grant.job_id, token=grant.fencing_token, job_id=grant.job_id, lock=lock
-    )
-    env |= secrets(own, command)
+    fence = Fence(resource=lock or grant.job_id, token=grant.fencing_token, job_id=grant.job_id, lock=lock)
+    env |= secret_values(own, command)
     env |= {
         "HOLDFAST_JOB_ID": grant.job_id,
         "HOLDFAST_ATTEMPT": str(grant.attempt),
@@ -63,10 +61,9 @@ def environment(
     return env
 
 
-def promised(promise: Promise | None, outputs: str | None) -> dict[str, str]:
-    """What a command has to know about what it is to leave: of a manifest's tasks the checksum that names
-    it, and the output store of this worker, where it is; of plain paths, when it is run again for those
-    that are missing, which they are, one a line."""
+def output_variables(promise: OutputPromise | None, outputs: str | None) -> dict[str, str]:
+    """Return the variables about the outputs that a command has promised: for a manifest its checksum and
+    the URL of the output store; for plain paths, when it is resumed, those that are missing, one a line."""
     if promise is None:
         return {}
     missing = "\n".join(file.path for file in promise.files) if promise.resume_attempt else None
@@ -78,8 +75,8 @@ def promised(promise: Promise | None, outputs: str | None) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def secrets(own: Mapping[str, str], command: Command) -> dict[str, str]:
-    """The values of the secrets the command names, from the worker's own environment."""
+def secret_values(own: Mapping[str, str], command: ProcessSpec) -> dict[str, str]:
+    """Return the values of the secrets that the command names, from the worker's own environment."""
     if missing := [name for name in command.secrets if name not in own]:
         raise Invalid(
             f"The job needs the secret {missing[0]}, which this worker does not have in its environment."
@@ -88,7 +85,7 @@ def secrets(own: Mapping[str, str], command: Command) -> dict[str, str]:
 
 
 def own_keys(own: Mapping[str, str]) -> list[str]:
-    """The worker's own key, which no output may show."""
+    """Return the worker's own API keys, which no output may show."""
     keys = [own[name] for name in ("HOLDFAST_KEY",) if own.get(name)]
     if path := own.get("HOLDFAST_KEY_FILE"):
         with suppress(OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""How a worker and its executors speak: an executor runs the kinds of jobs it knows, one way each."""
+"""What a worker and its executors expect of each other; an executor runs jobs of the kinds it knows."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,21 +11,21 @@ from msgspec.structs import replace
 from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import Outcome, Stopped, Success
 from holdfast.core.spec import Json
-from holdfast.ports import Clock, Completion, Grant, Request
-from holdfast.worker.hold import Hold
-from holdfast.worker.output import Output
+from holdfast.ports import Clock, Completion, Grant, JobRequest
+from holdfast.worker.held_job import HeldJob
+from holdfast.worker.output import AttemptOutput
 from holdfast.worker.redaction import Redactor
 
 
 class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How an attempt ended, as whoever ran it says. `stopped`: it did not end by itself.
+    """How an attempt ended, by its executor. `stopped`: it did not end by itself.
 
-    `result` and `follow_ups` are JSON, so that an ending can cross a pipe and be kept in a file. `where`
-    is the machine and folder it ran in, if what it has promised is there.
+    `result` and `follow_ups` are JSON, so that an ending can be sent over a socket and kept in a file.
+    `where` is the machine and folder it ran in, if its promised outputs are there.
 
-    `machine`: the failure is this machine's, and the worker claims nothing for a while. The job is given back
-    at no cost; where its failure is `not_started` too, the job may be too large for any, and the registry
-    decides how often.
+    `machine`: the failure is this machine's, and the worker claims nothing for a while. The job is given
+    back at no cost. Where its failure is `not_started` too, the job may be too large for any machine, and
+    the registry limits how often that may happen.
     """
 
     result: bytes = b"null"
@@ -49,9 +49,9 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             return NOTHING
         return Success(result=_decode(self.result), where=self.where)
 
-    def without(self, redactor: Redactor) -> "Ending":
-        """The same ending, without secrets in what it says. Follow-ups are left as they are: they are what
-        other jobs are given, and not shown with this one."""
+    def redacted(self, redactor: Redactor) -> "Ending":
+        """Return the same ending without secrets in its texts. Follow-ups are left as they are: they are
+        the input of other jobs, and not shown with this one."""
         failure = self.failure
         if not redactor.hides:
             return self
@@ -67,7 +67,7 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 NOTHING = Success()
-_requests = msgspec.json.Decoder(list[Request])
+_requests = msgspec.json.Decoder(list[JobRequest])
 
 
 def _decode(document: bytes) -> Json:
@@ -79,22 +79,22 @@ class Host(Protocol):
 
     clock: Clock
 
-    def output(self, hold: Hold) -> Output:
-        """Where the attempt's output and events go; made at the first word."""
+    def output(self, held: HeldJob) -> AttemptOutput:
+        """Return where the attempt's output and events go; made at the first call."""
         ...
 
-    def begun(self, hold: Hold) -> None:
+    def begun(self, held: HeldJob) -> None:
         """The work of the attempt has begun."""
         ...
 
-    def ended(self, hold: Hold, ending: Ending) -> None:
-        """The attempt is over. To be called once for every hold that was run."""
+    def ended(self, held: HeldJob, ending: Ending) -> None:
+        """The attempt is over. To be called once for every job that was passed to `run`."""
         ...
 
-    def progress(self, hold: Hold, progress: Progress) -> None: ...
+    def progress(self, held: HeldJob, progress: Progress) -> None: ...
 
-    async def checkpoint(self, hold: Hold, value: Json) -> None:
-        """Keep the value for the next attempt; raises what `heartbeat` raises."""
+    async def checkpoint(self, held: HeldJob, value: Json) -> None:
+        """Store the value for the next attempt. Raise what `heartbeat` raises."""
         ...
 
     def trouble(self, why: str) -> None: ...
@@ -109,14 +109,14 @@ class Executor(Protocol):
         """Get ready; `kinds` is known from then on."""
         ...
 
-    def run(self, holds: Sequence[Hold]) -> None:
-        """Begin these now. A hold that stirs must be stopped; each is reported to the host, once."""
+    def run(self, held_jobs: Sequence[HeldJob]) -> None:
+        """Begin these now, stop each when its `listener` is called, and tell the host of each end, once."""
         ...
 
-    def renewed(self, hold: Hold) -> None:
-        """The lease was renewed: `hold.deadline` has moved."""
+    def renewed(self, held: HeldJob) -> None:
+        """The lease was renewed: `held.deadline` has moved."""
         ...
 
     async def close(self) -> None:
-        """End whatever is left."""
+        """Stop the attempts that are left."""
         ...

@@ -1,4 +1,4 @@
-"""What a worker and a runner say to each other, in length-prefixed msgpack frames over a socket."""
+"""The messages between a worker and a runner, in length-prefixed msgpack frames over a socket."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -7,16 +7,16 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.outputs import Promise
+from holdfast.core.outputs import OutputPromise
 from holdfast.worker.executor import Ending
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 FRAME_BYTES = 1024 * 1024
-"""What a frame should not exceed, unless a single message does."""
+"""The size that a frame exceeds only if a single message does."""
 
 
 class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
-    """Begin this attempt. `number` names it between the two; `deadline` is monotonic seconds."""
+    """Begin this attempt. `number` identifies it on this connection; `deadline` is monotonic seconds."""
 
     number: int
     kind: str
@@ -31,7 +31,7 @@ class Run(Struct, array_like=True, tag=1, gc=False, frozen=True):
     trace_id: str | None
     checkpoint: bytes | None
     traceparent: str | None
-    promise: Promise | None
+    promise: OutputPromise | None
 
 
 class Stop(Struct, array_like=True, tag=2, frozen=True):
@@ -48,8 +48,8 @@ class Renewed(Struct, array_like=True, tag=3, frozen=True):
     deadline: float
 
 
-class Answer(Struct, array_like=True, tag=4, frozen=True):
-    """The answer to a `Checkpoint`: nothing, or why it was not kept."""
+class CheckpointReply(Struct, array_like=True, tag=4, frozen=True):
+    """The reply to a `Checkpoint`: `error` says why it was not stored."""
 
     number: int
     call: int
@@ -62,7 +62,7 @@ class Compensate(Struct, array_like=True, tag=5, frozen=True):
     run: Run
 
 
-class Known(Struct, array_like=True, frozen=True):
+class KnownJob(Struct, array_like=True, frozen=True):
     """One kind of job that an app has."""
 
     kind: str
@@ -72,10 +72,10 @@ class Known(Struct, array_like=True, frozen=True):
 
 
 class Hello(Struct, array_like=True, tag=11, frozen=True):
-    """The first word of a runner: what its app has, or why it could not be loaded."""
+    """The first message of a runner: what its app has, or why it could not be loaded."""
 
     url: str
-    known: tuple[Known, ...]
+    known: tuple[KnownJob, ...]
     error: str | None = None
     outputs: str | None = None
 
@@ -88,8 +88,8 @@ class Ended(Struct, array_like=True, tag=12, gc=False, frozen=True):
     at: float
 
 
-class Said(Struct, array_like=True, tag=13, gc=False, frozen=True):
-    """Output, or an event of the handler's own. `at` is seconds since the epoch."""
+class EmittedEvent(Struct, array_like=True, tag=13, gc=False, frozen=True):
+    """Output, or an event that the handler emitted. `at` is seconds since the epoch."""
 
     number: int
     event_type: str
@@ -99,8 +99,8 @@ class Said(Struct, array_like=True, tag=13, gc=False, frozen=True):
     attributes: dict[str, object] | None = None
 
 
-class Advanced(Struct, array_like=True, tag=14, frozen=True):
-    """How far the handler says it is."""
+class ProgressUpdate(Struct, array_like=True, tag=14, frozen=True):
+    """The progress that the handler reports."""
 
     number: int
     done: int
@@ -109,22 +109,22 @@ class Advanced(Struct, array_like=True, tag=14, frozen=True):
 
 
 class Checkpoint(Struct, array_like=True, tag=15, frozen=True):
-    """Keep this for the next attempt, and answer."""
+    """Store this for the next attempt, and reply."""
 
     number: int
     call: int
     value: bytes
 
 
-class Told(Struct, array_like=True, tag=16, frozen=True):
-    """The handler was told to stop. `thread`: it runs in a thread, and cannot be made to."""
+class StopReceived(Struct, array_like=True, tag=16, frozen=True):
+    """The handler was told to stop. `thread`: it runs in a thread, which cannot be cancelled."""
 
     number: int
     thread: bool
 
 
-ToRunner: TypeAlias = Run | Stop | Renewed | Answer | Compensate
-ToWorker: TypeAlias = Hello | Ended | Said | Advanced | Checkpoint | Told
+ToRunner: TypeAlias = Run | Stop | Renewed | CheckpointReply | Compensate
+ToWorker: TypeAlias = Hello | Ended | EmittedEvent | ProgressUpdate | Checkpoint | StopReceived
 
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
@@ -132,7 +132,7 @@ M = TypeVar("M")
 
 
 def encode(messages: Sequence[ToRunner] | Sequence[ToWorker]) -> bytes:
-    """The messages in one frame, or in several when they are large."""
+    """Return the messages in one frame, or in several when they are large."""
     body = _encoder.encode(messages)
     if len(body) > FRAME_BYTES and len(messages) > 1:
         middle = len(messages) // 2
@@ -140,8 +140,8 @@ def encode(messages: Sequence[ToRunner] | Sequence[ToWorker]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Frames(Generic[M]):
-    """Cuts a stream of bytes into messages."""
+class FrameDecoder(Generic[M]):
+    """Decodes a stream of bytes into messages."""
 
     def __init__(self, decoder: "msgspec.msgpack.Decoder[list[M]]") -> None:
         self._decoder = decoder
@@ -161,9 +161,9 @@ class Frames(Generic[M]):
             yield from messages
 
 
-def from_worker() -> Frames[ToRunner]:
-    return Frames(msgspec.msgpack.Decoder(list[ToRunner]))
+def from_worker() -> FrameDecoder[ToRunner]:
+    return FrameDecoder(msgspec.msgpack.Decoder(list[ToRunner]))
 
 
-def from_runner() -> Frames[ToWorker]:
-    return Frames(msgspec.msgpack.Decoder(list[ToWorker]))
+def from_runner() -> FrameDecoder[ToWorker]:
+    return FrameDecoder(msgspec.msgpack.Decoder(list[ToWorker]))

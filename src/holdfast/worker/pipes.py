@@ -1,4 +1,4 @@
-"""What a command writes to, and we read: two pipes, or one terminal. All ends here are our own."""
+"""The standard streams of a command, read by the worker: two pipes, or one terminal."""
 
 import asyncio
 import errno
@@ -12,24 +12,24 @@ from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX
 
 
 class Streams(Protocol):
-    """`fds` are the ends to give away, under the numbers that the command knows them by."""
+    """`fds` are the ends to give to the command, by their numbers there."""
 
     fds: Mapping[int, int]
 
     async def open(self) -> dict[str, StreamReader]:
-        """The reading ends, by name. The others were given away, and are closed here."""
+        """Return the reading ends, by stream. The other ends, which the command has by now, are closed."""
         ...
 
     def close(self) -> None: ...
 
 
 class Pipes:
-    """The standard output and the standard error of a command, apart."""
+    """The standard output and the standard error of a command, as separate pipes."""
 
     def __init__(self) -> None:
-        self._out = _Reading(*os.pipe())
+        self._out = _Stream(*os.pipe())
         try:
-            self._err = _Reading(*os.pipe())
+            self._err = _Stream(*os.pipe())
         except OSError:
             self._out.close()
             raise
@@ -44,23 +44,23 @@ class Pipes:
 
 
 class Terminal:
-    """A terminal of the command's own; nobody types at it."""
+    """A terminal for the command alone; it gets no input."""
 
     def __init__(self, rows: int, columns: int) -> None:
-        self._reading = _Reading(*os.openpty())
-        given = self._reading.given
+        self._stream = _Stream(*os.openpty())
+        given = self._stream.given
         termios.tcsetwinsize(given, (rows, columns))
         self.fds: Mapping[int, int] = {0: given, 1: given, 2: given}
 
     async def open(self) -> dict[str, StreamReader]:
-        return {"terminal": await self._reading.open()}
+        return {"terminal": await self._stream.open()}
 
     def close(self) -> None:
-        self._reading.close()
+        self._stream.close()
 
 
-class _Reading:
-    """One end to read, one end to give away."""
+class _Stream:
+    """One end to read, one end to give to the command."""
 
     def __init__(self, own: int, given: int) -> None:
         self._own: int | None = own
@@ -68,7 +68,7 @@ class _Reading:
         self.given: int = given
 
     async def open(self) -> StreamReader:
-        self._give()
+        self._close_given()
         assert self._own is not None  # it is opened once
         file, self._own = os.fdopen(self._own, "rb", buffering=0), None
         reader = StreamReader(limit=OUTPUT_CHUNK_BYTES_MAX)
@@ -78,21 +78,21 @@ class _Reading:
         return reader
 
     def close(self) -> None:
-        self._give()
+        self._close_given()
         if self._transport is not None:
             self._transport.close()
         if self._own is not None:
             os.close(self._own)
             self._own = None
 
-    def _give(self) -> None:
+    def _close_given(self) -> None:
         if self.given >= 0:
             os.close(self.given)
             self.given = -1
 
 
 class _Protocol(StreamReaderProtocol):
-    """A terminal that nobody has open any more answers with an I/O error: that is its end."""
+    """Takes an I/O error as the end: a terminal raises it when no process has it open any more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         ended = isinstance(exc, OSError) and exc.errno == errno.EIO

@@ -1,15 +1,16 @@
-"""The reaper: the parent of the warden, which ends what a warden that was killed has left.
+"""The reaper: the parent of the process supervisor; it ends what a supervisor that was killed has left.
 
-The kernel gives the children of a dead process to its nearest ancestor that has asked for them. The warden
-asks, and so does the reaper above it: when the warden is killed, whatever it had started, and whatever that
-has started, becomes a child of the reaper, in whichever group or session it is. A child keeps its number
-until its parent has seen its end, so no signal can meet a stranger. The worker may be dead by then.
+The kernel gives the children of a dead process to its nearest ancestor that has asked for them. The
+supervisor asks, and so does the reaper above it: when the supervisor is killed, all processes that it had
+started, and their children, become children of the reaper, in any group or session. A child keeps its
+process id until its parent has reaped it, so no signal can reach another process. The worker may be dead by
+then.
 
-A worker that is gone, or wants to leave, is the warden's business: it ends all, and then itself. Only one
-that does not come to it, because it is frozen, is killed here.
+When the worker is gone or hangs up, the supervisor kills all processes and then exits. Only a supervisor
+that does not, because it is frozen, is killed here.
 
-The end of the worker's line is kept open until everything has ended, and so are the locks: whoever sees
-them free knows that nothing is left. Started by its path, like the warden, and with nothing of ours.
+The worker's socket and the inherited locks are kept open until everything has ended: a lock that is free
+means that no process is left. Started by its path, like the supervisor, and imports nothing of holdfast.
 """
 
 import ctypes
@@ -21,44 +22,44 @@ import time
 from contextlib import suppress
 
 READ_BYTES = 4096
-PATIENCE_SECONDS = 12.0  # a little more than the warden takes at most
+PATIENCE_SECONDS = 12.0  # a little more than the supervisor takes at most
 LINGER_SECONDS = 10.0
-LOOK_SECONDS = 0.005
+POLL_SECONDS = 0.005
 SET_CHILD_SUBREAPER = 36
 HANGUP = getattr(select, "POLLRDHUP", 0)
 
 
-def watch(warden: int, line: int, patience: float) -> bool:
-    """Wait for the end of the warden; returns whether it has ended by itself, and in order. When the
-    worker is gone, it has `patience` seconds for that."""
-    wakeup, told = os.pipe()
-    os.set_blocking(told, False)
+def watch(supervisor: int, worker_socket: int, patience: float) -> bool:
+    """Wait for the end of the supervisor; return whether it exited with 0. When the worker is gone, it has
+    `patience` seconds for that."""
+    wakeup, wakeup_end = os.pipe()
+    os.set_blocking(wakeup_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
     poll = select.poll()
     poll.register(wakeup, select.POLLIN)
-    poll.register(line, HANGUP)
+    poll.register(worker_socket, HANGUP)
     until: float | None = None
     while True:
-        ended, status = os.waitpid(warden, os.WNOHANG)
+        ended, status = os.waitpid(supervisor, os.WNOHANG)
         if ended:
             return status == 0
         if until is not None and time.monotonic() >= until:
-            os.kill(warden, signal.SIGKILL)
+            os.kill(supervisor, signal.SIGKILL)
         wait = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
         for descriptor, _ in poll.poll(wait):
             if descriptor == wakeup:
                 os.read(wakeup, READ_BYTES)
             else:
-                poll.unregister(line)
+                poll.unregister(worker_socket)
                 until = time.monotonic() + patience
 
 
-def end_all(line: int) -> None:
+def end_all(worker_socket: int) -> None:
     """Kill every child, and those that come to this process as their parents die, until there is none.
 
-    What cannot be killed, because it runs as another user, is waited for. The worker is not made to wait
-    that long.
+    A process that cannot be killed, because it runs as another user, is waited for; the worker is not made
+    to wait that long: its socket is closed after `LINGER_SECONDS`.
     """
     until = time.monotonic() + LINGER_SECONDS
     while True:
@@ -71,13 +72,13 @@ def end_all(line: int) -> None:
         except ChildProcessError:
             return
         if time.monotonic() >= until:
-            os.close(line)
+            os.close(worker_socket)
             until = float("inf")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def children() -> list[int]:
-    """The processes whose parent this one is."""
+    """Return the children of this process."""
     found, me = [], str(os.getpid()).encode()
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc"):
@@ -88,24 +89,24 @@ def children() -> list[int]:
     return found
 
 
-def main(patience: float, line: int, *inherited: int) -> None:
+def main(patience: float, worker_socket: int, *inherited: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    for descriptor in (line, *inherited):
+    for descriptor in (worker_socket, *inherited):
         os.set_inheritable(descriptor, False)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    warden = os.fork()
-    if warden:
-        if not watch(warden, line, patience):
-            end_all(line)
+    supervisor = os.fork()
+    if supervisor:
+        if not watch(supervisor, worker_socket, patience):
+            end_all(worker_socket)
         return
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warden.py")
-    with open(script, "rb") as file:  # as `python warden.py`, without another interpreter
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_supervisor.py")
+    with open(script, "rb") as file:  # run here, without another interpreter
         code = compile(file.read(), script, "exec")
     exec(code, {"__name__": "__main__", "__file__": script})  # noqa: S102  # our own file
 
 
 if __name__ == "__main__":
-    seconds = float(sys.argv.pop(1))  # what is left is the warden's
+    seconds = float(sys.argv.pop(1))  # the other arguments are the supervisor's
     main(seconds, *map(int, sys.argv[1:]))

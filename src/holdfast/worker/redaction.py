@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Redactor:
-    """Replaces secret values in a stream of chunks; what might be the start of one is held back.
+    """Masks secret values in a stream of chunks; what might be the start of one is held back.
 
-    Values shorter than four bytes are not looked for: they would blot out ordinary text. A value is also
-    found as JSON writes it.
+    Values shorter than four bytes are not masked: they occur in ordinary text. A value is also masked in
+    its JSON encoding.
     """
 
     def __init__(self, secrets: Iterable[str], *, terminal: bool = False) -> None:
@@ -24,15 +24,13 @@ class Redactor:
         values |= {_in_json(value) for value in values}
         if terminal:  # it writes the end of a line as two characters
             values |= {value.replace(b"\n", b"\r\n") for value in values}
-        self._values = sorted(
-            (v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True
-        )
+        self._values = sorted((v for v in values if len(v) >= SECRET_BYTES_MIN), key=len, reverse=True)
         self._longest = max(map(len, self._values), default=0)
         self._pattern = re.compile(b"|".join(map(re.escape, self._values)) or b"(?!)")
         self._held = b""
 
-    def again(self, more: Sequence[str] = (), *, terminal: bool = False) -> "Redactor":
-        """One for another stream with the same secrets, and these."""
+    def copy(self, more: Sequence[str] = (), *, terminal: bool = False) -> "Redactor":
+        """Return a redactor for another stream, with the same secrets and `more`."""
         if not (self._values or more):
             return self
         return Redactor([*map(os.fsdecode, self._values), *more], terminal=terminal)
@@ -43,17 +41,16 @@ class Redactor:
         return bool(self._values)
 
     def document(self, data: bytes) -> bytes:
-        """A whole text, or a JSON document, without the secrets."""
+        """Return a whole text, or a JSON document, with secrets masked."""
         return self._pattern.sub(MASK, data) if self._values else data
 
     def text(self, text: str) -> str:
-        """The text without the secrets."""
         if not self._values:
             return text
         return self.document(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def value(self, value: T) -> T:
-        """The JSON value without the secrets, in whichever of its texts they are."""
+        """Return the JSON value with secrets masked in all of its strings."""
         return self._value(value) if self._values else value
 
     def _value(self, value: Any) -> Any:  # noqa: ANN401
@@ -79,8 +76,8 @@ class Redactor:
         return rest
 
     def _safe_end(self, text: bytes) -> int:
-        """Where the text can be cut so that no secret is cut: before any tail that could go on to be
-        a secret, and before any secret that such a tail lies in."""
+        """Return where the text can be cut so that no secret is cut: before a tail that may be the
+        beginning of a secret, and before a secret that contains such a tail."""
         cut = len(text)
         for start in range(max(0, cut - self._longest + 1), cut):
             tail = text[start:]
@@ -97,7 +94,7 @@ NOTHING_HIDDEN = Redactor(())
 
 
 def _in_json(value: bytes) -> bytes:
-    """The value as it stands in a JSON text; one that is no text stands in none."""
+    """Return the value as a JSON string contains it; one that is not text stays as it is."""
     try:
         return msgspec.json.encode(value.decode())[1:-1]
     except UnicodeDecodeError:

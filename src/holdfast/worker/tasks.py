@@ -1,4 +1,4 @@
-"""Tasks: each has an owner, and an end."""
+"""Asyncio tasks with an owner that starts and stops them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Tasks:
-    """The tasks of one owner. What breaks one is said."""
+    """The tasks of one owner. An exception that ends one is passed to `trouble`."""
 
     def __init__(self, trouble: Callable[[str], None]) -> None:
         self._trouble = trouble

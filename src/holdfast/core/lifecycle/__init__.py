@@ -5,31 +5,31 @@ from datetime import datetime
 from holdfast.core.catalogue import EventType
 from holdfast.core.errors import Fenced, HoldfastError, Invalid, NotFound
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
-from holdfast.core.lifecycle import creation, ending, judging, ownership
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.lifecycle import creation, ownership, termination, validation
 from holdfast.core.lifecycle.commands import (
     Aggregate,
     Cancel,
     Claim,
     Command,
     Complete,
+    CompleteValidation,
     Enqueue,
     Expire,
     Handoff,
     HandoffStep,
     Heartbeat,
-    Judge,
-    Look,
     Outcome,
     Publish,
-    Refuse,
+    RefusePublish,
     Release,
+    ReportValidation,
     Restore,
     Stopped,
     Success,
 )
-from holdfast.core.lifecycle.draft import Change, Refusal, fact
-from holdfast.core.lifecycle.ending import is_last
+from holdfast.core.lifecycle.draft import Change, Refusal, make_fact
+from holdfast.core.lifecycle.termination import is_last_failure
 
 __all__ = [
     "Aggregate",
@@ -38,23 +38,23 @@ __all__ = [
     "Claim",
     "Command",
     "Complete",
+    "CompleteValidation",
     "Enqueue",
     "Expire",
     "Handoff",
     "HandoffStep",
     "Heartbeat",
-    "Judge",
-    "Look",
     "Outcome",
     "Publish",
     "Refusal",
-    "Refuse",
+    "RefusePublish",
     "Release",
+    "ReportValidation",
     "Restore",
     "Stopped",
     "Success",
     "decide",
-    "is_last",
+    "is_last_failure",
 ]
 
 
@@ -62,14 +62,14 @@ def decide(
     command: Command,
     job: Job | None,
     now: datetime,
-    resource: Resource | None = None,
+    resource: ResourceLock | None = None,
     floor: int = 0,
 ) -> Change | Refusal:
     """Decide one command on one job as it is at `now` on the store's clock.
 
-    `resource` is the lock the job names, as it is now; `floor` the highest token that a forgotten
-    job of the same id may have had. Pure: the same arguments always give the same
-    answer, so a store may decide again after a conflict.
+    `resource` is the lock the job names, as it is now; `floor` the highest token that a pruned job of the
+    same id may have had. Pure: the same arguments always give the same decision, so a store may decide
+    again after a conflict.
     """
     try:
         return _decide(command, job, now, resource, floor)
@@ -84,7 +84,7 @@ def decide(
 
 
 def _decide(
-    command: Command, job: Job | None, now: datetime, resource: Resource | None, floor: int
+    command: Command, job: Job | None, now: datetime, resource: ResourceLock | None, floor: int
 ) -> Change:
     # The commands of every job first, by their very type: a class pattern costs 0.15 us each.
     if type(command) is Claim:
@@ -94,30 +94,30 @@ def _decide(
     if job is None:
         raise NotFound("There is no such job.")
     if type(command) is Complete:
-        ownership.held(job, command.token)
-        return ending.complete(job, command, now, resource)
+        ownership.require_lease(job, command.token)
+        return termination.complete(job, command, now, resource)
     match command:
         case Heartbeat():
             return ownership.heartbeat(job, command, now)
-        case Publish() | Refuse():
-            return ownership.say(job, command, now)
+        case Publish() | RefusePublish():
+            return ownership.publish_or_refuse(job, command, now)
         case Expire():
-            return ending.expire(job, command, now, resource)
+            return termination.expire(job, command, now, resource)
         case Release():
-            ownership.held(job, command.token)
-            return ending.release(job, command, now, resource)
+            ownership.require_lease(job, command.token)
+            return termination.release(job, command, now, resource)
         case Cancel():
-            return ending.cancel(job, command, now, resource)
+            return termination.cancel(job, command, now, resource)
         case Aggregate():
             return ownership.aggregate(job, command, now)
         case Handoff():
             return creation.handoff(job, command, now)
-        case Look():
-            return judging.look(job, command, now)
-        case Judge():
-            return judging.judge(job, command, now)
+        case ReportValidation():
+            return validation.report_validation(job, command, now)
+        case CompleteValidation():
+            return validation.complete_validation(job, command, now)
         case _:
-            return ending.restore(job, command, now, resource)
+            return termination.restore(job, command, now, resource)
 
 
 def _holds(command: Command, job: Job) -> bool:
@@ -125,10 +125,10 @@ def _holds(command: Command, job: Job) -> bool:
 
 
 def _stale(command: Command, job: Job, now: datetime) -> Event:
-    """The record of a refused owner: one per job, token and verb, however often it tries."""
+    """The fact that a stale owner was refused: one per job, token and verb, however often it tries."""
     token = getattr(command, "token", 0)
     verb = type(command).__name__.lower()
-    return fact(
+    return make_fact(
         job,
         EventType.STALE_WRITE_REJECTED,
         now,

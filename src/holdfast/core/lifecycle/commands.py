@@ -1,4 +1,5 @@
-"""The commands: what somebody asks of one job. Each carries who asks, and the op_id of the asking."""
+"""The commands: requests to change one job. Each carries its actor and, if it can be repeated, its
+op_id."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -8,22 +9,22 @@ from msgspec import Struct
 
 from holdfast.core.event import Event
 from holdfast.core.job import Failure, Progress
-from holdfast.core.outputs import Found, Output
+from holdfast.core.outputs import Output, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
 
 
 @final
 class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
-    """Make a job: claimable at once, or (`register`) waiting to be handed to its executor, or, when all
-    that it promises was `found` already, succeeded."""
+    """Create a job: claimable at once, or (`register`) waiting to be handed to its executor, or succeeded
+    when all its promised outputs were `found` already."""
 
     op_id: str
     job_id: str
     spec: Spec
     actor: str
     register: bool = False
-    found: Found | None = None
+    found: ValidationResult | None = None
     submitted_by: str | None = None
     correlation_id: str | None = None
     trace_id: str | None = None
@@ -31,7 +32,7 @@ class Enqueue(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class HandoffStep(StrEnum):
-    """How far the submitter has come in giving a job to an external executor."""
+    """The steps in which a submitter gives a job to an external executor."""
 
     BEGIN = "begin"
     DONE = "done"
@@ -50,10 +51,10 @@ class Handoff(Struct, frozen=True, kw_only=True):
 
 @final
 class Claim(Struct, frozen=True, gc=False, kw_only=True):
-    """Ask for the lease. With `create`, an unknown job is made and claimed in one write.
+    """Ask for the lease. With `create`, an unknown job is created and claimed in one write.
 
-    `plain`: the owner can run plain commands only. `timed`: it does not keep the job's timeout, so that
-    the registry ends an attempt that runs longer.
+    `plain`: the owner can run plain commands only. `timed`: the owner does not enforce the job's timeout,
+    so the registry ends an attempt that runs longer.
     """
 
     op_id: str
@@ -69,7 +70,7 @@ class Claim(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Heartbeat(Struct, frozen=True, gc=False, kw_only=True):
-    """Show a sign of life: start on the first, renew the lease, say how far the work is."""
+    """Renew the lease and report progress; the first heartbeat starts the attempt."""
 
     token: int
     actor: str
@@ -86,8 +87,8 @@ class Publish(Struct, frozen=True, gc=False, kw_only=True):
     events: tuple[Event, ...]
 
 
-class Refuse(Struct, frozen=True, kw_only=True):
-    """Note on the job that something its owner published was refused, and why."""
+class RefusePublish(Struct, frozen=True, kw_only=True):
+    """Record on the job that something its owner published was refused, and why."""
 
     token: int
     actor: str
@@ -121,8 +122,8 @@ Outcome: TypeAlias = Success | Failure | Stopped
 
 @final
 class Complete(Struct, frozen=True, gc=False, kw_only=True):
-    """End the attempt. `compensated` says how a compensation hook went, when one ran; `follow_ups` are
-    jobs to make if and only if this is accepted as a success."""
+    """End the attempt. `compensated` says whether a compensation hook succeeded, if one ran; `follow_ups`
+    are jobs to create if and only if this is accepted as a success."""
 
     op_id: str
     token: int
@@ -153,14 +154,14 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Expire(Struct, frozen=True, kw_only=True):
-    """Look at a job whose time is up. Anybody may, as often as they like."""
+    """Expire a job whose lease, timeout or deadline is over. Any process may, as often as it likes."""
 
     actor: str = "system:expire"
 
 
-class Look(Struct, frozen=True, kw_only=True):
-    """Say that one is looking for a job's outputs, and how far one is; or (`trouble`) why one could not
-    see them. With `version`, only while the job is still what it was."""
+class ReportValidation(Struct, frozen=True, kw_only=True):
+    """Report that the actor validates a job's outputs, and its progress; or (`trouble`) why it could not
+    see them. With `version`, only while the job still has this version."""
 
     actor: str
     version: int | None = None
@@ -169,13 +170,13 @@ class Look(Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-class Judge(Struct, frozen=True, kw_only=True):
-    """The verdict on a job's promised outputs, or an operator's word (`override`) in its place. With
-    `version`, only while the job is still what it was when one looked."""
+class CompleteValidation(Struct, frozen=True, kw_only=True):
+    """The verdict on a job's promised outputs, or an operator's `override` in its place. With `version`,
+    only while the job still has the version that was validated."""
 
     op_id: str
     actor: str
-    found: Found = Found()
+    found: ValidationResult = ValidationResult()
     evidence: tuple[Output, ...] = ()
     version: int | None = None
     override: State | None = None
@@ -183,7 +184,7 @@ class Judge(Struct, frozen=True, kw_only=True):
 
 
 class Restore(Struct, frozen=True, kw_only=True):
-    """The store came back from a backup: shut out every owner the backup does not know of."""
+    """The store was restored from a backup: fence every owner that the backup does not know of."""
 
     op_id: str
     actor: str = "system:restore"
@@ -195,13 +196,13 @@ Command: TypeAlias = (
     | Claim
     | Heartbeat
     | Publish
-    | Refuse
+    | RefusePublish
     | Aggregate
     | Complete
     | Release
     | Cancel
     | Expire
-    | Look
-    | Judge
+    | ReportValidation
+    | CompleteValidation
     | Restore
 )

@@ -1,4 +1,4 @@
-"""How a job comes to be: enqueued for anybody, or registered and handed to one executor."""
+"""The creation of jobs: enqueued for any worker, or registered and handed to one executor."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,33 +11,32 @@ from holdfast.core.errors import Conflict, Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
-from holdfast.core.lifecycle.draft import Change, Draft, arrow, same
+from holdfast.core.lifecycle.draft import Change, Draft, legal_transition, unchanged
 from holdfast.core.limits import clip
-from holdfast.core.outputs import Found, check_found, told
+from holdfast.core.outputs import ValidationResult, check_validation_result, to_json_value
 from holdfast.core.state import State
 
 _TRANSITION = EventClass.TRANSITION
 
 
 def enqueue(job: Job | None, command: Enqueue, now: datetime, floor: int) -> Change:
-    """Make the job, or answer a repeat of the same request with the job it made."""
+    """Create the job, or return the existing one for a repeat of the same request."""
     if job is not None:
         if job.spec == command.spec:
-            return same(job)
+            return unchanged(job)
         raise Conflict(
-            f"Job {job.job_id} exists already, for a different request;"
-            " use another request_id or job_id."
+            f"Job {job.job_id} exists already, for a different request; use another request_id or job_id."
         )
-    made = create(command, now, _first(command), floor)
+    made = create(command, now, _first_state(command), floor)
     return made if command.found is None else _reuse(made, command.found, command.actor)
 
 
-def _reuse(made: Change, found: Found, actor: str) -> Change:
-    """T6, T7, T10 and T11 in the commit that makes the job: there is nothing left to do."""
-    check_found(found, made.after.spec.promised_outputs)
+def _reuse(made: Change, found: ValidationResult, actor: str) -> Change:
+    """T6, T7, T10 and T11 in the commit that creates the job: there is nothing left to run."""
+    check_validation_result(found, made.after.spec.promised_outputs)
     if found.missing or not found.verified:
         raise Invalid("Only a job whose promised outputs were all found ends as it begins.")
-    draft = Draft.of(made, actor=actor, resource=None)
+    draft = Draft.from_creation(made, actor=actor, resource=None)
     draft.token += 1
     draft.move(State.ASSIGNED)
     draft.move(State.RUNNING, started_at=draft.now)
@@ -45,15 +44,15 @@ def _reuse(made: Change, found: Found, actor: str) -> Change:
     draft.move(State.VALIDATING, attributes={"result": result}, result=result)
     draft.move(
         State.SUCCEEDED,
-        attributes={"found": told(found)},
+        attributes={"found": to_json_value(found)},
         found=found,
         ended_at=draft.now,
     )
     return draft.change()
 
 
-def follow(done: Change, follow_ups: Sequence[Enqueue]) -> tuple[Change, ...]:
-    """The follow-ups of a job that has just succeeded, tied to it and caused by its last event."""
+def make_follow_ups(done: Change, follow_ups: Sequence[Enqueue]) -> tuple[Change, ...]:
+    """Return the follow-ups of a job that has just succeeded, tied to it and caused by its last event."""
     parent, event = done.after, done.events[-1]
     return tuple(
         create(
@@ -64,25 +63,25 @@ def follow(done: Change, follow_ups: Sequence[Enqueue]) -> tuple[Change, ...]:
                 traceparent=command.traceparent if command.trace_id else parent.traceparent,
             ),
             event.occurred_at,
-            _first(command),
+            _first_state(command),
             cause=event.event_id,
         )
         for command in follow_ups
     )
 
 
-def _first(command: Enqueue) -> State:
+def _first_state(command: Enqueue) -> State:
     return State.PENDING if command.register else State.QUEUED
 
 
 def create(
     command: Enqueue, now: datetime, state: State, floor: int = 0, *, cause: str | None = None
 ) -> Change:
-    """T0 or T1: the job at its first version, with its first event. Its tokens rise from `floor`."""
+    """T0 or T1: the job at version 1, with its first event. Its tokens rise from `floor`."""
     spec = command.spec
     if command.job_id in (spec.resumed_from, spec.replayed_from):
         raise Invalid("A job cannot resume or replay itself.")
-    legal = arrow(None, state, command.actor)
+    legal = legal_transition(None, state, command.actor)
     if spec.run_at is not None:
         ready_at = max(now, spec.run_at)
     elif spec.delay is not None:
@@ -129,22 +128,20 @@ def create(
 
 
 def handoff(job: Job, command: Handoff, now: datetime) -> Change:
-    """T2 to T4. A cancel that came meanwhile takes effect as soon as the executor has answered."""
+    """T2 to T4. A cancel that came meanwhile takes effect as soon as the executor has accepted the job."""
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
     begins = command.step is HandoffStep.BEGIN
     if job.state is not (State.PENDING if begins else State.SUBMITTING):
-        raise Conflict(f"Job is {job.state}: {_not_now(job.state)}")
+        raise Conflict(f"Job is {job.state}: {_wrong_step(job.state)}")
     match command.step:
         case HandoffStep.BEGIN:
             draft.move(State.SUBMITTING)
         case HandoffStep.DONE:
             draft.move(State.QUEUED, handle=command.handle)
             if job.cancel is not None:
-                draft.move(State.CANCELLED, reason=_cancelled(job.cancel), ended_at=now)
+                draft.move(State.CANCELLED, reason=_cancel_reason(job.cancel), ended_at=now)
         case _:
-            failure = Failure(
-                message=clip(command.error or "The executor refused the job."), retryable=False
-            )
+            failure = Failure(message=clip(command.error or "The executor refused the job."), retryable=False)
             draft.move(
                 State.FAILED,
                 reason=failure.message,
@@ -155,7 +152,7 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
     return draft.change()
 
 
-def _not_now(state: State) -> str:
+def _wrong_step(state: State) -> str:
     """Why this step of a handoff cannot be taken in this state."""
     if state is State.SUBMITTING:
         return "its handoff to an executor has begun already; the next step is done or refused."
@@ -164,5 +161,5 @@ def _not_now(state: State) -> str:
     return "there is no handoff to an executor to begin or to end."
 
 
-def _cancelled(request: CancelRequest) -> str:
+def _cancel_reason(request: CancelRequest) -> str:
     return request.reason or f"cancelled by {request.actor}"

@@ -1,4 +1,4 @@
-"""The draft of a change: every move looks up the transition table, so no rule can go round it."""
+"""The draft of a change: every move is checked against the transition table, so no rule can bypass it."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -9,36 +9,36 @@ from msgspec.structs import replace
 from holdfast.core.catalogue import EventClass, EventType
 from holdfast.core.errors import Conflict, Denied, HoldfastError
 from holdfast.core.event import Attributes, Event, fact_id
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import LEASED, LEGAL, State, Transition
 
 
 class Change(Struct, frozen=True, gc=False):
     """What a decision writes: all of it in one commit, or none.
 
-    `before` is None for a new job. A change whose `after` is its `before` is the answer to a repeat:
-    nothing is written. `facts` are events outside the job's version chain. `made` are new jobs that
-    come with it; one whose id is taken stays as it is.
+    `before` is None for a new job. A change whose `after` is its `before` stands for a repeated request:
+    nothing is written. `facts` are events outside the job's version chain. `made` are new jobs that are
+    created with it; an existing job of the same id stays as it is.
     """
 
     before: Job | None
     after: Job
     events: tuple[Event, ...] = ()
     published: tuple[Event, ...] = ()
-    resource: Resource | None = None
+    resource: ResourceLock | None = None
     facts: tuple[Event, ...] = ()
     made: tuple["Change", ...] = ()
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """Why a decision writes nothing (but, perhaps, the fact that it was refused)."""
+    """Why a decision writes nothing, except perhaps the fact that it was refused."""
 
     error: HoldfastError
     job: Job | None = None
     facts: tuple[Event, ...] = ()
 
 
-def fact(
+def make_fact(
     job: Job,
     event_type: EventType,
     now: datetime,
@@ -48,8 +48,8 @@ def fact(
     token: int | None = None,
     attributes: Attributes | None = None,
 ) -> Event:
-    """A fact about a job, beside its transitions and never folded. `key` tells it from others of its type:
-    the same fact told twice is one."""
+    """Return a fact about a job, which is never folded. `key` identifies it among the facts of its type:
+    the same fact recorded twice is one event."""
     return Event(
         event_type=event_type,
         event_class=EventClass.FACT,
@@ -66,15 +66,16 @@ def fact(
     )
 
 
-def same(job: Job) -> Change:
-    """The answer to a request that changes nothing."""
+def unchanged(job: Job) -> Change:
+    """Return the change of a request that changes nothing."""
     return Change(job, job)
 
 
-# The few arrows that a process takes all the time: a repeat costs 0.1 us, not 0.4.
+# A process takes a few transitions all the time: a cached lookup costs 0.1 us, not 0.4.
 @lru_cache(maxsize=1024)
-def arrow(source: State | None, target: State, actor: str) -> Transition:
-    """The arrow of the table, or raise `Conflict` (there is none) or `Denied` (it is not for you)."""
+def legal_transition(source: State | None, target: State, actor: str) -> Transition:
+    """Return the transition, or raise `Conflict` (there is none) or `Denied` (the actor may not take
+    it)."""
     legal = LEGAL.get((source, target))
     if legal is None:
         raise Conflict(f"Job is {source}; it cannot become {target}.")
@@ -84,8 +85,8 @@ def arrow(source: State | None, target: State, actor: str) -> Transition:
 
 
 _TRANSITION = EventClass.TRANSITION
-_NOT_DATED = (State.QUEUED, State.SUCCEEDED)
-"""Where an owner's end needs no `completed_at`: the job goes on, or `ended_at` says it."""
+_WITHOUT_COMPLETED_AT = (State.QUEUED, State.SUCCEEDED)
+"""Targets of an owner's ending without a `completed_at`: the job goes on, or has `ended_at`."""
 
 
 class Draft:
@@ -109,7 +110,7 @@ class Draft:
     )
 
     def __init__(
-        self, job: Job, now: datetime, op_id: str, actor: str, resource: Resource | None = None
+        self, job: Job, now: datetime, op_id: str, actor: str, resource: ResourceLock | None = None
     ) -> None:
         self.before: Job | None = job
         self.job = job
@@ -127,8 +128,8 @@ class Draft:
         self._changes: dict[str, object] = {}
 
     @classmethod
-    def of(cls, made: Change, *, actor: str, resource: Resource | None) -> "Draft":
-        """The draft that goes on from a change which has just made the job."""
+    def from_creation(cls, made: Change, *, actor: str, resource: ResourceLock | None) -> "Draft":
+        """Return the draft that continues a change which has just created the job."""
         event = made.events[0]
         draft = cls(made.after, event.occurred_at, event.op_id or "", actor, resource)
         draft.before = None
@@ -143,9 +144,9 @@ class Draft:
         attributes: Attributes | None = None,
         **changes: object,
     ) -> None:
-        """Take one arrow of the table, or raise what `arrow` raises."""
+        """Take one transition of the table, or raise what `legal_transition` raises."""
         job, state = self.job, self.state
-        legal = arrow(state, target, self.actor)
+        legal = legal_transition(state, target, self.actor)
         if legal.next_attempt:
             self.attempt += 1
         self._version += 1
@@ -183,7 +184,7 @@ class Draft:
         attributes: Attributes | None = None,
         **changes: object,
     ) -> None:
-        """Record a control fact: it counts in the version, not among the transitions."""
+        """Record a control event: it counts in the version, not among the transitions."""
         self._version += 1
         event = Event(
             event_type=event_type,
@@ -203,20 +204,20 @@ class Draft:
         self._events += (event,)
         self._changes |= changes
 
-    def add(self, *, attributes: Attributes, **changes: object) -> None:
-        """Say more in the last event, and change more with it."""
+    def amend_last(self, *, attributes: Attributes, **changes: object) -> None:
+        """Add attributes to the last event, and change more fields with it."""
         last = self._events[-1]
-        said = replace(last, attributes=last.attributes | attributes)
-        self._events = (*self._events[:-1], said)
+        amended = replace(last, attributes=last.attributes | attributes)
+        self._events = (*self._events[:-1], amended)
         self._changes |= changes
 
     def _end_lease(self, target: State) -> None:
         self._changes["lease"] = None
-        if self.by_owner and target not in _NOT_DATED:
+        if self.by_owner and target not in _WITHOUT_COMPLETED_AT:
             self._changes["completed_at"] = self.now
         held = self.resource
         if held is not None and held.holder == self.job.job_id:
-            self.resource = Resource(held.key, held.token, None)
+            self.resource = ResourceLock(held.key, held.token, None)
 
     def change(self) -> Change:
         """The finished change."""

@@ -1,4 +1,4 @@
-"""Who may act on a job: claim, heartbeat, publish, aggregate. Every act names its fencing token."""
+"""The acts of an owner: claim, heartbeat, publish, aggregate. After the claim, each names its token."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -6,14 +6,20 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType, WorkerEventType
-from holdfast.core.command import need
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
 from holdfast.core.event import Attributes, Event, check_published
-from holdfast.core.job import Flaws, Job, Lease, Resource, overrun
-from holdfast.core.lifecycle.commands import Aggregate, Claim, Expire, Heartbeat, Publish, Refuse
+from holdfast.core.job import Flaws, Job, Lease, ResourceLock, timeout_failure
+from holdfast.core.lifecycle.commands import (
+    Aggregate,
+    Claim,
+    Expire,
+    Heartbeat,
+    Publish,
+    RefusePublish,
+)
 from holdfast.core.lifecycle.creation import create
-from holdfast.core.lifecycle.draft import Change, Draft, fact, same
-from holdfast.core.lifecycle.ending import close_expired, overran
+from holdfast.core.lifecycle.draft import Change, Draft, make_fact, unchanged
+from holdfast.core.lifecycle.termination import close_expired, has_timed_out
 from holdfast.core.limits import (
     CLOCK_AHEAD_MAX,
     EVENTS_PER_PUBLISH_MAX,
@@ -23,31 +29,33 @@ from holdfast.core.limits import (
     check_lease,
     clip,
 )
-from holdfast.core.quota import BEYOND_QUOTA, keep
+from holdfast.core.process_spec import holdfast_worker_reason
+from holdfast.core.quota import QUOTA_EXCEEDED, apply_quota
 from holdfast.core.state import State
+from holdfast.core.visibility import REFUSED_FOR_HOLDER
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
 QUEUED, ASSIGNED = State.QUEUED, State.ASSIGNED
 
 
 def claim(
-    job: Job | None, command: Claim, now: datetime, resource: Resource | None, floor: int
+    job: Job | None, command: Claim, now: datetime, resource: ResourceLock | None, floor: int
 ) -> Change:
-    """T6: grant the lease, or raise why not. A repeat of the same op_id gets the same grant."""
+    """T6: grant the lease, or raise why not. A repeat of the same op_id returns the same grant."""
     if job is None:
         if command.create is None:
             raise NotFound("There is no such job.")
         made = create(command.create, now, State.QUEUED, floor)
-        draft = Draft.of(made, actor=command.actor, resource=resource)
+        draft = Draft.from_creation(made, actor=command.actor, resource=resource)
     else:
         if job.claim_op_id == command.op_id:
             if job.lease is None:
                 raise Conflict("This claim was granted before, and its grant is gone.")
             if job.lease.owner != command.owner:
                 raise Conflict(f"Job owned by {job.lease.owner}.")
-            return same(job)
+            return unchanged(job)
         draft = Draft(job, now, command.op_id, command.actor, resource)
-        if job.lease is not None and job.lease.expires_at <= now and not overran(job, now):
+        if job.lease is not None and job.lease.expires_at <= now and not has_timed_out(job, now):
             close_expired(draft, Expire())
     _grant(draft, command)
     return draft.change()
@@ -60,15 +68,13 @@ def _grant(draft: Draft, command: Claim) -> None:
     draft.token += 1
     if resource is not None:
         draft.token = max(draft.token, resource.token + 1)
-        draft.resource = Resource(resource.key, draft.token, job.job_id)
+        draft.resource = ResourceLock(resource.key, draft.token, job.job_id)
     ttl = check_lease(_ttl(job, command))
     until = _until(job, now + ttl)
     draft.move(
         ASSIGNED,
         attributes=_claim_attributes(job.spec.lock, command),
-        lease=Lease(
-            command.owner, until, ttl, now, now, command.heartbeat_interval, timed=command.timed
-        ),
+        lease=Lease(command.owner, until, ttl, now, now, command.heartbeat_interval, timed=command.timed),
         claim_op_id=command.op_id,
         published=0,
         published_bytes=0,
@@ -79,7 +85,7 @@ def _grant(draft: Draft, command: Claim) -> None:
 
 
 def _claim_attributes(lock: str | None, command: Claim) -> Attributes:
-    """What the event does not say by itself: the lock, and an owner that somebody else acts for."""
+    """What the event's other fields do not say: the lock, and an owner that is not the actor."""
     attributes: Attributes = {"lock": lock} if lock else {}
     if command.actor != "worker:" + command.owner:
         attributes["owner"] = command.owner
@@ -116,16 +122,16 @@ def _check_claimable(draft: Draft, command: Claim) -> None:
             if spec.executor
             else f"Job is not bound to executor {command.executor}."
         )
-    if command.plain and (lacking := need(spec)) is not None:
+    if command.plain and (lacking := holdfast_worker_reason(spec)) is not None:
         raise Conflict(f"Job needs a holdfast worker: {lacking}.")
     if resource is not None and resource.holder not in (None, job.job_id):
-        raise Conflict(f"Resource {resource.key} is locked by job {resource.holder}.")
+        raise Conflict(REFUSED_FOR_HOLDER.format(lock=resource.key, holder=resource.holder))
 
 
-def held(job: Job, token: int) -> Lease:
-    """The lease under this token, or raise `Fenced`: what every act of an owner begins with.
+def require_lease(job: Job, token: int) -> Lease:
+    """Return the lease under this token, or raise `Fenced`. Every act of an owner begins with this.
 
-    A lease past its time still holds while nobody has taken it: the commit decides the race.
+    A lease past its time still holds until another commit ends it: the commit decides the race.
     """
     if job.lease is None:
         words = f"Token {token} holds nothing: the job is {job.state}, attempt {job.attempt}"
@@ -137,39 +143,39 @@ def held(job: Job, token: int) -> Lease:
 
 
 def heartbeat(job: Job, command: Heartbeat, now: datetime) -> Change:
-    """T7 on the first, then renewal. Signs of life need no event, so they leave `version` alone."""
-    lease = held(job, command.token)
+    """T7 on the first heartbeat, then renewal. Renewals have no event, so `version` stays."""
+    lease = require_lease(job, command.token)
     if job.deadline_at is not None and job.deadline_at <= now:
         raise Fenced("The job has passed its deadline; the lease is not renewed.")
     end, limit = job.timeout_at, job.spec.timeout
     if limit is not None and end is not None and end <= now:
-        raise Fenced(f"{overrun(limit).message} The lease is not renewed.")
+        raise Fenced(f"{timeout_failure(limit).message} The lease is not renewed.")
     ttl = check_lease(command.lease or lease.ttl)
     until = _until(job, now + ttl)
     if lease.timed and limit is not None:
         until = min(until, end or now + limit)
     renewed = replace(lease, expires_at=until, ttl=ttl, heartbeat_at=now, suspected=False)
-    job_alive = replace(
+    after = replace(
         job,
         lease=renewed,
         heartbeats=job.heartbeats + 1,
         progress=command.progress or job.progress,
         checkpoint=job.checkpoint if command.checkpoint is None else command.checkpoint,
     )
-    return _alive(job, job_alive, now, command.actor, command.token)
+    return _renew(job, after, now, command.actor, command.token)
 
 
-def say(job: Job, command: Publish | Refuse, now: datetime) -> Change:
-    """What the owner says of its attempt, or that it could not be taken."""
-    return publish(job, command, now) if isinstance(command, Publish) else refuse(job, command, now)
+def publish_or_refuse(job: Job, command: Publish | RefusePublish, now: datetime) -> Change:
+    """Publish the owner's events, or record that they were refused."""
+    return publish(job, command, now) if isinstance(command, Publish) else refuse_publish(job, command, now)
 
 
 def publish(job: Job, command: Publish, now: datetime) -> Change:
-    """Append the worker's events. Sequences rise strictly over the whole attempt. Those of an owner that
-    has ended the job itself are kept for a while after, and change nothing. What the attempt's quota has no
-    room for is not stored, and counted."""
-    if not _late(job, command.token, now):
-        held(job, command.token)
+    """Append the worker's events. Sequences rise strictly over the whole attempt. An owner that has
+    ended the job itself may publish for a while after. Events beyond the attempt's quota are counted,
+    not stored."""
+    if not _ended_recently(job, command.token, now):
+        require_lease(job, command.token)
     if not 1 <= len(command.events) <= EVENTS_PER_PUBLISH_MAX:
         raise Invalid(f"From 1 to {EVENTS_PER_PUBLISH_MAX:,} events are taken in one commit.")
     check_published(command.events)
@@ -179,14 +185,14 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
             f"Sequence {first} comes after {job.published}: sequences must rise strictly in an attempt."
         )
     last = command.events[-1].last_sequence
-    kept = keep(command.events, job.published_bytes, full=_dropped(job) > 0)
-    told = replace(
+    kept = apply_quota(command.events, job.published_bytes, full=_dropped(job) > 0)
+    after = replace(
         job,
         published=last,
         published_bytes=kept.size,
         flaws=_flaws(job, command.events, kept.dropped),
     )
-    change = _alive(job, told, now, command.actor, command.token)
+    change = _renew(job, after, now, command.actor, command.token)
     events = tuple(
         replace(
             event,
@@ -201,12 +207,12 @@ def publish(job: Job, command: Publish, now: datetime) -> Change:
         )
         for event in kept.events
     )
-    return replace(change, published=events, facts=_full(job, told, now, command.actor))
+    return replace(change, published=events, facts=_quota_fact(job, after, now, command.actor))
 
 
 def _occurred_at(event: Event, now: datetime) -> datetime:
-    """When it happened, by the clock of who says so; now, if that is far ahead. Nothing is refused for it:
-    a job must not be lost for a wrong clock of its worker, nor of the store."""
+    """When the event happened by the worker's clock; now, if that is far ahead. It is not refused: a job
+    must not be lost because of a wrong clock, of its worker or of the store."""
     return now if event.occurred_at - now > CLOCK_AHEAD_MAX else event.occurred_at
 
 
@@ -214,23 +220,23 @@ def _dropped(job: Job) -> int:
     return job.flaws.dropped_bytes if job.flaws is not None else 0
 
 
-def _full(before: Job, after: Job, now: datetime, actor: str) -> tuple[Event, ...]:
-    """The fact that the attempt has said more than is kept, if this is the first of it."""
+def _quota_fact(before: Job, after: Job, now: datetime, actor: str) -> tuple[Event, ...]:
+    """The fact that the attempt exceeded its quota, the first time it does."""
     if not _dropped(after) or _dropped(before):
         return ()
     key = (before.fencing_token, "quota")
-    return (fact(before, EventType.PUBLISH_REFUSED, now, *key, actor=actor, reason=BEYOND_QUOTA),)
+    return (make_fact(before, EventType.PUBLISH_REFUSED, now, *key, actor=actor, reason=QUOTA_EXCEEDED),)
 
 
-def _late(job: Job, token: int, now: datetime) -> bool:
-    """Whether this is the owner that ended the job itself, a moment ago. Whoever lost it is never late."""
+def _ended_recently(job: Job, token: int, now: datetime) -> bool:
+    """Whether this owner ended the job itself a short time ago. An owner that lost the job did not."""
     ended_at = job.owner_ended_at
     return ended_at is not None and token == job.fencing_token and now - ended_at <= OUTPUT_LATE_MAX
 
 
 def _flaws(job: Job, events: Sequence[Event], dropped: int) -> Flaws | None:
-    """What is wrong with the attempt's events, now that these have come and so much of them was dropped. A
-    worker that knows the quota drops the rest itself, and says how much that was."""
+    """The flaws of the attempt's events, with these events and the bytes dropped from them. A worker that
+    knows the quota drops the rest itself, and reports how much."""
     before = job.flaws or _FLAWLESS
     missed, exit_code, last = before.missed, before.exit_code, job.published
     for event in events:
@@ -246,7 +252,7 @@ def _flaws(job: Job, events: Sequence[Event], dropped: int) -> Flaws | None:
 
 
 def _number(event: Event, name: str) -> int:
-    """A number that the worker says; 0 for what is none, or more than a record keeps."""
+    """A number among the attributes; 0 if it is not a number, or larger than a record can store."""
     value = event.attributes.get(name)
     return value if isinstance(value, int) and abs(value) <= NUMBER_MAX else 0
 
@@ -254,26 +260,22 @@ def _number(event: Event, name: str) -> int:
 _FLAWLESS = Flaws()
 
 
-def refuse(job: Job, command: Refuse, now: datetime) -> Change:
-    """Count what was refused, and keep the last reason; the first of an attempt is on record as well.
-    What somebody else publishes who lost the job, or never had it, is not missed."""
+def refuse_publish(job: Job, command: RefusePublish, now: datetime) -> Change:
+    """Count a refused publish, and keep its reason; the first of an attempt is also a fact. Publishes of
+    callers that lost the job, or never had it, are not counted."""
     owned = job.lease is not None or job.owner_ended_at is not None
     if command.token != job.fencing_token or not owned:
-        return same(job)
+        return unchanged(job)
     before, reason = job.flaws or _FLAWLESS, clip(command.reason)
-    change = Change(
-        job, replace(job, flaws=replace(before, refused=before.refused + 1, reason=reason))
-    )
+    change = Change(job, replace(job, flaws=replace(before, refused=before.refused + 1, reason=reason)))
     if before.refused:
         return change
-    event = fact(
-        job, EventType.PUBLISH_REFUSED, now, command.token, actor=command.actor, reason=reason
-    )
+    event = make_fact(job, EventType.PUBLISH_REFUSED, now, command.token, actor=command.actor, reason=reason)
     return replace(change, facts=(event,))
 
 
-def _alive(before: Job, after: Job, now: datetime, actor: str, token: int) -> Change:
-    """The change for a sign of life: with T7 when it is the first, else without any event."""
+def _renew(before: Job, after: Job, now: datetime, actor: str, token: int) -> Change:
+    """The change of a heartbeat or publish: with T7 when it is the first, else without an event."""
     if before.state is not ASSIGNED:
         return Change(before, after)
     draft = Draft(after, now=now, op_id=f"start:{token}", actor=actor)
@@ -283,10 +285,10 @@ def _alive(before: Job, after: Job, now: datetime, actor: str, token: int) -> Ch
 
 
 def aggregate(job: Job, command: Aggregate, now: datetime) -> Change:
-    """T8, with T7 before it when this is the first sign of life."""
-    held(job, command.token)
+    """T8, with T7 before it if the attempt has not started."""
+    require_lease(job, command.token)
     if job.state is State.AGGREGATING:
-        return same(job)
+        return unchanged(job)
     draft = Draft(job, now=now, op_id=command.op_id, actor=command.actor)
     if job.state is State.ASSIGNED:
         draft.move(State.RUNNING, started_at=now)

@@ -1,4 +1,4 @@
-"""The REST application: every route of the table, the streams, `/registry`, and what describes them."""
+"""The REST application: every route of the table, the streams, `/registry`, and their description."""
 
 from functools import cache
 from importlib.metadata import version
@@ -11,32 +11,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
-from holdfast.server.calls import Gate
-from holdfast.server.context import Context
-from holdfast.server.door import Service
+from holdfast.server.calls import Authentication
+from holdfast.server.context import ServerContext
+from holdfast.server.edge import Service
 from holdfast.server.rest import facade, routes
-from holdfast.server.rest.calling import Calls, lost
+from holdfast.server.rest.docs_page import POLICY, page
+from holdfast.server.rest.endpoints import Endpoints, not_routed
 from holdfast.server.rest.openapi import Schema, describe
-from holdfast.server.rest.page import POLICY, page
-from holdfast.server.rest.problems import Wrong, wrong
-from holdfast.server.rest.reading import JSON
+from holdfast.server.rest.problems import RequestError, request_error_response
+from holdfast.server.rest.request_decoder import JSON
 from holdfast.server.rest.streams import STREAMS, stream
 from holdfast.server.verbs import Verbs
 
-PLACES = ("/v1/", "/registry/", "/openapi.json", "/docs")
-"""What a path that is ours begins with."""
+PREFIXES = ("/v1/", "/registry/", "/openapi.json", "/docs")
+"""The prefixes of the paths that REST serves."""
 
 
-def rest(context: Context, gate: Gate, verbs: Verbs) -> Service:
-    """The application."""
-    calls, front, paths = Calls(context, gate), facade.Facade(context, verbs), list[Path]()
+def rest_app(context: ServerContext, authentication: Authentication, verbs: Verbs) -> Service:
+    """Return the ASGI application."""
+    calls, front, paths = Endpoints(context, authentication), facade.Facade(context, verbs), list[Path]()
     for path in STREAMS:
         paths.append(Path(path, stream(path, calls, verbs), methods=["GET"]))
     for route in routes.ROUTES:
         paths.append(
-            Path(
-                route.path, calls.endpoint(route, verbs.handler(route.verb)), methods=[route.method]
-            )
+            Path(route.path, calls.endpoint(route, verbs.handler(route.verb)), methods=[route.method])
         )
     for route in facade.ROUTES:
         paths.append(
@@ -47,21 +45,24 @@ def rest(context: Context, gate: Gate, verbs: Verbs) -> Service:
             )
         )
     app = Starlette(
-        routes=[*paths, *_described(keys=context.settings.keys)],
-        exception_handlers={HTTPException: lost},
+        routes=[*paths, *_description_paths(keys=context.settings.keys)],
+        exception_handlers={HTTPException: not_routed},
     )
-    app.router.redirect_slashes = False  # one path, one thing; and no answer made of a Host header
-    return cast("Service", app)  # it takes what every ASGI application takes, under other names
+    app.router.redirect_slashes = False  # a redirect would be made of the Host header
+    return cast("Service", app)  # an ASGI application whose parameters have other names
 
 
-def turned_away(status: int, words: bytes) -> Service:
-    """What the door refuses, before REST hears of it."""
-    title, advice = "The request is turned away", "Change that, and send it again."
-    return cast("Service", wrong(Wrong(status, title, words.decode().strip(), advice)))
+def refused_response(status: int, reason: bytes) -> Service:
+    """Return the response to a request that the edge refuses before REST sees it."""
+    title, advice = "Request refused", "Correct it, and send it again."
+    return cast(
+        "Service",
+        request_error_response(RequestError(status, title, reason.decode().strip(), advice)),
+    )
 
 
-def _described(*, keys: bool) -> list[Path]:
-    """What describes the API, to programs and to people: made when somebody first asks."""
+def _description_paths(*, keys: bool) -> list[Path]:
+    """Return the paths that describe the API, to programs and to people; each is made on first use."""
 
     @cache
     def document() -> Schema:
@@ -69,18 +70,18 @@ def _described(*, keys: bool) -> list[Path]:
         return describe(every, keys=keys, version=version("holdfast"))
 
     @cache
-    def machine() -> bytes:
+    def json_document() -> bytes:
         return msgspec.json.encode(document())
 
     @cache
-    def human() -> bytes:
+    def html_document() -> bytes:
         return page(document())
 
     async def openapi(_: Request) -> Response:
-        return Response(machine(), media_type=JSON)
+        return Response(json_document(), media_type=JSON)
 
     async def docs(_: Request) -> Response:
         headers = {"content-security-policy": POLICY, "x-content-type-options": "nosniff"}
-        return Response(human(), headers=headers, media_type="text/html")
+        return Response(html_document(), headers=headers, media_type="text/html")
 
     return [Path("/openapi.json", openapi), Path("/docs", docs)]

@@ -1,5 +1,6 @@
-"""Forms that are derived from values of the core: the same fields and defaults, with what REST requires of
-each. A new field of the core is accepted, and described in the OpenAPI document, without an edit here."""
+"""Forms that are derived from values of the core: the same fields and defaults, with what REST requires
+of each. A new field of the core is accepted, and described in the OpenAPI document, without an edit
+here."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,7 +13,7 @@ _VALUES: dict[type[Struct], type[Struct]] = {}
 """The type of the core that each derived form describes."""
 
 
-def form_of(kind: type[Struct], title: str, summary: str, /, **accepted: object) -> type[Struct]:
+def derive_form(kind: type[Struct], title: str, summary: str, /, **accepted: object) -> type[Struct]:
     """Return the form `title` of `kind`. `accepted` are the types of fields that REST describes or limits
     further than the core does; raises `TypeError` for one that `kind` does not have."""
     if unknown := accepted.keys() - set(kind.__struct_fields__):
@@ -24,10 +25,9 @@ def form_of(kind: type[Struct], title: str, summary: str, /, **accepted: object)
     return form
 
 
-def _field(
-    one: structs.FieldInfo, accepted: object
-) -> tuple[str, object] | tuple[str, object, object]:
-    """The field with its default, as JSON Schema can show it: None stands for a value with its own fields."""
+def _field(one: structs.FieldInfo, accepted: object) -> tuple[str, object] | tuple[str, object, object]:
+    """The field with its default, as JSON Schema can show it: None stands for a value with its own
+    fields."""
     if isinstance(one.default, Struct):
         return one.name, accepted, None
     if isinstance(one.default, Raw):
@@ -38,9 +38,10 @@ def _field(
 
 
 def value_of(form: S, **given: object) -> S:
-    """Return the value of the core that a derived form describes, with `given` in place of its own fields."""
+    """Return the value of the core that a derived form describes, with `given` in place of its own
+    fields."""
     kind = _described(type(form))
-    assert kind is not None, type(form)  # only forms of `form_of` are given
+    assert kind is not None, type(form)  # only forms of `derive_form` are given
     fields: Mapping[str, object] = {**structs.asdict(form), **given}
     return cast("S", kind(**{name: _converted(value) for name, value in fields.items()}))
 

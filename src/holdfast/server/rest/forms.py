@@ -1,5 +1,5 @@
-"""Forms: the JSON of requests that carry values of the core. Where a form has the fields of such a value, it
-is derived from it (`form_types`); all refuse unknown fields."""
+"""Forms: the JSON of requests that carry values of the core. Where a form has the fields of such a value,
+it is derived from it (`form_types`); all refuse unknown fields."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -22,30 +22,38 @@ from holdfast.core.limits import (
 )
 from holdfast.core.retry import COMMAND_RETRY, Retry
 from holdfast.core.spec import COMMAND_KIND, RETRY_DEFAULT, Json, Spec
-from holdfast.ports import Request
-from holdfast.server.rest.form_types import form_of, value_of
-from holdfast.server.rest.output_forms import PromiseForm
-from holdfast.wire import asks
-from holdfast.wire.asks import (
+from holdfast.ports import JobRequest
+from holdfast.server.rest.form_types import derive_form, value_of
+from holdfast.server.rest.output_forms import OutputPromiseForm
+from holdfast.wire.fields import (
     Actor,
     Duration,
     ExitCode,
+    HeartbeatInterval,
     Id,
-    Interval,
     KeepsTimeout,
     Lease,
     LeaseTime,
     Name,
     OpId,
     Reason,
+    TaskToken,
     Text,
-    Token,
-    Whole,
+    WholeNumber,
+)
+from holdfast.wire.requests import (
+    Acquire,
+    AttemptCompletion,
+    Complete,
+    Enqueue,
+    Heartbeat,
+    Publish,
+    Record,
 )
 
 Sequence: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Parent: TypeAlias = Annotated[
+TraceParent: TypeAlias = Annotated[
     str, Meta(pattern=r"^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]$")
 ]
 Reuse: TypeAlias = Annotated[
@@ -66,7 +74,7 @@ if TYPE_CHECKING:  # to the type checker, a derived form is the value that it de
 
     SpecForm = Spec
 else:
-    SpecForm = form_of(
+    SpecForm = derive_form(
         Spec,
         "SpecForm",
         "What a job has to do, and how.",
@@ -80,25 +88,17 @@ else:
             ),
         ],
         name=Annotated[Text | None, Meta(description="A title, for display.")],
-        priority=Annotated[
-            int, Meta(ge=0, le=PRIORITY_MAX, description="From 0 (first) to 9 (last).")
-        ],
-        region=Annotated[
-            Name | None, Meta(description="The region it may run in; absent: any region.")
-        ],
+        priority=Annotated[int, Meta(ge=0, le=PRIORITY_MAX, description="From 0 (first) to 9 (last).")],
+        region=Annotated[Name | None, Meta(description="The region it may run in; absent: any region.")],
         lock=Annotated[Name | None, Meta(description="Jobs with one lock never run together.")],
         executor=Name | None,
         lease=Annotated[Lease, Meta(description="From 1 second to 24 hours.")],
         timeout=Annotated[Duration | None, Meta(description="How long an attempt may take.")],
         delay=Annotated[Duration | None, Meta(description="How long it waits before it is ready.")],
-        run_at=Annotated[
-            Moment | None, Meta(description="When it becomes ready; or give a delay.")
-        ],
-        ttl=Annotated[
-            Duration | None, Meta(description="How long after its creation it is given up.")
-        ],
+        run_at=Annotated[Moment | None, Meta(description="When it becomes ready; or give a delay.")],
+        ttl=Annotated[Duration | None, Meta(description="How long after its creation it is given up.")],
         retry=Annotated[
-            form_of(
+            derive_form(
                 Retry,
                 "RetryForm",
                 "How often a job is tried, and how long it waits in between.",
@@ -114,31 +114,29 @@ else:
                 " then failed."
             ),
         ],
-        labels=Annotated[
-            dict[Text, Text], Meta(max_length=LABELS_MAX, description="Labels to find it by.")
-        ],
+        labels=Annotated[dict[Text, Text], Meta(max_length=LABELS_MAX, description="Labels to find it by.")],
         promised_outputs=Annotated[
-            Whole, Meta(description="How many outputs it promises; or name them in outputs.")
+            WholeNumber, Meta(description="How many outputs it promises; or name them in outputs.")
         ],
-        outputs=PromiseForm | None,
+        outputs=OutputPromiseForm | None,
         replayed_from=Id | None,
         resumed_from=Id | None,
     )
-    ProgressForm = form_of(
+    ProgressForm = derive_form(
         Progress,
         "ProgressForm",
         "How far the work is.",
-        done=Whole,
-        total=Whole | None,
+        done=WholeNumber,
+        total=WholeNumber | None,
         message=Reason | None,
     )
-    SuccessForm = form_of(
+    SuccessForm = derive_form(
         Success,
         "SuccessForm",
         "The work was done. `where` is the machine and folder it ran in, as `machine:folder`.",
         where=Reason | None,
     )
-    FailureForm = form_of(
+    FailureForm = derive_form(
         Failure,
         "FailureForm",
         "The work failed. `where` is the machine and folder it ran in, as `machine:folder`.",
@@ -163,7 +161,7 @@ else:
             ),
         ],
     )
-    StoppedForm = form_of(
+    StoppedForm = derive_form(
         Stopped,
         "StoppedForm",
         "The work stopped on request. `where` is the machine and folder it ran in.",
@@ -178,52 +176,50 @@ def spec_of(form: SpecForm) -> Spec:
     return value_of(form, retry=form.retry or default)
 
 
-class RequestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobRequestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to create."""
 
     spec: SpecForm
     request_id: Annotated[
         Id | None, Meta(description="Sent again for this queue, it returns the same job.")
     ] = None
-    job_id: Annotated[Id | None, Meta(description="The id of the job, chosen by the client.")] = (
-        None
-    )
+    job_id: Annotated[Id | None, Meta(description="The id of the job, chosen by the client.")] = None
     register: Annotated[bool, Meta(description="Keep it `pending` until a handoff.")] = False
     submitted_by: Actor | None = None
     correlation_id: Id | None = None
     trace_id: Id | None = None
     traceparent: Annotated[
-        Parent | None, Meta(description="W3C trace context, if the header is not sent.")
+        TraceParent | None, Meta(description="W3C trace context, if the header is not sent.")
     ] = None
 
-    def request(self) -> Request:
+    def job_request(self) -> JobRequest:
         fields = structs.asdict(self)
         fields.pop("reuse", None)
-        return Request(**{**fields, "spec": spec_of(self.spec)})
+        return JobRequest(**{**fields, "spec": spec_of(self.spec)})
 
-    def ask(self) -> asks.Enqueue:
-        return asks.Enqueue(requests=(self.request(),))
+    def to_request(self) -> Enqueue:
+        return Enqueue(requests=(self.job_request(),))
 
 
-class JobForm(RequestForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobForm(JobRequestForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to create, or to complete from outputs that exist already."""
 
     reuse: Reuse = False
 
-    def ask(self) -> asks.Enqueue:
-        return asks.Enqueue(requests=(self.request(),), reuse=self.reuse)
+    def to_request(self) -> Enqueue:
+        return Enqueue(requests=(self.job_request(),), reuse=self.reuse)
 
 
-class ManyJobsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Jobs to create together, and the actor who asks for them."""
+class JobBatchForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs to create together, and the actor."""
 
-    requests: Annotated[tuple[RequestForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
+    requests: Annotated[tuple[JobRequestForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
     actor: Actor = ""
     reuse: Reuse = False
 
-    def ask(self) -> asks.Enqueue:
-        requests = tuple(one.request() for one in self.requests)
-        return asks.Enqueue(requests=requests, actor=self.actor, reuse=self.reuse)
+    def to_request(self) -> Enqueue:
+        requests = tuple(one.job_request() for one in self.requests)
+        return Enqueue(requests=requests, actor=self.actor, reuse=self.reuse)
 
 
 class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,32 +229,30 @@ class AcquireForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     owner: Id
     op_id: OpId = None
     lease: LeaseTime = None
-    heartbeat_interval: Interval = None
+    heartbeat_interval: HeartbeatInterval = None
     region: Name | None = None
     executor: Name | None = None
     create: SpecForm | None = None
     keeps_timeout: KeepsTimeout = False
 
-    def ask(self) -> asks.Acquire:
+    def to_request(self) -> Acquire:
         made = None
         if self.create is not None:
-            made = Request(spec=spec_of(self.create), job_id=self.job_id)
-        return asks.Acquire(**{**structs.asdict(self), "create": made})
+            made = JobRequest(spec=spec_of(self.create), job_id=self.job_id)
+        return Acquire(**{**structs.asdict(self), "create": made})
 
 
 class HeartbeatForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A renewal of the lease; the first one starts the job."""
 
-    task_token: Token
+    task_token: TaskToken
     lease: LeaseTime = None
     progress: ProgressForm | None = None
-    checkpoint: Annotated[
-        Json, Meta(description="Handed to the next attempt, if this one is lost.")
-    ] = None
+    checkpoint: Annotated[Json, Meta(description="Handed to the next attempt, if this one is lost.")] = None
 
-    def ask(self) -> asks.Heartbeat:
+    def to_request(self) -> Heartbeat:
         progress = None if self.progress is None else value_of(self.progress)
-        return asks.Heartbeat(**{**structs.asdict(self), "progress": progress})
+        return Heartbeat(**{**structs.asdict(self), "progress": progress})
 
 
 class WorkerEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,61 +270,53 @@ class WorkerEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class PublishForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events of a worker about its attempt."""
 
-    task_token: Token
-    events: Annotated[
-        tuple[WorkerEventForm, ...], Meta(min_length=1, max_length=EVENTS_PER_PUBLISH_MAX)
-    ]
+    task_token: TaskToken
+    events: Annotated[tuple[WorkerEventForm, ...], Meta(min_length=1, max_length=EVENTS_PER_PUBLISH_MAX)]
 
-    def ask(self) -> asks.Publish:
-        events = tuple(
-            Event(event_class=EventClass.WORKER, **structs.asdict(one)) for one in self.events
-        )
-        return asks.Publish(task_token=self.task_token, events=events)
+    def to_request(self) -> Publish:
+        events = tuple(Event(event_class=EventClass.WORKER, **structs.asdict(one)) for one in self.events)
+        return Publish(task_token=self.task_token, events=events)
 
 
 class CompletionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an attempt ended: exactly one of `success`, `failure` and `stopped`."""
 
-    task_token: Token
+    task_token: TaskToken
     success: SuccessForm | UnsetType = UNSET
     failure: FailureForm | UnsetType = UNSET
     stopped: StoppedForm | UnsetType = UNSET
     op_id: OpId = None
     compensated: bool | None = None
-    follow_ups: Annotated[tuple[RequestForm, ...], Meta(max_length=FOLLOW_UPS_MAX)] = ()
+    follow_ups: Annotated[tuple[JobRequestForm, ...], Meta(max_length=FOLLOW_UPS_MAX)] = ()
 
-    def ended(self) -> asks.Ended:
+    def completion(self) -> AttemptCompletion:
         given = (self.success, self.failure, self.stopped)
         outcomes: list[Outcome] = [value_of(one) for one in given if one is not UNSET]
-        return asks.Ended(
+        return AttemptCompletion(
             task_token=self.task_token,
             outcome=outcomes[0] if len(outcomes) == 1 else None,
             op_id=self.op_id,
             compensated=self.compensated,
-            follow_ups=tuple(one.request() for one in self.follow_ups),
+            follow_ups=tuple(one.job_request() for one in self.follow_ups),
         )
 
-    def ask(self) -> asks.Complete:
-        return asks.Complete((self.ended(),))
+    def to_request(self) -> Complete:
+        return Complete((self.completion(),))
 
 
 class CompletionsForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How several attempts ended."""
 
-    completions: Annotated[
-        tuple[CompletionForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)
-    ]
+    completions: Annotated[tuple[CompletionForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
 
-    def ask(self) -> asks.Complete:
-        return asks.Complete(tuple(one.ended() for one in self.completions))
+    def to_request(self) -> Complete:
+        return Complete(tuple(one.completion() for one in self.completions))
 
 
 class ExternalEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event from outside of holdfast."""
 
-    event_id: Annotated[
-        Id, Meta(description="Chosen by the client: an event sent twice is stored once.")
-    ]
+    event_id: Annotated[Id, Meta(description="Chosen by the client: an event sent twice is stored once.")]
     event_type: Annotated[
         str,
         Meta(
@@ -343,7 +329,7 @@ class ExternalEventForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     occurred_at: Moment
     job_id: Id | None = None
     task_id: Id | None = None
-    attempt: Whole | None = None
+    attempt: WholeNumber | None = None
     actor: Text | None = None
     reason: Reason | None = None
     cause: Text | None = None
@@ -364,5 +350,5 @@ class RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     events: Annotated[tuple[ExternalEventForm, ...], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
 
-    def ask(self) -> asks.Record:
-        return asks.Record(events=tuple(one.event() for one in self.events))
+    def to_request(self) -> Record:
+        return Record(events=tuple(one.event() for one in self.events))

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the routes, described by the very types that requests are read as."""
+"""The OpenAPI document: the routes, described by the types that requests are decoded as."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -15,11 +15,11 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.server.rest.problems import MEDIA_TYPE as PROBLEM
 from holdfast.server.rest.problems import Problem
-from holdfast.server.rest.reading import JSON, key_characters_max, places
+from holdfast.server.rest.request_decoder import JSON, key_characters_max, query_parameters
 from holdfast.server.rest.routes import Route
 from holdfast.server.rest.streams import MEDIA_TYPE as EVENTS
 from holdfast.server.rest.streams import STREAMS, StreamForm
-from holdfast.wire.asks import ID_PATTERN
+from holdfast.wire.fields import ID_PATTERN
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -27,29 +27,29 @@ REF = "#/components/schemas/"
 _SECONDS = r"[0-9]{1,7}(\.[0-9]{1,6})?S"
 _CLOCK = rf"([0-9]{{1,5}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
 DURATION = rf"^P([0-9]{{1,4}}D|([0-9]{{1,4}}D)?T{_CLOCK})$"
-"""ISO 8601 without years, months and weeks, which last differently long, or are written by few."""
+"""ISO 8601 without years and months, whose length varies, and without weeks, which are rarely written."""
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
-NAMED = "Sent again, it gets the answer of the first time."
-UNNAMED = "Not needed: what is sent names itself, so that sent again it does nothing twice."
+IDEMPOTENT = "Sent again, the request returns the original response."
+SELF_IDENTIFYING = "Not needed: the content identifies the request, so that it is applied only once."
 ABOUT = """\
-Jobs with one owner at a time, and a record of what really happened. Errors are
+A durable job queue: each running job has one owner, and every state change is an event. Errors are
 [problems](https://www.rfc-editor.org/rfc/rfc9457) that say what to do. Every change may carry the header
-`Idempotency-Key`: sent again, it gets the answer of the first time. Durations are ISO 8601 (`PT90S`);
+`Idempotency-Key`: sent again, it returns the original response. Durations are ISO 8601 (`PT90S`);
 whole numbers have no fraction (`5`, not `5.0`)."""
 
 
 def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
-    """The whole document."""
-    taken, components = _schemas(routes)
+    """Return the whole document."""
+    form_schemas, components = _schemas(routes)
     paths: dict[str, Schema] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(
-            route, taken[route.form], components, keys=keys
+            route, form_schemas[route.form], components, keys=keys
         )
     for path, summary in STREAMS.items():
-        paths[path] = {"get": _stream(path, summary, taken[StreamForm], keys=keys)}
-    _keep_named(components, paths)
+        paths[path] = {"get": _stream(path, summary, form_schemas[StreamForm], keys=keys)}
+    _remove_unreferenced(components, paths)
     document: Schema = {
         "openapi": "3.1.0",
         "info": {"title": "holdfast", "version": version, "description": ABOUT},
@@ -58,7 +58,7 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
             "schemas": components,
             "responses": {
                 "Problem": {
-                    "description": "Why it was refused, and what to do.",
+                    "description": "Why the request was refused, and what to do.",
                     "content": {PROBLEM: {"schema": {"$ref": f"{REF}Problem"}}},
                 }
             },
@@ -71,19 +71,18 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
 
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[type[Struct], Schema], dict[str, Schema]]:
-    """How each form is described, field by field, and the components that all refer to."""
+    """Return the schema of each form, and the components that the schemas refer to."""
     forms: list[type[Struct]] = list(dict.fromkeys([*(route.form for route in routes), StreamForm]))
-    said = [
-        document_type(kind) for kind in dict.fromkeys([*(route.says for route in routes), Problem])
+    returned = [
+        document_type(kind) for kind in dict.fromkeys([*(route.returns for route in routes), Problem])
     ]
     (*shapes,), inputs = _described(forms)
-    _, outputs = _described(said)
-    _walk([inputs, outputs], _exactly)
-    taken = {
-        form: inputs[shape["$ref"].removeprefix(REF)]
-        for form, shape in zip(forms, shapes, strict=True)
+    _, outputs = _described(returned)
+    _walk([inputs, outputs], _add_pattern)
+    form_schemas = {
+        form: inputs[shape["$ref"].removeprefix(REF)] for form, shape in zip(forms, shapes, strict=True)
     }
-    return taken, {**outputs, **inputs}
+    return form_schemas, {**outputs, **inputs}
 
 
 def _described(kinds: Sequence[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
@@ -102,23 +101,23 @@ def _walk(schema: Any, change: Any) -> None:  # noqa: ANN401
             _walk(one, change)
 
 
-def _keep_named(components: dict[str, Schema], paths: dict[str, Schema]) -> None:
-    """Leave out what nothing refers to: what is asked for in queries is described there."""
-    named = {"Problem"}
+def _remove_unreferenced(components: dict[str, Schema], paths: dict[str, Schema]) -> None:
+    """Remove components without a reference, such as forms whose fields are query parameters."""
+    referenced = {"Problem"}
 
     def note(schema: Schema) -> None:
         name = str(schema.get("$ref", "")).removeprefix(REF)
-        if name in components and name not in named:
-            named.add(name)
+        if name in components and name not in referenced:
+            referenced.add(name)
             _walk(components[name], note)
 
     _walk([components["Problem"], paths], note)
-    for name in components.keys() - named:
+    for name in components.keys() - referenced:
         del components[name]
 
 
-def _exactly(schema: Schema) -> None:
-    """Say by a pattern what the name of a format leaves open, or takes in another way than we do."""
+def _add_pattern(schema: Schema) -> None:
+    """Describe by a pattern what a format leaves open, or what it allows and we do not."""
     if schema.get("format") == "duration":
         del schema["format"]
         schema.setdefault("pattern", DURATION)
@@ -127,26 +126,22 @@ def _exactly(schema: Schema) -> None:
         schema["pattern"] = BASE64
 
 
-_BESIDE: dict[type, list[tuple[str, Any]]] = {
+_ADDED_FIELDS: dict[type, list[tuple[str, Any]]] = {
     Job: [("owner", str | None), ("due_at", Annotated[datetime, Meta(tz=True)] | None)],
     Event: [("event_id", str)],
 }
-_BACK: dict[type, tuple[str, ...]] = {Key: ("digest",)}
-"""What documents have beside their fields, and what they keep back."""
+_HIDDEN_FIELDS: dict[type, tuple[str, ...]] = {Key: ("digest",)}
+"""Fields that documents have in addition to those of the value, and fields that they leave out."""
 
 
 @cache
 def document_type(kind: Any) -> Any:  # noqa: ANN401
-    """The type of what `core.documents` makes of a value: the same, with every field always there."""
+    """Return the type of the document that `core.documents` makes of a value: every field is required."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind, include_extras=True)
-        back = _BACK.get(kind, ())
-        fields = [
-            (name, document_type(hints[name]))
-            for name in kind.__struct_fields__
-            if name not in back
-        ]
-        twin = defstruct(kind.__name__, [*fields, *_BESIDE.get(kind, [])], kw_only=True)
+        hidden = _HIDDEN_FIELDS.get(kind, ())
+        fields = [(name, document_type(hints[name])) for name in kind.__struct_fields__ if name not in hidden]
+        twin = defstruct(kind.__name__, [*fields, *_ADDED_FIELDS.get(kind, [])], kw_only=True)
         twin.__doc__ = kind.__doc__
         return twin
     parts = tuple(document_type(one) if one is not ... else one for one in get_args(kind))
@@ -159,7 +154,7 @@ def document_type(kind: Any) -> Any:  # noqa: ANN401
 
 def _operation(route: Route, form: Schema, components: dict[str, Schema], *, keys: bool) -> Schema:
     operation: Schema = {
-        "operationId": route.name,
+        "operationId": route.operation_id,
         "summary": route.summary,
         "tags": [_tag(route.path)],
         "parameters": _parameters(route, form),
@@ -176,7 +171,7 @@ def _operation(route: Route, form: Schema, components: dict[str, Schema], *, key
 
 
 def _body(route: Route, form: Schema, components: dict[str, Schema]) -> Schema:
-    """The form without what is in the path."""
+    """Return the form without the fields that are in the path."""
     if not route.parameters:
         return form
     properties = {n: one for n, one in form["properties"].items() if n not in route.parameters}
@@ -190,12 +185,11 @@ def _parameters(route: Route, form: Schema) -> list[Schema]:
     if route.method == "GET":
         found += _in_query(route.form, route.parameters)
     if route.changes:
-        words = NAMED if route.named else UNNAMED
-        most = key_characters_max(route.named)
+        field = route.idempotency_field
+        words = IDEMPOTENT if field else SELF_IDENTIFYING
+        most = key_characters_max(field)
         schema = {"type": "string", "pattern": ID_PATTERN, "maxLength": most}
-        found.append(
-            {"name": "Idempotency-Key", "in": "header", "description": words, "schema": schema}
-        )
+        found.append({"name": "Idempotency-Key", "in": "header", "description": words, "schema": schema})
     return found
 
 
@@ -206,11 +200,11 @@ def _in_path(form: Schema, name: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _in_query(kind: type[Struct], elsewhere: Iterable[str]) -> list[Schema]:
+def _in_query(kind: type[Struct], in_path: Iterable[str]) -> list[Schema]:
     found: list[Schema] = []
     schemas = _query_schemas(kind)
-    for name, (_, default) in places(kind).items():
-        if name in elsewhere:
+    for name, (_, default) in query_parameters(kind).items():
+        if name in in_path:
             continue
         one: Schema = {"name": name, "in": "query", "schema": schemas[name]}
         if isinstance(default, dict):
@@ -220,7 +214,7 @@ def _in_query(kind: type[Struct], elsewhere: Iterable[str]) -> list[Schema]:
 
 
 def _query_schemas(kind: type[Struct]) -> dict[str, Schema]:
-    """The schema of each parameter: of a field that may be null, without the null that no query says."""
+    """Return the schema of each parameter, without null, which a query cannot express."""
     _, components = _described([kind])
     schemas: dict[str, Schema] = {}
     for component in components.values():
@@ -228,17 +222,17 @@ def _query_schemas(kind: type[Struct]) -> dict[str, Schema]:
             options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
             schemas[name] = {k: v for k, v in schema.items() if k not in ("anyOf", "default")}
             schemas[name] |= options[0]
-    _walk(schemas, _exactly)
+    _walk(schemas, _add_pattern)
     return schemas
 
 
 def _responses(route: Route) -> Schema:
-    content = {JSON: {"schema": _said_as(route.says)}}
-    return {str(route.status): {"description": "Done.", "content": content}, **_REFUSALS}
+    content = {JSON: {"schema": _response_schema(route.returns)}}
+    return {str(route.status): {"description": "Success.", "content": content}, **_PROBLEMS}
 
 
-def _said_as(says: Any) -> Schema:  # noqa: ANN401
-    (schema,), _ = _described([document_type(says)])
+def _response_schema(kind: Any) -> Schema:  # noqa: ANN401
+    (schema,), _ = _described([document_type(kind)])
     return schema
 
 
@@ -246,13 +240,11 @@ def _stream(path: str, summary: str, form: Schema, *, keys: bool) -> Schema:
     own = ("job_id",)
     parameters = [_in_path(form, "job_id")] if "{" in path else []
     parameters += _in_query(StreamForm, own)
-    words = "The id of the last event that came: what follows it comes now."
+    words = "The id of the last event received; the stream continues after it."
     last = {"type": "string", "pattern": r"^[A-Za-z0-9._:=+-]+$", "maxLength": 200}
-    parameters.append(
-        {"name": "Last-Event-ID", "in": "header", "description": words, "schema": last}
-    )
-    told = {
-        "description": "Events, for as long as there are more.",
+    parameters.append({"name": "Last-Event-ID", "in": "header", "description": words, "schema": last})
+    stream = {
+        "description": "Server-sent events.",
         "content": {EVENTS: {"schema": {"type": "string"}}},
     }
     operation: Schema = {
@@ -260,7 +252,11 @@ def _stream(path: str, summary: str, form: Schema, *, keys: bool) -> Schema:
         "summary": summary,
         "tags": [_tag(path)],
         "parameters": parameters,
-        "responses": {"200": told, "204": {"description": "Nothing more will come."}, **_REFUSALS},
+        "responses": {
+            "200": stream,
+            "204": {"description": "The job has ended, and all its events were read."},
+            **_PROBLEMS,
+        },
     }
     if keys:
         operation["security"] = [{"key": []}]
@@ -275,7 +271,7 @@ def _tag(path: str) -> str:
     return found[0] if found else "store"
 
 
-_REFUSALS = {
+_PROBLEMS = {
     "4XX": {"$ref": "#/components/responses/Problem"},
     "5XX": {"$ref": "#/components/responses/Problem"},
 }

@@ -13,11 +13,11 @@ from holdfast.core.limits import (
     OUTPUTS_NAMED_MAX,
 )
 from holdfast.core.manifest import Task, encode_task
-from holdfast.core.outputs import File, Found, Output, Promise
+from holdfast.core.outputs import File, Output, OutputPromise, ValidationResult
 from holdfast.core.state import State
-from holdfast.server.rest.form_types import form_of, value_of
-from holdfast.wire import asks
-from holdfast.wire.asks import Actor, Checker, Id, OpId, Reason, Whole
+from holdfast.server.rest.form_types import derive_form, value_of
+from holdfast.wire.fields import Actor, Id, OpId, Reason, ValidatorName, WholeNumber
+from holdfast.wire.requests import CompleteValidation, Resume, StoreManifest
 
 Path: TypeAlias = Annotated[
     str, Meta(pattern=r"^[^\x00]*$", min_length=1, max_length=OUTPUT_NAME_CHARACTERS_MAX)
@@ -35,23 +35,23 @@ Location: TypeAlias = Annotated[str, Meta(pattern=r"^[^\x00]*$", max_length=MESS
 
 
 if TYPE_CHECKING:  # to the type checker, a derived form is the value that it describes
-    PromiseForm = Promise
-    FoundForm = Found
+    OutputPromiseForm = OutputPromise
+    ValidationResultForm = ValidationResult
     OutputForm = Output
 else:
-    PromiseForm = form_of(
-        Promise,
-        "PromiseForm",
+    OutputPromiseForm = derive_form(
+        OutputPromise,
+        "OutputPromiseForm",
         "The outputs that a job has to leave behind before it counts as succeeded.",
         files=Annotated[
             tuple[
-                form_of(
+                derive_form(
                     File,
-                    "FileForm",
+                    "OutputFileForm",
                     "A path that a command writes, or a pattern and how many files have to match.",
                     path=Path,
                     count=Annotated[int, Meta(ge=1, le=ENTRIES_MAX)] | None,
-                    size=Whole | None,
+                    size=WholeNumber | None,
                     sha256=Sha256 | None,
                 ),
                 ...,
@@ -60,60 +60,56 @@ else:
         ],
         names=Annotated[
             tuple[OutputName, ...],
-            Meta(
-                max_length=OUTPUTS_NAMED_MAX, description="Written through the handler's context."
-            ),
+            Meta(max_length=OUTPUTS_NAMED_MAX, description="Written through the handler's context."),
         ],
         manifest=Annotated[Sha256 | None, Meta(description="The sha256 of a stored manifest.")],
         entries=Annotated[int, Meta(ge=0, le=ENTRIES_MAX)],
         store=Annotated[Id | None, Meta(description="The id of the output store.")],
-        place=Annotated[
-            Location | None, Meta(description="Where the output store is, for display.")
-        ],
-        resume_attempt=Whole,
-        original_total=Whole,
+        place=Annotated[Location | None, Meta(description="Where the output store is, for display.")],
+        resume_attempt=WholeNumber,
+        original_total=WholeNumber,
     )
-    FoundForm = form_of(
-        Found,
-        "FoundForm",
+    ValidationResultForm = derive_form(
+        ValidationResult,
+        "ValidationResultForm",
         "The result of a validation.",
-        verified=Whole,
-        missing=Whole,
-        reused=Whole,
+        verified=WholeNumber,
+        missing=WholeNumber,
+        reused=WholeNumber,
         names=Annotated[
             tuple[Path, ...],
             Meta(max_length=OUTPUTS_NAMED_MAX, description="The first few missing outputs."),
         ],
         report=Path | None,
     )
-    OutputForm = form_of(
+    OutputForm = derive_form(
         Output,
         "OutputForm",
         "One promised output, as the validator saw it.",
         name=Path,
         path=Path | None,
-        size=Whole | None,
+        size=WholeNumber | None,
         sha256=Sha256 | None,
         missing=Annotated[Reason | None, Meta(description="Why it does not count.")],
     )
 
 
-class JudgeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompleteValidationForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The verdict on the outputs of a job, or (`override`, with its reason) an operator's decision."""
 
     job_id: Id
-    actor: Checker = ""
+    actor: ValidatorName = ""
     op_id: OpId = None
-    found: FoundForm = FoundForm()
+    found: ValidationResultForm = ValidationResultForm()
     evidence: Annotated[tuple[OutputForm, ...], Meta(max_length=OUTPUTS_NAMED_MAX)] = ()
-    version: Whole | None = None
+    version: WholeNumber | None = None
     override: State | None = None
     reason: Reason | None = None
 
-    def ask(self) -> asks.Judge:
+    def to_request(self) -> CompleteValidation:
         found = value_of(self.found)
         evidence = tuple(map(value_of, self.evidence))
-        return asks.Judge(**{**structs.asdict(self), "found": found, "evidence": evidence})
+        return CompleteValidation(**{**structs.asdict(self), "found": found, "evidence": evidence})
 
 
 class ResumeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,13 +118,13 @@ class ResumeForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     job_id: Id
     actor: Actor = ""
     op_id: OpId = None
-    promise: PromiseForm | None = None
+    promise: OutputPromiseForm | None = None
     dry_run: Annotated[bool, Meta(description="Only show what it would do.")] = False
     again: Annotated[bool, Meta(description="Also if another job resumes it already.")] = False
 
-    def ask(self) -> asks.Resume:
+    def to_request(self) -> Resume:
         promise = None if self.promise is None else value_of(self.promise)
-        return asks.Resume(**{**structs.asdict(self), "promise": promise})
+        return Resume(**{**structs.asdict(self), "promise": promise})
 
 
 class ManifestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,9 +132,9 @@ class ManifestForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     tasks: Annotated[tuple[Task, ...], Meta(min_length=1)]
 
-    def ask(self) -> asks.KeepManifest:
+    def to_request(self) -> StoreManifest:
         lines = tuple(_line(task, number) for number, task in enumerate(self.tasks, 1))
-        return asks.KeepManifest(lines=lines)
+        return StoreManifest(lines=lines)
 
 
 def _line(task: Task, number: int) -> str:

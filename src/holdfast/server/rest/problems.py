@@ -1,4 +1,4 @@
-"""Problems: errors as RFC 9457 writes them, each with what to do about it."""
+"""Problems: errors in the format of RFC 9457, each with advice on what to do."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.limits import ID_CHARACTERS_MAX, clip
 from holdfast.server.calls import RETRY_SECONDS
-from holdfast.wire.errors import FAULT, WORDS_CHARACTERS_MAX, advice_of, row_of
+from holdfast.wire.errors import ERROR_TEXT_CHARACTERS_MAX, INTERNAL_ERROR, advice_of, row_of
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Why something was refused, and what to do about it."""
+    """Why a request was refused, and what to do about it."""
 
     type: str
     title: str
@@ -30,8 +30,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     applied: Literal["no", "unknown"] = "no"
 
 
-class Wrong(Exception):
-    """A request that is none: not JSON, not of the form that is described, too large."""
+class RequestError(Exception):
+    """A request that HTTP or the schema refuses: not JSON, not as described, too large."""
 
     def __init__(self, status: int, title: str, detail: str, advice: str) -> None:
         super().__init__(detail)
@@ -42,13 +42,13 @@ class Wrong(Exception):
 
 
 def problem(error: HoldfastError) -> Problem:
-    """All that a caller may know of one of our errors."""
+    """Return everything that a client may know about an error."""
     row = row_of(error)
     return Problem(
         type=f"urn:holdfast:{row.error.__name__}",
         title=row.title,
         status=row.http,
-        detail=clip(row.words or error.message, WORDS_CHARACTERS_MAX),
+        detail=clip(row.public_message or error.message, ERROR_TEXT_CHARACTERS_MAX),
         advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,
@@ -56,40 +56,41 @@ def problem(error: HoldfastError) -> Problem:
     )
 
 
-def refusal(error: HoldfastError) -> Response:
-    """The error as an answer."""
-    told = problem(error)
-    again = {"retry-after": RETRY_SECONDS} if told.status in (429, 503) else None
-    return answer(told, again)
+def error_response(error: HoldfastError) -> Response:
+    """Return the response for an error of the core."""
+    found = problem(error)
+    headers = {"retry-after": RETRY_SECONDS} if found.status in (429, 503) else None
+    return _response(found, headers)
 
 
-def wrong(error: Wrong, headers: Mapping[str, str] | None = None) -> Response:
-    """The request is none; nothing was done."""
-    return answer(
+def request_error_response(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response for a request that cannot be processed; nothing was done."""
+    return _response(
         Problem(
             type="about:blank",
             title=error.title,
             status=error.status,
-            detail=clip(error.detail, WORDS_CHARACTERS_MAX),
+            detail=clip(error.detail, ERROR_TEXT_CHARACTERS_MAX),
             advice=error.advice,
         ),
         headers,
     )
 
 
-def fault() -> Response:
-    """Something is broken here; the log knows what."""
-    return answer(
+def internal_error_response() -> Response:
+    """Return the response for an unexpected error, which is in the log."""
+    return _response(
         Problem(
             type="about:blank",
-            title="The server has a fault",
+            title="Internal server error",
             status=500,
-            detail=FAULT,
+            detail=INTERNAL_ERROR,
             advice="Call an operator.",
             applied="unknown",
         )
     )
 
 
-def answer(told: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(_encode(told), told.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+def _response(found: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    body = _encode(found)
+    return Response(body, found.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)

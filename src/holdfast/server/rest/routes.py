@@ -1,65 +1,67 @@
-"""Routes: which path says which verb. Everything else about REST is made from this table."""
+"""Routes: which path calls which verb. The handlers and the OpenAPI document are made from this table."""
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.ports import (
+    EventPage,
     Grant,
     HistoryPage,
+    JobPage,
     OutputPage,
-    Page,
-    Pruned,
+    PruneResult,
     Resumption,
-    Slice,
     Verification,
 )
 from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.problems import Problem, problem
-from holdfast.wire import answers, asks
-from holdfast.wire.verbs import BY_NAME, Load
+from holdfast.wire import requests, responses
+from holdfast.wire.verbs import VERBS, VERBS_BY_NAME, Caller, Load, Verb
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One path. `form` is what a request is read as, `ask` makes the verb's ask of it, `says` is what the
-    answer is described as. `named` is the field that the header `Idempotency-Key` fills; where there is
-    none, what is sent names itself: a token, sequences, ids of events."""
+    """One path. A request is decoded as `form`, and `to_request` makes the request of the verb from it;
+    `returns` is the type of the response. `idempotency_field` is what the header `Idempotency-Key` fills;
+    without one, the content identifies the request: a token, sequences, ids of events."""
 
     method: str
     path: str
     verb: str
     summary: str
     form: type[Struct]
-    says: Any
-    ask: Callable[[Any], Any] = lambda form: form
-    unwrap: Callable[[Any, Any], Any] = lambda form, answer: answer
-    named: str | None = None
+    returns: Any
+    to_request: Callable[[Any], Any] = lambda form: form
+    unwrap: Callable[[Any, Any], Any] = lambda form, response: response
+    idempotency_field: str | None = None
     changes: bool = True
     status: int = 200
-    called: str | None = None
+    operation: str | None = None
     load: Load | None = None
 
-    def load_of(self, ask: Any) -> Load:  # noqa: ANN401
-        """What a call with this ask costs: what its verb does, unless the route has another name for it."""
-        return BY_NAME[self.verb].load_of(ask) if self.load is None else self.load
+    def load_of(self, request: Any) -> Load:  # noqa: ANN401
+        """What a call with this request costs: as its verb, unless the route has a load of its own."""
+        return VERBS_BY_NAME[self.verb].load_of(request) if self.load is None else self.load
 
-    def jobs_of(self, ask: Any) -> int:  # noqa: ANN401
-        """How many jobs a call with this ask reads by their ids."""
-        return BY_NAME[self.verb].jobs_of(ask) if self.load is None else 0
+    def jobs_of(self, request: Any) -> int:  # noqa: ANN401
+        """How many jobs a call with this request reads by their ids."""
+        return VERBS_BY_NAME[self.verb].jobs_of(request) if self.load is None else 0
 
     @property
     def waits(self) -> bool:
         """Whether a call may take long by design."""
-        return self.load is None and BY_NAME[self.verb].waits
+        return self.load is None and VERBS_BY_NAME[self.verb].waits
 
     @property
-    def name(self) -> str:
-        """What a generated client calls it: its verb, where that says enough."""
-        word = self.called or self.verb
-        return f"registry_{word}" if self.path.startswith("/registry/") else word
+    def operation_id(self) -> str:
+        """What generated clients name their method after: the verb, unless `operation` is set."""
+        name = self.operation or self.verb
+        return f"registry_{name}" if self.path.startswith("/registry/") else name
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -67,145 +69,148 @@ class Route(Struct, frozen=True, kw_only=True):
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
 
-class Either(Struct, frozen=True):
-    """A job, or why it was refused; neither where there is none."""
+class JobOrProblem(Struct, frozen=True):
+    """A job, or the problem with it; neither if there is no such job."""
 
     job: Job | None = None
     error: Problem | None = None
 
 
-class Each(Struct, frozen=True):
-    """One for each that was asked for, in order."""
+class BatchResult(Struct, frozen=True):
+    """One result for each item of the request, in order."""
 
-    answers: tuple[Either, ...]
-
-
-def _asked(form: Any) -> Any:  # noqa: ANN401
-    return form.ask()
+    answers: tuple[JobOrProblem, ...]
 
 
-def _job(_: Struct, answer: answers.OfJob) -> Job:
-    return answer.job
+def _job(_: Struct, response: responses.JobResponse) -> Job:
+    return response.job
 
 
-def _made(_: Struct, answer: answers.OfJobs) -> Job:
-    return answer.jobs[0]
+def _first_job(_: Struct, response: responses.JobList) -> Job:
+    return response.jobs[0]
 
 
-def _grant(_: Struct, answer: answers.Acquired) -> Grant:
-    return answer.grant
+def _grant(_: Struct, response: responses.GrantResponse) -> Grant:
+    return response.grant
 
 
-def _found(form: asks.OneJob, answer: answers.OfEach) -> Job:
-    [job] = answer.answers
+def _one_job(form: requests.JobById, response: responses.BatchResponse) -> Job:
+    [job] = response.answers
     if not isinstance(job, Job):
         raise NotFound(f"There is no job {form.job_id}.", job_id=form.job_id)
     return job
 
 
-def _each(_: Struct, answer: answers.OfEach) -> Each:
-    return Each(tuple(map(_either, answer.answers)))
+def _batch_result(_: Struct, response: responses.BatchResponse) -> BatchResult:
+    return BatchResult(tuple(map(_job_or_problem, response.answers)))
 
 
-def _either(one: Job | HoldfastError | None) -> Either:
+def _job_or_problem(one: Job | HoldfastError | None) -> JobOrProblem:
     if isinstance(one, HoldfastError):
-        return Either(error=problem(one))
-    return Either(job=one)
+        return JobOrProblem(error=problem(one))
+    return JobOrProblem(job=one)
 
 
-def _ended(_: Struct, answer: answers.OfEach) -> Job:
-    [job] = answer.answers
+def _completed_job(_: Struct, response: responses.BatchResponse) -> Job:
+    [job] = response.answers
     if isinstance(job, HoldfastError):
         raise job
-    assert job is not None  # who completes a job has it
+    assert job is not None  # the completion of an unknown job raises
     return job
 
 
-def _get(path: str, verb: str, form: type[Struct], says: Any, summary: str) -> Route:  # noqa: ANN401
+def _route(
+    method: str, path: str, verb: str, form: type[Struct], returns: Any, summary: str, **more: Any  # noqa: ANN401
+) -> Route:  # fmt: skip
+    to_request = getattr(form, "to_request", lambda form: form)
     return Route(
-        method="GET", path=path, verb=verb, form=form, says=says, summary=summary, changes=False
-    )
-
-
-def _act(
-    path: str, verb: str, form: type[Struct], summary: str, *, named: str | None = "op_id"
-) -> Route:
-    """Something done to a job, which answers with it."""
-    ask = _asked if hasattr(form, "ask") else lambda form: form
-    return Route(
-        method="POST", path=path, verb=verb, form=form, says=Job, summary=summary,
-        ask=ask, unwrap=_job, named=named,
+        method=method, path=path, verb=verb, form=form, returns=returns, summary=summary,
+        to_request=to_request, **more,
     )  # fmt: skip
 
 
-def _post(path: str, verb: str, form: type[Struct], says: Any, summary: str, **more: Any) -> Route:  # noqa: ANN401
-    ask = _asked if hasattr(form, "ask") else lambda form: form
-    return Route(
-        method="POST", path=path, verb=verb, form=form, says=says, summary=summary, ask=ask, **more
-    )
+_get = partial(_route, "GET", changes=False)
+_post = partial(_route, "POST")
 
 
-ROUTES = (
-    _post("/v1/jobs", "enqueue", forms.JobForm, Job, "Make a job.",
-          unwrap=_made, named="request_id", status=201, called="enqueue_job"),
-    _post("/v1/jobs/batch", "enqueue", forms.ManyJobsForm, answers.OfJobs, "Make jobs together.",
-          named="requests", status=201, called="enqueue_jobs"),
-    _get("/v1/jobs", "list_jobs", asks.ListJobs, Page, "List jobs, page by page."),
-    Route(method="GET", path="/v1/jobs/{job_id}", verb="get_jobs", form=asks.OneJob, says=Job,
-          changes=False, summary="Read a job.", ask=lambda form: asks.GetJobs(job_ids=(form.job_id,)),
-          unwrap=_found, called="get_job"),
-    _post("/v1/jobs/find", "get_jobs", asks.GetJobs, Each, "Read many jobs.",
-          unwrap=_each, changes=False),
-    _get("/v1/jobs/{job_id}/why", "why", asks.OneJob, answers.Because, "Why it is where it is."),
-    _get("/v1/jobs/{job_id}/history", "history", asks.History, HistoryPage,
-         "What the registry has written about a job, page by page."),
-    _get("/v1/jobs/{job_id}/log", "read_log", asks.ReadLog, Slice, "All that was said about a job."),
-    _act("/v1/jobs/{job_id}/cancel", "cancel", asks.Cancel, "Cancel a job."),
-    _act("/v1/jobs/{job_id}/replay", "replay", asks.Replay, "Make a new job of a dead letter."),
-    _act("/v1/jobs/{job_id}/handoff", "handoff", asks.Handoff, "Hand a job to its executor."),
-    _post("/v1/jobs/{job_id}/acquire", "acquire", forms.AcquireForm, Grant, "Take this very job.",
-          unwrap=_grant, named="op_id"),
-    _get("/v1/jobs/{job_id}/outputs", "list_outputs", asks.ListOutputs, OutputPage,
-         "What a job promised, and whether it is there."),
-    _act("/v1/jobs/{job_id}/validate", "validate", asks.Validate,
-         "Look for the outputs of a job now.", named=None),
+def _act(path: str, verb: str, form: type[Struct], summary: str, **more: Any) -> Route:  # noqa: ANN401
+    """An action on a job, which returns the job."""
+    options = {"unwrap": _job, "idempotency_field": "op_id", **more}
+    return _post(path, verb, form, Job, summary, **options)
+
+
+_ROUTES = (
+    _post("/v1/jobs", "enqueue", forms.JobForm, Job, "Create a job.",
+          unwrap=_first_job, idempotency_field="request_id", status=201),
+    _post("/v1/jobs/batch", "enqueue", forms.JobBatchForm, responses.JobList, "Create jobs together.",
+          idempotency_field="requests", status=201, operation="enqueue_many"),
+    _get("/v1/jobs", "list_jobs", requests.ListJobs, JobPage, "List jobs, page by page."),
+    Route(method="GET", path="/v1/jobs/{job_id}", verb="status", form=requests.JobById, returns=Job,
+          changes=False, summary="Read a job.",
+          to_request=lambda form: requests.Status(job_ids=(form.job_id,)), unwrap=_one_job),
+    _post("/v1/jobs/status", "status", requests.Status, BatchResult, "Read jobs by their ids.",
+          unwrap=_batch_result, changes=False, operation="status_many"),
+    _get("/v1/jobs/{job_id}/why", "why", requests.JobById, responses.Explanation,
+         "Explain why a job is in its state."),
+    _get("/v1/jobs/{job_id}/history", "history", requests.History, HistoryPage,
+         "List the registry's events of a job, page by page."),
+    _get("/v1/jobs/{job_id}/logs", "logs", requests.Logs, EventPage,
+         "List all events of a job, page by page."),
+    _act("/v1/jobs/{job_id}/replay", "replay", requests.Replay, "Create a new job from a dead letter."),
+    _post("/v1/jobs/{job_id}/acquire", "acquire", forms.AcquireForm, Grant, "Claim this job.",
+          unwrap=_grant, idempotency_field="op_id"),
+    _get("/v1/jobs/{job_id}/outputs", "list_outputs", requests.ListOutputs, OutputPage,
+         "List the promised outputs of a job."),
+    _act("/v1/jobs/{job_id}/validate", "validate", requests.Validate,
+         "Validate the outputs of a job now.", idempotency_field=None),
     _post("/v1/jobs/{job_id}/resume", "resume", output_forms.ResumeForm, Resumption,
-          "Make a job of what a partial success lacks.", named="op_id"),
-    _act("/v1/jobs/{job_id}/look", "look", asks.Look,
-         "Say that one looks for the outputs of a job.", named=None),
-    _act("/v1/jobs/{job_id}/judge", "judge", output_forms.JudgeForm,
-         "Give the verdict on the outputs of a job."),
-    _post("/v1/manifests", "keep_manifest", output_forms.ManifestForm, answers.Kept,
-          "Keep a manifest in the output store.", status=201),
-    _get("/v1/counts", "count_jobs", asks.CountJobs, answers.Counted, "Count jobs by state."),
-    _post("/v1/grants", "claim", asks.Claim, answers.Granted, "Take jobs that are ready.",
-          named="op_id"),
-    _act("/v1/grants/heartbeat", "heartbeat", forms.HeartbeatForm, "Show a sign of life.",
-         named=None),
-    _act("/v1/grants/publish", "publish", forms.PublishForm, "Say something about an attempt.",
-         named=None),
-    _act("/v1/grants/aggregate", "aggregate", asks.Aggregate, "The tasks of an attempt are done."),
+          "Create a job for the outputs that a job lacks.", idempotency_field="op_id"),
+    _act("/v1/jobs/{job_id}/validation/report", "report_validation", requests.ReportValidation,
+         "Report the progress of a validation.", idempotency_field=None),
+    _act("/v1/jobs/{job_id}/validation/complete", "complete_validation",
+         output_forms.CompleteValidationForm, "Complete a validation with its verdict."),
+    _post("/v1/manifests", "store_manifest", output_forms.ManifestForm, responses.StoredManifest,
+          "Store a manifest in the output store.", status=201),
+    _get("/v1/counts", "counts", requests.Counts, responses.JobCounts, "Count jobs by state."),
+    _post("/v1/grants", "claim", requests.Claim, responses.GrantList, "Claim jobs that are ready.",
+          idempotency_field="op_id"),
+    _act("/v1/grants/heartbeat", "heartbeat", forms.HeartbeatForm, "Renew the lease.",
+         idempotency_field=None),
+    _act("/v1/grants/publish", "publish", forms.PublishForm, "Publish worker events.",
+         idempotency_field=None),
     _post("/v1/grants/complete", "complete", forms.CompletionForm, Job, "End an attempt.",
-          unwrap=_ended, named="op_id"),
-    _post("/v1/grants/complete/batch", "complete", forms.CompletionsForm, Each,
-          "End attempts together.", unwrap=_each, named="completions", called="complete_all"),
-    _act("/v1/grants/release", "release", asks.Release, "Give a job back."),
-    _get("/v1/events", "read_feed", asks.ReadFeed, Slice, "All that was said about all jobs."),
-    _get("/v1/events/tail", "tail", asks.Nothing, answers.Place, "Where the feed ends now."),
-    _post("/v1/events", "record", forms.RecordForm, answers.Recorded, "Keep facts from elsewhere."),
-    _get("/v1/locks/{key}", "get_resource", asks.GetResource, Resource, "Look at a lock."),
-    _post("/v1/changes", "await_change", asks.AwaitChange, answers.Marked, "Wait for a change.",
+          unwrap=_completed_job, idempotency_field="op_id"),
+    _post("/v1/grants/complete/batch", "complete", forms.CompletionsForm, BatchResult,
+          "End attempts together.", unwrap=_batch_result,
+          idempotency_field="completions", operation="complete_many"),
+    _get("/v1/events", "events", requests.Events, EventPage, "List the events of all jobs, page by page."),
+    _get("/v1/events/tail", "tail", requests.Empty, responses.EventCursor,
+         "Return the cursor after the newest event."),
+    _post("/v1/events", "record", forms.RecordForm, responses.RecordResult, "Record external events."),
+    _get("/v1/locks/{key}", "locks", requests.Locks, ResourceLock, "Read who holds a lock."),
+    _post("/v1/changes", "changes", requests.Changes, responses.ChangeMark, "Wait for a change.",
           changes=False),
-    _post("/v1/expire", "expire", asks.Expire, answers.Expired, "Close what has lapsed."),
-    _post("/v1/prune", "prune", asks.Prune, Pruned, "Forget jobs that ended long ago."),
-    _post("/v1/verify", "verify", asks.Nothing, Verification, "Derive every job from its log again.",
-          changes=False),
-    _get("/v1/doctor", "examine", asks.Nothing, answers.Examined, "How the store is."),
-    _get("/v1/now", "now", asks.Nothing, answers.Time, "The store's time."),
-    _get("/v1/keys", "list_keys", asks.Nothing, answers.AllKeys, "List keys."),
-    _post("/v1/keys", "create_key", asks.CreateKey, answers.KeyMade, "Make a key.",
-          named="op_id", status=201),
-    _post("/v1/keys/{key_id}/revoke", "revoke_key", asks.RevokeKey, answers.KeyRevoked,
-          "Let a key count no more."),
+    _post("/v1/expire", "expire", requests.Expire, responses.ExpireResult, "Expire overdue leases."),
+    _post("/v1/prune", "prune", requests.Prune, PruneResult, "Delete jobs that ended long ago."),
+    _post("/v1/verify", "verify", requests.Empty, Verification,
+          "Derive every job again from its events, and compare.", changes=False),
+    _get("/v1/doctor", "doctor", requests.Empty, responses.DoctorReport, "Check the health of the store."),
+    _get("/v1/now", "now", requests.Empty, responses.StoreTime, "Return the time of the store."),
+    _get("/v1/keys", "list_keys", requests.Empty, responses.KeyList, "List keys."),
+    _post("/v1/keys", "create_key", requests.CreateKey, responses.CreatedKey, "Create a key.",
+          idempotency_field="op_id", status=201),
+    _post("/v1/keys/{key_id}/revoke", "revoke_key", requests.RevokeKey, responses.RevokedKey,
+          "Revoke a key."),
 )  # fmt: skip
-"""All but the streams, which are in `streams.py`, and `/registry`, which is in `facade.py`."""
+
+
+def _derived(verb: Verb) -> Route:
+    """The route of a verb whose handler is derived as well: its request is the form, and describes it."""
+    folder = "/v1/grants" if verb.caller is Caller.OWNER else "/v1/jobs/{job_id}"
+    request = verb.request.value
+    return _act(f"{folder}/{verb.name}", verb.name, request, inspect.getdoc(request) or verb.name)
+
+
+_ROUTED = {route.verb for route in _ROUTES}
+ROUTES = (*_ROUTES, *(_derived(verb) for verb in VERBS if verb.caller and verb.name not in _ROUTED))
+"""Every path but the streams (`streams.py`) and `/registry` (`facade.py`)."""

@@ -1,6 +1,6 @@
-"""Streams: logs as server-sent events, for browsers and curl. Each event has an id by which a client
-that was cut off reads on: nothing is passed over, and nothing comes twice unless it was pruned
-meanwhile."""
+"""Streams: events of jobs as server-sent events, for browsers and curl. Each event has an id from which a
+client continues after a lost connection: no event is skipped, and none comes twice unless events were
+pruned meanwhile."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -18,127 +18,128 @@ from holdfast.core.documents import event_document
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.ports import Slice
-from holdfast.server.calls import Leaving
-from holdfast.server.rest.calling import Calls, Endpoint
+from holdfast.ports import EventPage
+from holdfast.server.calls import ShuttingDown
+from holdfast.server.rest.endpoints import Endpoint, Endpoints
 from holdfast.server.rest.problems import problem
-from holdfast.server.rest.reading import form_of
+from holdfast.server.rest.request_decoder import read_form
 from holdfast.server.verbs import Verbs
-from holdfast.wire import asks
+from holdfast.wire import requests
+from holdfast.wire.fields import Id
 
 MEDIA_TYPE = "text/event-stream"
-AGAIN_MS = 1_000
+RECONNECT_MS = 1_000
 
 END, REFUSED = b"stream-end", b"stream-refused"
-"""What a stream says of itself: names that no event can have."""
+"""Names of the messages about the stream itself, which no event type can have."""
 
 STREAMS = {
-    "/v1/jobs/{job_id}/stream": "Follow a job to its end.",
-    "/v1/events/stream": "Follow all jobs.",
+    "/v1/jobs/{job_id}/stream": "Follow the events of a job to its end.",
+    "/v1/events/stream": "Follow the events of all jobs.",
 }
 
 _encode = msgspec.json.Encoder().encode
 
 
 class StreamForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to begin; the header `Last-Event-ID` goes before it."""
+    """Where to begin; the header `Last-Event-ID` takes precedence."""
 
-    job_id: asks.Id | None = None
+    job_id: Id | None = None
     after: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=+-]+$", max_length=CURSOR_CHARACTERS_MAX + 20)]
-        | None,
-        Meta(description="A cursor, or the id of the last event that came."),
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=+-]+$", max_length=CURSOR_CHARACTERS_MAX + 20)] | None,
+        Meta(description="A cursor, or the id of the last event received."),
     ] = None
 
 
-def stream(path: str, calls: Calls, verbs: Verbs) -> Endpoint:
-    """The handler of either stream: of one job, or of all."""
+def stream(path: str, calls: Endpoints, verbs: Verbs) -> Endpoint:
+    """Return the handler of either stream: of one job, or of all jobs."""
 
     async def handle(request: Request) -> Response:
-        form = await form_of(request, StreamForm, None)
+        form = await read_form(request, StreamForm, None)
         last = request.headers.get("last-event-id") or form.after
-        came = place_of(last)
+        position = position_of(last)
         ended = last is not None and await _ended(verbs, form.job_id)
-        slices = verbs.queries.watch(asks.Watch(job_id=form.job_id, after=came.cursor))
-        first = await anext(slices, Slice((), ""))  # what is wrong is told before anything else is
+        pages = verbs.queries.watch(requests.Watch(job_id=form.job_id, after=position.cursor))
+        # Read before the response begins, so that an error can still be its status.
+        first = await anext(pages, EventPage((), ""))
         if ended and not first.events:
-            await slices.aclose()
-            return Response(status_code=204)  # to a browser this says: do not come again
+            await pages.aclose()
+            return Response(status_code=204)  # tells a browser not to reconnect
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         if request.method == "HEAD":
-            await slices.aclose()
+            await pages.aclose()
             return Response(headers=headers, media_type=MEDIA_TYPE)
-        said = _said(_unread(_all(first, slices), came))
-        return StreamingResponse(said, headers=headers, media_type=MEDIA_TYPE)
+        body = _encoded(_unread(_all(first, pages), position))
+        return StreamingResponse(body, headers=headers, media_type=MEDIA_TYPE)
 
     return calls.guarded(handle, f"GET {path}", waits=True)
 
 
 async def _ended(verbs: Verbs, job_id: str | None) -> bool:
-    """Whether a job says no more. Asked before its log is read: what comes meanwhile is in there."""
+    """Whether a job has ended or does not exist. Called before its events are read: none is missed."""
     if job_id is None:
         return False
-    [job] = (await verbs.queries.get_jobs(asks.GetJobs(job_ids=(job_id,)))).answers
+    [job] = (await verbs.queries.status(requests.Status(job_ids=(job_id,)))).answers
     return not isinstance(job, Job) or job.ended
 
 
-class Came(Struct, frozen=True):
-    """How far a reader has come: to a cursor, and behind it over so many events, the last with this sum."""
+class Position(Struct, frozen=True):
+    """How far a client has read: a cursor, the events read after it, and the checksum of the last."""
 
     cursor: str | None
     events: int = 0
-    sum: str = ""
+    checksum: str = ""
 
 
 _ID = re.compile(r"(.*)\+([0-9]{1,4})\.([0-9a-f]{8})", re.DOTALL)
 
 
-def place_of(event_id: str | None) -> Came:
-    """How far somebody has come whose last event had this id; a cursor is one as well."""
+def position_of(event_id: str | None) -> Position:
+    """Return how far a client has read whose last event had this id; a cursor is a valid id too."""
     found = _ID.fullmatch(event_id or "")
     if found is None:
-        return Came(event_id or None)
-    return Came(found[1] or None, int(found[2]), found[3])
+        return Position(event_id or None)
+    return Position(found[1] or None, int(found[2]), found[3])
 
 
-def _sum(event: Event) -> str:
+def _checksum(event: Event) -> str:
     return f"{crc32(event.event_id.encode()):08x}"
 
 
-async def _all(first: Slice, slices: AsyncGenerator[Slice, None]) -> AsyncGenerator[Slice, None]:
-    async with aclosing(slices):
+async def _all(first: EventPage, pages: AsyncGenerator[EventPage, None]) -> AsyncGenerator[EventPage, None]:
+    async with aclosing(pages):
         yield first
-        async for page in slices:
+        async for page in pages:
             yield page
 
 
 async def _unread(
-    slices: AsyncGenerator[Slice, None], came: Came
+    pages: AsyncGenerator[EventPage, None], position: Position
 ) -> AsyncGenerator[tuple[list[tuple[str, Event]], str], None]:
-    """The events behind the one that came last, page by page, each with its id, and the cursor behind
-    them. If that one is there no more, all of those behind the cursor."""
-    after, looking, held = came.cursor or "", came.events > 0, list[tuple[str, Event]]()
-    async with aclosing(slices):
-        async for page in slices:
+    """The events after the last one received, page by page, each with its id, and the cursor after them.
+    If the last one was pruned, all events after the cursor."""
+    after, searching, held = position.cursor or "", position.events > 0, list[tuple[str, Event]]()
+    async with aclosing(pages):
+        async for page in pages:
             last = len(page.events)
-            told = [
-                (page.cursor if n == last else f"{after}+{n}.{_sum(event)}", event)
+            numbered = [
+                (page.cursor if n == last else f"{after}+{n}.{_checksum(event)}", event)
                 for n, event in enumerate(page.events, 1)
             ]
             after = page.cursor
-            if looking:
-                held += told
-                seen = [n for n, (_, event) in enumerate(held, 1) if _sum(event) == came.sum]
-                if not seen and told and len(held) < came.events:
+            if searching:
+                held += numbered
+                seen = [n for n, (_, event) in enumerate(held, 1) if _checksum(event) == position.checksum]
+                if not seen and numbered and len(held) < position.events:
                     continue
-                told, looking = held[seen[0] :] if seen else held, False
-            yield told, after
+                numbered, searching = held[seen[0] :] if seen else held, False
+            yield numbered, after
 
 
-async def _said(
+async def _encoded(
     pages: AsyncGenerator[tuple[list[tuple[str, Event]], str], None],
 ) -> AsyncGenerator[bytes, None]:
-    yield f"retry: {AGAIN_MS}\n: holdfast\n\n".encode()
+    yield f"retry: {RECONNECT_MS}\n: holdfast\n\n".encode()
     try:
         async with aclosing(pages):
             async for page, cursor in pages:
@@ -146,11 +147,10 @@ async def _said(
                     name, body = event.event_type.encode(), _encode(event_document(event))
                     yield b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), name, body)
                 if not page:
-                    yield (
-                        b"id: %b\n: alive\n\n" % cursor.encode()
-                    )  # nothing is read twice for nothing
+                    # a keep-alive with the cursor as its id: a client that reconnects continues from there
+                    yield b"id: %b\n: alive\n\n" % cursor.encode()
         yield b"event: %b\ndata: {}\n\n" % END
-    except Leaving:
-        return  # whoever reads on finds another server, or this one again
+    except ShuttingDown:
+        return  # the client reconnects, here or to another server
     except HoldfastError as error:
         yield b"event: %b\ndata: %b\n\n" % (REFUSED, _encode(problem(error)))

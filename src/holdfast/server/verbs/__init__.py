@@ -1,34 +1,44 @@
-"""The verbs of one server, each called with a request value and answered with one, in every protocol."""
+"""The verbs of one server: each takes a request value and returns a response value, for every protocol."""
 
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.server.context import Context
-from holdfast.server.verbs.attempts import Attempts
-from holdfast.server.verbs.jobs import Jobs
-from holdfast.server.verbs.keys import Keys
-from holdfast.server.verbs.maintenance import Maintenance
-from holdfast.server.verbs.outputs import Outputs
-from holdfast.server.verbs.queries import Queries
+from holdfast.server.context import ServerContext
+from holdfast.server.verbs.attempts import AttemptVerbs
+from holdfast.server.verbs.derived import derive_handler
+from holdfast.server.verbs.jobs import JobVerbs
+from holdfast.server.verbs.keys import KeyVerbs
+from holdfast.server.verbs.maintenance import MaintenanceVerbs
+from holdfast.server.verbs.outputs import OutputVerbs
+from holdfast.server.verbs.queries import QueryVerbs
 from holdfast.wire.verbs import VERBS
 
 
 class Verbs:
-    """The verbs by noun. The caller is in `calls.who`; what it may do is decided here, for all protocols."""
+    """The verbs: derived from the table, or by noun. The caller is `calls.current_principal`; what it may do
+    is decided here."""
 
-    def __init__(self, context: Context) -> None:
-        self.jobs = Jobs(context)
-        self.attempts = Attempts(context)
-        self.queries = Queries(context)
-        self.outputs = Outputs(context)
-        self.maintenance = Maintenance(context)
-        self.keys = Keys(context)
+    def __init__(self, context: ServerContext) -> None:
+        self.jobs = JobVerbs(context)
+        self.attempts = AttemptVerbs(context)
+        self.queries = QueryVerbs(context)
+        self.outputs = OutputVerbs(context)
+        self.maintenance = MaintenanceVerbs(context)
+        self.keys = KeyVerbs(context)
         nouns = tuple(vars(self).values())
         self._handlers: dict[str, Callable[[Any], Any]] = {
-            verb.name: next(getattr(noun, verb.name) for noun in nouns if hasattr(noun, verb.name))
+            verb.name: derive_handler(context, verb) if verb.caller else _method(nouns, verb.name)
             for verb in VERBS
         }
 
     def handler(self, name: str) -> Callable[[Any], Any]:
         """Return the method of the verb of this name."""
         return self._handlers[name]
+
+
+def _method(nouns: tuple[object, ...], name: str) -> Callable[[Any], Any]:
+    for noun in nouns:
+        if hasattr(noun, name):
+            method: Callable[[Any], Any] = getattr(noun, name)
+            return method
+    raise TypeError(f"The verb {name} has neither a `caller` in the table nor a method here.")

@@ -1,4 +1,4 @@
-"""The verbs of jobs: make them, hand them off, replay them, cancel them."""
+"""The verbs of jobs that need more than a check of the caller: enqueue and replay."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,89 +7,68 @@ from holdfast.core.access import Scope
 from holdfast.core.errors import Conflict, Exhausted, Invalid
 from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
-from holdfast.ports import Request
+from holdfast.ports import JobRequest
 from holdfast.server import admission
-from holdfast.server.calls import who
-from holdfast.server.context import Context
-from holdfast.server.sizes import fitting
-from holdfast.server.verbs.access import actor, find, in_reach, known, made, prepared, shown
-from holdfast.wire import asks
-from holdfast.wire.answers import OfJob, OfJobs
+from holdfast.server.calls import current_principal
+from holdfast.server.context import ServerContext
+from holdfast.server.sizes import without_excess_data
+from holdfast.server.verbs.access import (
+    actor_of,
+    all_made,
+    check_readable,
+    find,
+    job_response,
+    prepare,
+    visible_conflict,
+)
+from holdfast.wire import requests
+from holdfast.wire.responses import JobList, JobResponse
 
 
-class Jobs:
+class JobVerbs:
     """What a submitter and an operator do to jobs."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._registry = context.registry
 
-    async def enqueue(self, ask: asks.Enqueue) -> OfJobs:
-        principal = who.get()
-        if not 1 <= len(ask.requests) <= BATCH_ITEMS_MAX:
-            raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs are taken at once.")
-        for one in ask.requests:
+    async def enqueue(self, request: requests.Enqueue) -> JobList:
+        principal = current_principal.get()
+        if not 1 <= len(request.requests) <= BATCH_ITEMS_MAX:
+            raise Invalid(f"From 1 to {BATCH_ITEMS_MAX} jobs may be enqueued at once.")
+        for one in request.requests:
             admission.check_names(principal, one.job_id, one.spec)
-        asked = [await prepared(self._context, one) for one in ask.requests]
-        await self._admit(asked)
-        many = len(asked) > 1
+        prepared_requests = [await prepare(self._context, one) for one in request.requests]
+        await self._admit(prepared_requests)
+        many = len(prepared_requests) > 1
         try:
-            jobs = await self._make(asked, actor(ask.actor), reuse=ask.reuse)
+            jobs = await self._make(prepared_requests, actor_of(request.actor), reuse=request.reuse)
         except Conflict as error:
-            raise await in_reach(self._registry, error, many=many) from error
-        return OfJobs(tuple(fitting(made(job, many=many) for job in jobs)))
+            raise await visible_conflict(self._registry, error, many=many) from error
+        return JobList(tuple(without_excess_data(check_readable(job, many=many) for job in jobs)))
 
-    async def _make(self, asked: Sequence[Request], actor: str, *, reuse: bool) -> Sequence[Job]:
+    async def _make(self, new: Sequence[JobRequest], actor: str, *, reuse: bool) -> Sequence[Job]:
         if not reuse:
-            return await self._registry.enqueue_many(asked, actor=actor)
-        return await self._context.checking.submit(asked, actor=actor)
+            return await self._registry.enqueue_many(new, actor=actor)
+        return await self._context.outputs.submit(new, actor=actor)
 
-    async def _admit(self, asked: Sequence[Request]) -> None:
-        """Refuse what would make a queue too long. A repeat makes no job, so it is let in."""
-        for queue, count in Counter(check_id(one.spec.queue, "queue") for one in asked).items():
+    async def _admit(self, new: Sequence[JobRequest]) -> None:
+        """Raise `Exhausted` if a queue would become too long. A repeat makes no job, so it is admitted."""
+        for queue, count in Counter(check_id(one.spec.queue, "queue") for one in new).items():
             try:
-                await self._context.depth.admit(queue, count)
+                await self._context.queue_limit.admit(queue, count)
             except Exhausted:
-                if not await known(
-                    self._registry, [one for one in asked if one.spec.queue == queue]
-                ):
+                if not await all_made(self._registry, [one for one in new if one.spec.queue == queue]):
                     raise
 
-    async def handoff(self, ask: asks.Handoff) -> OfJob:
-        await self._command(ask.job_id)
-        return shown(
-            await self._registry.handoff(
-                ask.job_id,
-                ask.step,
-                actor=actor(ask.actor),
-                op_id=ask.op_id,
-                handle=ask.handle or None,
-                error=ask.error,
+    async def replay(self, request: requests.Replay) -> JobResponse:
+        principal = current_principal.get()
+        admission.require_scope(principal, Scope.ADMIN)
+        job = await find(self._registry, request.job_id)
+        admission.check_queue(principal, Scope.ADMIN, job.spec.queue, job.spec.region)
+        await self._context.queue_limit.admit(job.spec.queue)
+        return job_response(
+            await self._registry.replay(
+                request.job_id, actor=actor_of(request.actor), replay_id=request.op_id
             )
         )
-
-    async def replay(self, ask: asks.Replay) -> OfJob:
-        principal = who.get()
-        admission.demand(principal, Scope.ADMIN)
-        job = await find(self._registry, ask.job_id)
-        admission.enter(principal, Scope.ADMIN, job.spec.queue, job.spec.region)
-        await self._context.depth.admit(job.spec.queue)
-        return shown(
-            await self._registry.replay(ask.job_id, actor=actor(ask.actor), replay_id=ask.op_id)
-        )
-
-    async def cancel(self, ask: asks.Cancel) -> OfJob:
-        await self._command(ask.job_id)
-        return shown(
-            await self._registry.cancel(
-                ask.job_id,
-                actor=actor(ask.actor),
-                op_id=ask.op_id,
-                reason=ask.reason,
-                hard=ask.hard,
-            )
-        )
-
-    async def _command(self, job_id: str) -> None:
-        job = await find(self._registry, job_id)
-        admission.command(who.get(), job, job_id)

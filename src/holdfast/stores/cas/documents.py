@@ -16,48 +16,50 @@ from holdfast.ports import VersionedStore, VersionToken
 from holdfast.stores.cas import keys
 
 WIDTH = 16
-"""Requests under way at once for one call: a bucket answers in parallel, at some 20 ms each."""
+"""The most concurrent requests of one call: a bucket takes some 20 ms for each, and serves them in
+parallel."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Entry(Struct, frozen=True, omit_defaults=True):
-    """A committed event in an outbox. `parcel` is set until the feed is known to have it."""
+class OutboxEntry(Struct, frozen=True, omit_defaults=True):
+    """A committed event in an outbox. `tag`, that of its batch, is set until the feed is known to have
+    it."""
 
     event: Event
-    parcel: str | None = None
+    tag: str | None = None
 
 
 class Document(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The truth about one job id. Without a `record` it holds only what others recorded on it.
+    """The truth about one job id. Without a `record` it holds only events that were recorded about the job.
 
-    `serial` rises with every write and `nonce` is of that write alone. Log numbers up to `spilled`
-    are in segments, those up to `logged` are in use; `ready` and `due` are the markers that count.
-    `barred` are parcels that a repair has closed: nothing may be committed under them any more.
-    `claimed` are all claims that the job was granted to: the op_id, and the token. A claim that is
-    repeated while it is under way may be on the way with two tokens of a lock; one of them lands.
-    `owed` are facts about other jobs, and `made` are jobs that came with the last change: they have to
-    be told, and made, before this document changes again or goes.
+    `serial` rises with every write and `nonce` is of that write alone. Log numbers up to `spilled` are in
+    segments, those up to `logged` are in use; `ready` and `due` are the markers that count. `closed_tags`
+    are those of batches that a repair has closed: nothing may be committed under them any more. `claimed`
+    are all claims that the job was granted to: the op_id, and the token. A claim that is repeated while it
+    is in progress may be written with two tokens of a lock; one of them lands. `pending_facts` are facts
+    about other jobs, and `made` are jobs that came with the last change: they have to be recorded, and
+    made, before this document is changed again or deleted.
     """
 
     serial: int
     nonce: str
     record: Job | None = None
     order: int = 0
-    outbox: tuple[Entry, ...] = ()
+    outbox: tuple[OutboxEntry, ...] = ()
     logged: int = 0
     spilled: int = 0
     ready: str | None = None
     due: str | None = None
-    barred: tuple[str, ...] = ()
-    owed: tuple[Event, ...] = ()
+    closed_tags: tuple[str, ...] = ()
+    pending_facts: tuple[Event, ...] = ()
     made: tuple[Change, ...] = ()
     claimed: tuple[tuple[str, int], ...] = ()
 
 
-class Held(Struct, frozen=True):
-    """A document as it was read, and the version to change it by."""
+class LoadedDocument(Struct, frozen=True):
+    """A document as it was read, and the version that a write is conditional on."""
 
     job_id: str
     document: Document | None
@@ -73,16 +75,16 @@ class Held(Struct, frozen=True):
         return any(claim == op_id for claim, _ in claims)
 
     @property
-    def indebted(self) -> bool:
-        """Whether the last change may have left something to do at other jobs."""
-        return self.document is not None and bool(self.document.owed or self.document.made)
+    def has_pending(self) -> bool:
+        """Whether facts or jobs of the last change may not have been delivered yet."""
+        return self.document is not None and bool(self.document.pending_facts or self.document.made)
 
     @property
     def serial(self) -> int:
         return self.document.serial if self.document else 0
 
 
-class Lock(Struct, frozen=True):
+class LockDocument(Struct, frozen=True):
     """A resource lock: its newest token, and the write (`serial`) of the job it was taken for."""
 
     token: int
@@ -111,14 +113,14 @@ class ClaimHint(Struct, frozen=True):
 
 
 class FeedItem(Struct, frozen=True):
-    """An event in the feed; its place in the object stays the same when others are pruned."""
+    """An event in the feed; its place in the page stays the same when others are pruned."""
 
     place: int
     event: Event
 
 
 class FeedPage(Struct, frozen=True):
-    """One object of the feed."""
+    """One object of the feed: the events of one append."""
 
     nonce: str
     items: tuple[FeedItem, ...]
@@ -127,14 +129,14 @@ class FeedPage(Struct, frozen=True):
 Segment = tuple[Event, ...]
 
 
-class Shelf:
-    """Typed objects over bytes."""
+class DocumentStore:
+    """Reads and writes typed documents over an object store of bytes."""
 
     def __init__(self, objects: VersionedStore) -> None:
         self.objects = objects
 
     async def fetch(self, key: str, kind: type[T]) -> tuple[T, VersionToken] | None:
-        """The object and its version, or None; `Corrupt` when it is not what its key promises."""
+        """Return the object and its version, or None; raise `Corrupt` when it cannot be decoded."""
         found = await self.objects.get(key)
         if found is None:
             return None
@@ -147,35 +149,35 @@ class Shelf:
         return await self.objects.create_if_absent(key, msgspec.json.encode(value))
 
     async def put(self, key: str, value: object, version: VersionToken | None) -> bool:
-        """Write over `version`; None stands for an object that is not there."""
+        """Write over `version` (None: the object must not exist); return whether that succeeded."""
         if version is None:
             return await self.create(key, value)
         return await self.objects.put(key, msgspec.json.encode(value), version)
 
     async def discard(self, key: str) -> None:
-        """Delete an object that nobody needs any more, whatever its version."""
+        """Delete an object that is no longer needed, whatever its version."""
         found = await self.objects.get(key)
         if found is not None:
             await self.objects.delete(key, found[1])
 
     async def mark(self, key: str) -> None:
-        """Make sure that an empty object is there."""
+        """Make sure that an empty object exists."""
         await self.objects.create_if_absent(key, b"")
 
-    async def load(self, job_id: str) -> Held:
+    async def load(self, job_id: str) -> LoadedDocument:
         found = await self.fetch(keys.state(job_id), Document)
-        return Held(job_id, *found) if found else Held(job_id, None, None)
+        return LoadedDocument(job_id, *found) if found else LoadedDocument(job_id, None, None)
 
-    async def load_many(self, job_ids: Iterable[str]) -> list[Held]:
+    async def load_many(self, job_ids: Iterable[str]) -> list[LoadedDocument]:
         return await each(self.load, job_ids)
 
     async def segments(self, job_id: str, *, after: int) -> Sequence[str]:
-        """The keys of the segments with events behind log number `after`, in order."""
+        """Return the keys of the segments with events behind log number `after`, in order."""
         return await self.objects.list_keys(keys.log(job_id), after=keys.log_after(job_id, after))
 
 
 async def each(function: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
-    """Apply `function` to all items, some at once; all end before the first error is raised."""
+    """Apply `function` to all items, up to `WIDTH` at once; all end before the first error is raised."""
     todo = list(items)
     if len(todo) == 1:
         return [await function(todo[0])]

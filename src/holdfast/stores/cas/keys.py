@@ -1,4 +1,4 @@
-"""Where everything lies: the names of all objects, and what the names of markers say."""
+"""The keys of all objects, and what the keys of markers say."""
 
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
@@ -10,7 +10,7 @@ FEED = "feed/"
 PENDING = "pending/"
 DUE = "due/"
 API_KEYS = "keys/"
-SECRET = "meta/secret"  # noqa: S105  # where it lies, not what it is
+SECRET = "meta/secret"  # noqa: S105  # its key, not its value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -21,7 +21,8 @@ def microseconds(at: datetime) -> int:
 
 
 def _part(name: str) -> str:
-    """One part of a path: neither a slash nor the whole of it dots, for stores that are folders."""
+    """Return one part of a key, without slashes and never `.` or `..`, for object stores that are
+    folders."""
     return "%2E" * len(name) if name in (".", "..") else quote(name, safe=":")
 
 
@@ -30,7 +31,7 @@ def state(job_id: str) -> str:
 
 
 def home(event_id: str) -> str:
-    """What stands for a job id where an event about no job is kept; no job can be called so."""
+    """Return what stands for the job id in the key of an event about no job; it is not a valid job id."""
     return f"~{event_id}"
 
 
@@ -39,12 +40,12 @@ def log(job_id: str) -> str:
 
 
 def log_after(job_id: str, number: int) -> str:
-    """The key after which all segments lie that hold a later event than this one."""
+    """Return the key after which a listing has all segments with a later event than this one."""
     return f"{log(job_id)}{number:012d}~"
 
 
 def segment(job_id: str, first: int, last: int) -> str:
-    """Named by its last number first: a reader finds what lies behind its cursor by one listing."""
+    """Return the key of a segment. The last number comes first: one listing finds all behind a cursor."""
     return f"{log(job_id)}{last:012d}-{first:012d}.json"
 
 
@@ -94,15 +95,15 @@ def queue(name: str) -> str:
 
 
 def priority_end(queue_name: str, priority: int) -> str:
-    """The key behind every marker of this priority."""
+    """Return a key that sorts after every marker of this priority."""
     return f"{queue(queue_name)}{priority}/~"
 
 
 class ReadyMarker(Struct, frozen=True):
     """Says that a job may be ready from `ready_at` on; the record says whether it is.
 
-    `serial` and `nonce` are those of the write that the marker was made for: a marker whose write
-    can no longer land, or is no longer what the record points to, is garbage for ever.
+    `serial` and `nonce` are those of the write that the marker was made for: a marker whose write can no
+    longer land, or that the record no longer points to, is garbage.
     """
 
     queue: str
@@ -135,7 +136,7 @@ def ready_marker(key: str) -> ReadyMarker:
 
 
 class DueMarker(Struct, frozen=True):
-    """Says that a job may be due from `due_at` on, not earlier than somebody must look at it."""
+    """Says that a job may be due from `due_at` on; the record says when it is."""
 
     due_at: int
     job_id: str

@@ -1,4 +1,4 @@
-"""A job's log: segments that were spilled, then what is still in the outbox of its document."""
+"""A job's log: the events in its segments, then those still in the outbox of its document."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -7,42 +7,42 @@ import msgspec
 
 from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
-from holdfast.ports import HistoryPage, Slice
-from holdfast.stores.cas.documents import Held, Segment, Shelf, each
-from holdfast.stores.filters import HistoryBuilder, position
+from holdfast.ports import EventPage, HistoryPage
+from holdfast.stores.cas.documents import DocumentStore, LoadedDocument, Segment, each
+from holdfast.stores.filters import HistoryBuilder, cursor_number
 
 
-class Logs:
-    """Reads logs. The document is read first: what has left its outbox by then is in a segment."""
+class LogDocuments:
+    """Reads logs. The document is read first: events that have left its outbox by then are in a segment."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
 
-    async def read(self, job_id: str, *, after: str | None, limit: int, output: bool) -> Slice:
-        last, events = 0 if after is None else position(after), list[Event]()
-        async with aclosing(self._events(await self._shelf.load(job_id), last)) as found:
+    async def read(self, job_id: str, *, after: str | None, limit: int, output: bool) -> EventPage:
+        last, events = 0 if after is None else cursor_number(after), list[Event]()
+        async with aclosing(self._events(await self._documents.load(job_id), last)) as found:
             async for event in found:
                 last = event.log_id or last
                 if output or event.event_class is not EventClass.WORKER:
                     events.append(event)
                 if len(events) == limit:
                     break
-        return Slice(tuple(events), str(last))
+        return EventPage(tuple(events), str(last))
 
-    async def whole(self, held: Held) -> list[Event]:
-        return [event async for event in self._events(held, 0)]
+    async def whole(self, loaded: LoadedDocument) -> list[Event]:
+        return [event async for event in self._events(loaded, 0)]
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await each(self._history, job_ids)
 
     async def _history(self, job_id: str) -> list[Event]:
-        events = await self.whole(await self._shelf.load(job_id))
+        events = await self.whole(await self._documents.load(job_id))
         return sorted((e for e in events if e.offset is not None), key=lambda e: e.offset or 0)
 
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        """By log number, which rises with the offset: no segment of an earlier page is read again."""
-        start, page = position(after) if after is not None else 0, HistoryBuilder(limit)
-        async with aclosing(self._events(await self._shelf.load(job_id), start)) as found:
+        """Read by log number, which rises with the offset: no segment of an earlier page is read again."""
+        start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
+        async with aclosing(self._events(await self._documents.load(job_id), start)) as found:
             async for event in found:
                 size = len(msgspec.json.encode(event))
                 if event.offset is not None and not page.take(event.log_id, event, size):
@@ -50,29 +50,29 @@ class Logs:
         return page.end()
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
-        """From the newest segment back, until one begins before `first`."""
-        held = await self._shelf.load(job_id)
-        if held.document is None:
+        """Read from the newest segment back, until one begins before `first`."""
+        loaded = await self._documents.load(job_id)
+        if loaded.document is None:
             return []
         known = set[int]()
-        events: Sequence[Event] = [entry.event for entry in held.document.outbox]
-        segments = list(await self._shelf.segments(job_id, after=0))
+        events: Sequence[Event] = [entry.event for entry in loaded.document.outbox]
+        segments = list(await self._documents.segments(job_id, after=0))
         while True:
-            said = [e.sequence or 0 for e in events if e.fencing_token == token and e.sequence]
-            known.update(sequence for sequence in said if sequence >= first)
-            if not segments or (said and said[0] <= first):
+            sequences = [e.sequence or 0 for e in events if e.fencing_token == token and e.sequence]
+            known.update(sequence for sequence in sequences if sequence >= first)
+            if not segments or (sequences and sequences[0] <= first):
                 return sorted(known)
-            found = await self._shelf.fetch(segments.pop(), Segment)
+            found = await self._documents.fetch(segments.pop(), Segment)
             events = found[0] if found else ()
 
-    async def _events(self, held: Held, last: int) -> AsyncGenerator[Event, None]:
-        """The events behind log number `last`, each once: segments may overlap."""
-        document = held.document
+    async def _events(self, loaded: LoadedDocument, last: int) -> AsyncGenerator[Event, None]:
+        """Yield the events behind log number `last`, each once: segments may overlap."""
+        document = loaded.document
         if document is None:
             return
         if last < document.spilled:
-            for key in await self._shelf.segments(held.job_id, after=last):
-                found = await self._shelf.fetch(key, Segment)
+            for key in await self._documents.segments(loaded.job_id, after=last):
+                found = await self._documents.fetch(key, Segment)
                 for event in found[0] if found else ():
                     if (number := event.log_id or 0) > last:
                         last = number

@@ -1,4 +1,4 @@
-"""A document's next revision: the record, its events and its markers, in one value. Pure."""
+"""The next revision of a document: its record, events and markers, in one value. Pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -8,48 +8,49 @@ from msgspec.structs import replace
 
 from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change
 from holdfast.core.state import State
 from holdfast.ports import Decide, Decision
 from holdfast.stores.cas import keys
-from holdfast.stores.cas.documents import Document, Entry, Held
-from holdfast.stores.cas.locks import Looked
+from holdfast.stores.cas.documents import Document, LoadedDocument, OutboxEntry
+from holdfast.stores.cas.locks import LockState
 
 
-class Step(Struct, frozen=True):
-    """One decision to take on a job; `lock` is the lock of a job that it would make."""
+class DecidedStep(Struct, frozen=True):
+    """One decision to make on a job; `lock` is that of the job if the decision creates it."""
 
     decide: Decide
     lock: str | None = None
 
 
-class Played(Struct, frozen=True, kw_only=True):
-    """The decisions of all steps. `missing` is a lock that has to be looked at first."""
+class DecidedSteps(Struct, frozen=True, kw_only=True):
+    """The decisions of all steps, and what follows from them. `missing` is a lock that must be read
+    first."""
 
     record: Job | None = None
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
-    owed: tuple[Event, ...] = ()
+    pending_facts: tuple[Event, ...] = ()
     made: tuple[Change, ...] = ()
-    taken: Resource | None = None
+    taken: ResourceLock | None = None
     missing: str | None = None
 
 
-def play(
-    record: Job | None, steps: Sequence[Step], now: datetime, locks: dict[str, Resource]
-) -> Played:
-    """Let each step decide on what the one before has left: all of them become one write."""
+def decide_steps(
+    record: Job | None, steps: Sequence[DecidedStep], now: datetime, locks: dict[str, ResourceLock]
+) -> DecidedSteps:
+    """Let each step decide on the result of the one before: all of them become one write."""
     answers: list[Decision] = []
     events: list[Event] = []
-    owed: list[Event] = []
+    pending_facts: list[Event] = []
     made: list[Change] = []
-    taken: Resource | None = None
+    taken: ResourceLock | None = None
     locks = dict(locks)
     for step in steps:
         key = record.spec.lock if record is not None else step.lock
         if key is not None and key not in locks:
-            return Played(missing=key)
+            return DecidedSteps(missing=key)
         lock = locks[key] if key is not None else None
         decision = step.decide(record, now, lock)
         answers.append(decision)
@@ -58,63 +59,69 @@ def play(
         record = decision.after
         own = [fact for fact in decision.facts if fact.job_id == record.job_id]
         events += (*decision.events, *decision.published, *own)
-        owed += [fact for fact in decision.facts if fact.job_id != record.job_id]
+        pending_facts += [fact for fact in decision.facts if fact.job_id != record.job_id]
         made += decision.made
         if lock is not None and decision.resource is not None:
             locks[lock.key] = decision.resource
             if decision.resource.token > lock.token:
                 taken = decision.resource
-    return Played(
+    return DecidedSteps(
         record=record,
         answers=tuple(answers),
         events=tuple(events),
-        owed=tuple(owed),
+        pending_facts=tuple(pending_facts),
         made=tuple(made),
         taken=taken,
     )
 
 
-class Taking(Struct, frozen=True):
-    """A lock to take, and how it was found."""
+class LockToTake(Struct, frozen=True):
+    """A lock to take, and as it was read."""
 
-    looked: Looked
-    taken: Resource
+    state: LockState
+    taken: ResourceLock
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """What somebody would like to write over a document. `move_due` writes the due marker anew; `pay`
-    leaves the document as it is, but for its debts."""
+    """What a caller wants to write over a document. `move_due` writes the due marker anew; `clear_pending`
+    leaves the document as it is, without its pending facts and jobs."""
 
     record: Job | None
     answers: tuple[Decision, ...] = ()
     events: tuple[Event, ...] = ()
-    owed: tuple[Event, ...] = ()
+    pending_facts: tuple[Event, ...] = ()
     made: tuple[Change, ...] = ()
-    taking: Taking | None = None
+    taking: LockToTake | None = None
     move_due: bool = False
-    pay: bool = False
+    clear_pending: bool = False
 
-    def writes(self, held: Held) -> bool:
-        changes = self.record is not held.record or bool(self.events)
-        return changes or self.move_due or self.pay
+    def writes(self, loaded: LoadedDocument) -> bool:
+        changes = self.record is not loaded.record or bool(self.events)
+        return changes or self.move_due or self.clear_pending
 
 
-class Kept(Struct, frozen=True):
-    """What stays in the outbox, and how far the log has been spilled into segments."""
+class RemainingOutbox(Struct, frozen=True):
+    """The entries that stay in the outbox, and up to which number the log is in segments."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[OutboxEntry, ...] = ()
     spilled: int = 0
 
 
 def revise(
-    held: Held, proposal: Proposal, kept: Kept, *, parcel: str, nonce: str, order: int
+    loaded: LoadedDocument,
+    proposal: Proposal,
+    kept: RemainingOutbox,
+    *,
+    tag: str,
+    nonce: str,
+    order: int,
 ) -> Document:
-    """The next document. `order` is for a job that is made by it."""
-    old, record = held.document, proposal.record
-    serial = held.serial + 1
+    """Return the next document. `order` is used for a job that it creates."""
+    old, record = loaded.document, proposal.record
+    serial = loaded.serial + 1
     logged = old.logged if old else 0
     fresh = tuple(
-        Entry(replace(event, log_id=number), parcel)
+        OutboxEntry(replace(event, log_id=number), tag)
         for number, event in enumerate(proposal.events, logged + 1)
     )
     if old is not None and old.record is not None:
@@ -129,8 +136,8 @@ def revise(
         spilled=kept.spilled,
         ready=_ready(old, record, order, serial, nonce),
         due=_due(old, record, serial, nonce, move=proposal.move_due),
-        barred=old.barred if old else (),
-        owed=proposal.owed,
+        closed_tags=old.closed_tags if old else (),
+        pending_facts=proposal.pending_facts,
         made=proposal.made,
         claimed=(*(old.claimed if old else ()), *_claims(proposal.events)),
     )
@@ -142,10 +149,8 @@ def _claims(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
             yield event.op_id or "", event.fencing_token or 0
 
 
-def _ready(
-    old: Document | None, record: Job | None, order: int, serial: int, nonce: str
-) -> str | None:
-    """The marker of a queued job: the one it has, while its place stays the same."""
+def _ready(old: Document | None, record: Job | None, order: int, serial: int, nonce: str) -> str | None:
+    """Return the marker of a queued job: the one it has, as long as its place is the same."""
     if record is None or record.state is not State.QUEUED:
         return None
     wanted = keys.ReadyMarker(
@@ -163,10 +168,8 @@ def _ready(
     return wanted.key
 
 
-def _due(
-    old: Document | None, record: Job | None, serial: int, nonce: str, *, move: bool
-) -> str | None:
-    """A marker no later than the job is due. An earlier one will do, so heartbeats write none."""
+def _due(old: Document | None, record: Job | None, serial: int, nonce: str, *, move: bool) -> str | None:
+    """Return a marker no later than the job is due. An earlier one is enough, so heartbeats write none."""
     if record is None or record.due_at is None:
         return None
     due_at = keys.microseconds(record.due_at)
@@ -177,8 +180,8 @@ def _due(
 
 
 def new_markers(old: Document | None, new: Document) -> list[str]:
-    """What has to be there before the document is: a marker without a job is garbage, a job without
-    its marker would be lost."""
+    """Return the markers that must exist before the document is written: a marker without a job is garbage,
+    a job without its marker would be lost."""
     made = [new.ready, new.due]
     known = (old.ready, old.due) if old else ()
     if new.record is not None and (old is None or old.record is None):
@@ -187,7 +190,7 @@ def new_markers(old: Document | None, new: Document) -> list[str]:
 
 
 def old_markers(old: Document | None, new: Document | None) -> list[str]:
-    """What nobody needs any more, when the one document is there and not the other."""
+    """Return the markers of `old` that `new` does not use."""
     if old is None:
         return []
     kept = (new.ready, new.due) if new else ()

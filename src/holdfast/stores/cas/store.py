@@ -2,7 +2,7 @@
 
 `jobs/{id}/state.json` is the truth: the record, the events of its outbox, and a nonce of the write.
 One conditional write commits all of it. Everything else is a hint or a copy: written before the
-commit where missing it would lose a job, and repaired by whoever finds it stale.
+commit where missing it would lose a job, and repaired by the next process that finds it stale.
 """
 
 from collections.abc import Sequence
@@ -11,43 +11,43 @@ from datetime import datetime
 from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change
-from holdfast.core.lifecycle.draft import same
+from holdfast.core.lifecycle.draft import unchanged
 from holdfast.core.state import State
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
+    ById,
     Census,
     Clock,
     Decision,
     Due,
-    Filter,
+    EventPage,
     Finding,
     HistoryPage,
     Ids,
-    One,
-    Page,
-    Pruned,
+    JobFilter,
+    JobPage,
+    PruneResult,
     Ready,
-    Slice,
     VersionedStore,
     Work,
 )
 from holdfast.stores.cas import keys
 from holdfast.stores.cas.api_keys import all_keys, put_key
-from holdfast.stores.cas.claiming import Claim, Claiming
-from holdfast.stores.cas.dispatch import Dispatch, Parcel
-from holdfast.stores.cas.documents import Document, Held, Shelf, each
+from holdfast.stores.cas.claims import ClaimInProgress, DocumentClaims
+from holdfast.stores.cas.documents import Document, DocumentStore, LoadedDocument, each
+from holdfast.stores.cas.event_recorder import EventRecorder
 from holdfast.stores.cas.feed import Feed
 from holdfast.stores.cas.hints import Hints, is_due
-from holdfast.stores.cas.listing import Listing
-from holdfast.stores.cas.locks import Locks
-from holdfast.stores.cas.logs import Logs
-from holdfast.stores.cas.pruning import Pruning
-from holdfast.stores.cas.recording import Recording
-from holdfast.stores.cas.revision import Proposal, Step
-from holdfast.stores.cas.writing import Writer
-from holdfast.stores.signal import Signal
+from holdfast.stores.cas.job_index import JobIndex
+from holdfast.stores.cas.locks import LockDocuments
+from holdfast.stores.cas.logs import LogDocuments
+from holdfast.stores.cas.outbox import OutboxBatch, OutboxRelay
+from holdfast.stores.cas.prune import Pruner
+from holdfast.stores.cas.revision import DecidedStep, Proposal
+from holdfast.stores.cas.writer import DocumentWriter
+from holdfast.stores.commit_signal import CommitSignal
 
 
 class CasStore:
@@ -56,149 +56,149 @@ class CasStore:
     def __init__(self, objects: VersionedStore, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
-        self._signal = Signal(clock)
-        self._shelf = shelf = Shelf(objects)
-        self._feed = Feed(shelf, ids)
-        self._dispatch = Dispatch(shelf, self._feed, clock, ids)
-        self._locks = Locks(shelf, ids)
-        self._writer = Writer(shelf, self._dispatch, self._locks, clock, ids)
-        self._hints = Hints(shelf, self._locks, clock)
-        self._logs = Logs(shelf)
-        self._claiming = Claiming(shelf, self._writer, self._dispatch, self._hints)
-        self._recording = Recording(shelf, self._writer, self._dispatch)
-        self._dispatch.pay = self._pay
-        self._listing = Listing(shelf)
-        self._pruning = Pruning(
-            shelf, self._listing, self._logs, self._locks, self._feed, self._dispatch, self._writer
+        self._signal = CommitSignal(clock)
+        self._documents = documents = DocumentStore(objects)
+        self._feed = Feed(documents, ids)
+        self._relay = OutboxRelay(documents, self._feed, clock, ids)
+        self._locks = LockDocuments(documents, ids)
+        self._writer = DocumentWriter(documents, self._relay, self._locks, clock, ids)
+        self._hints = Hints(documents, self._locks, clock)
+        self._logs = LogDocuments(documents)
+        self._claims = DocumentClaims(documents, self._writer, self._relay, self._hints)
+        self._recorder = EventRecorder(documents, self._writer, self._relay)
+        self._relay.deliver_pending = self._deliver_pending
+        self._index = JobIndex(documents)
+        self._pruner = Pruner(
+            documents, self._index, self._logs, self._locks, self._feed, self._relay, self._writer
         )
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         answers: list[list[Decision]] = [[] for _ in works]
-        parcels: list[Parcel] = []
+        batches: list[OutboxBatch] = []
         try:
-            await self._ones(works, answers, parcels)
-            await self._due(works, answers, parcels)
-            await self._ready(works, answers, parcels)
+            await self._ones(works, answers, batches)
+            await self._due(works, answers, batches)
+            await self._ready(works, answers, batches)
         except Unavailable as error:
-            if any(parcel.landed for parcel in parcels):
+            if any(batch.landed for batch in batches):
                 raise _maybe_applied(error) from error
             raise
         finally:
-            if any(parcel.landed for parcel in parcels):
+            if any(batch.landed for batch in batches):
                 self._signal.set()
         return answers
 
-    async def _tell_others(self, answers: list[list[Decision]]) -> None:
-        """Facts about another job than the one that changed belong into that other job's document, and
-        a job that it made into one of its own. Whoever dies before this leaves them owed, and whoever
-        comes next pays first."""
+    async def _deliver_to_other_jobs(self, answers: list[list[Decision]]) -> None:
+        """Record facts about other jobs than the one that changed in the documents of those jobs, and make
+        the jobs that a change made. If the process dies before this they stay pending, and the next process
+        that changes the document delivers them first."""
         changes = [d for decisions in answers for d in decisions if isinstance(d, Change)]
         facts = [f for change in changes for f in change.facts if f.job_id != change.after.job_id]
         if facts:
             await self.record(facts)
         await self._make([made for change in changes for made in change.made])
 
-    async def _pay(self, document: Document) -> None:
-        """Tell facts about other jobs that are still there, and make the jobs that are not there yet.
-        A job that was pruned stays forgotten: see `Pruning`."""
-        known = await self._shelf.load_many(fact.job_id or "" for fact in document.owed)
-        owed = zip(document.owed, known, strict=True)
-        facts = [fact for fact, held in owed if held.record is not None]
+    async def _deliver_pending(self, document: Document) -> None:
+        """Record the pending facts about other jobs that still exist, and make the jobs that do not exist
+        yet. A job that was pruned is not made again: see `Pruner`."""
+        known = await self._documents.load_many(fact.job_id or "" for fact in document.pending_facts)
+        pending_facts = zip(document.pending_facts, known, strict=True)
+        facts = [fact for fact, loaded in pending_facts if loaded.record is not None]
         if facts:
             await self.record(facts)
         await self._make(document.made)
 
     async def _make(self, made: Sequence[Change]) -> None:
-        """Make the jobs that a change came with. One whose id is taken stays as it is."""
+        """Make the jobs that a change made. One that exists stays as it is."""
         if not made:
             return
-        async with self._dispatch.parcel(change.after.job_id for change in made) as parcel:
+        async with self._relay.batch(change.after.job_id for change in made) as batch:
 
-            async def settle(change: Change) -> None:
-                step = Step(lambda job, *_: change if job is None else same(job))
-                await self._writer.settle(change.after.job_id, [step], parcel)
+            async def commit(change: Change) -> None:
+                step = DecidedStep(lambda job, *_: change if job is None else unchanged(job))
+                await self._writer.commit(change.after.job_id, [step], batch)
 
-            await each(settle, made)
+            await each(commit, made)
 
     async def _ones(
-        self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]
+        self, works: Sequence[Work], answers: list[list[Decision]], batches: list[OutboxBatch]
     ) -> None:
-        """Works on one job are decided in their order and committed in one write."""
-        by_job: dict[str, list[tuple[int, Step]]] = {}
+        """Decide on works that name a job; those of one job are committed in one write, in their order."""
+        by_job: dict[str, list[tuple[int, DecidedStep]]] = {}
         for n, work in enumerate(works):
-            if isinstance(work.selection, One):
+            if isinstance(work.selection, ById):
                 one = work.selection
-                by_job.setdefault(one.job_id, []).append((n, Step(work.decide, one.lock)))
+                by_job.setdefault(one.job_id, []).append((n, DecidedStep(work.decide, one.lock)))
         if not by_job:
             return
-        async with self._dispatch.parcel(by_job) as parcel:
-            parcels.append(parcel)
+        async with self._relay.batch(by_job) as batch:
+            batches.append(batch)
 
-            async def settle(job_id: str) -> None:
+            async def commit(job_id: str) -> None:
                 steps = by_job[job_id]
-                decisions = await self._writer.settle(job_id, [step for _, step in steps], parcel)
+                decisions = await self._writer.commit(job_id, [step for _, step in steps], batch)
                 for (n, _), decision in zip(steps, decisions, strict=True):
                     answers[n].append(decision)
 
-            await each(settle, by_job)
-            await self._tell_others(answers)
+            await each(commit, by_job)
+            await self._deliver_to_other_jobs(answers)
 
     async def _due(
-        self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]
+        self, works: Sequence[Work], answers: list[list[Decision]], batches: list[OutboxBatch]
     ) -> None:
-        """Hand due jobs to the works that asked for some; move the markers that came too early."""
+        """Decide on due jobs for the works that select them, and move the markers that are too early."""
         wanted = [(n, w) for n, w in enumerate(works) for _ in range(_due_limit(w))]
         if not wanted:
             return
-        await self._dispatch.repair_now_and_then()
+        await self._relay.repair_now_and_then()
         found = await self._hints.due(len(wanted))
         shares = list(zip(wanted, found.due, strict=False))
-        async with self._dispatch.parcel(held.job_id for held in found.due) as parcel:
-            parcels.append(parcel)
+        async with self._relay.batch(loaded.job_id for loaded in found.due) as batch:
+            batches.append(batch)
 
-            async def settle(share: tuple[tuple[int, Work], Held]) -> tuple[Decision, ...]:
-                (_, work), held = share
-                steps = [Step(work.decide)]
-                return await self._writer.settle(
-                    held.job_id, steps, parcel, first=held, fits=is_due
-                )
+            async def commit(
+                share: tuple[tuple[int, Work], LoadedDocument],
+            ) -> tuple[Decision, ...]:
+                (_, work), loaded = share
+                steps = [DecidedStep(work.decide)]
+                return await self._writer.commit(loaded.job_id, steps, batch, first=loaded, fits=is_due)
 
-            async def move(held: Held) -> None:
-                await self._writer.change(held.job_id, _move_due, parcel, first=held)
+            async def move(loaded: LoadedDocument) -> None:
+                await self._writer.change(loaded.job_id, _move_due, batch, first=loaded)
 
             await each(move, found.early)
-            for ((n, _), _), decisions in zip(shares, await each(settle, shares), strict=True):
+            for ((n, _), _), decisions in zip(shares, await each(commit, shares), strict=True):
                 answers[n] += decisions
 
     async def _ready(
-        self, works: Sequence[Work], answers: list[list[Decision]], parcels: list[Parcel]
+        self, works: Sequence[Work], answers: list[list[Decision]], batches: list[OutboxBatch]
     ) -> None:
-        lanes: dict[tuple[object, ...], list[Claim]] = {}
-        claims: list[tuple[int, Claim]] = []
+        lanes: dict[tuple[object, ...], list[ClaimInProgress]] = {}
+        claims: list[tuple[int, ClaimInProgress]] = []
         for n, work in enumerate(works):
             if isinstance(work.selection, Ready):
-                claims.append((n, Claim(work.selection, work)))
-                lanes.setdefault(work.selection.lane, []).append(claims[-1][1])
+                claims.append((n, ClaimInProgress(work.selection, work)))
+                lanes.setdefault(work.selection.candidate_key, []).append(claims[-1][1])
         for lane in lanes.values():
-            await self._claiming.serve(lane, parcels)
+            await self._claims.serve(lane, batches)
         for n, claim in claims:
             answers[n] += claim.decisions
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        return [held.record for held in await self._shelf.load_many(job_ids)]
+        return [loaded.record for loaded in await self._documents.load_many(job_ids)]
 
     async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
-        return await self._listing.page(which, after=after, limit=limit, newest=newest)
+        self, which: JobFilter, *, after: str | None, limit: int, newest: bool = False
+    ) -> JobPage:
+        return await self._index.page(which, after=after, limit=limit, newest=newest)
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
-        """Reads every record: fine for thousands of jobs."""
-        return await self._listing.counts(queue)
+        """Count by reading every record: fine for thousands of jobs."""
+        return await self._index.counts(queue)
 
     async def census(self, limit: int) -> Census:
-        """Reads every record, as `counts` does."""
-        return await self._listing.census(limit, self._writer.retries)
+        """Read every record, as `counts` does."""
+        return await self._index.census(limit, self._writer.retries)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._logs.histories(job_ids)
@@ -209,55 +209,53 @@ class CasStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._logs.published(job_id, token, first=first)
 
-    async def log(
-        self, job_id: str, *, after: str | None, limit: int, output: bool = True
-    ) -> Slice:
+    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._logs.read(job_id, after=after, limit=limit, output=output)
 
-    async def feed(self, *, after: str | None, limit: int) -> Slice:
-        """A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come twice. This is
-        also when other jobs are told what it owed them and its follow-ups are made, unless somebody
-        has swept since, or changed its job."""
-        await self._dispatch.repair()
+    async def events(self, *, after: str | None, limit: int) -> EventPage:
+        """Repair, then read. A dead writer's events come 10 seconds late (`REPAIR_AFTER`), and may come
+        twice. Its pending facts and follow-ups are delivered then too, unless a sweep or a change of its
+        job has done so before."""
+        await self._relay.repair()
         return await self._feed.read(after=after, limit=limit)
 
     async def tail(self) -> str:
         return await self._feed.tail()
 
     async def record(self, events: Sequence[Event]) -> int:
-        parcels: list[Parcel] = []
+        batches: list[OutboxBatch] = []
         try:
-            return await self._recording.record(events, parcels)
+            return await self._recorder.record(events, batches)
         except Unavailable as error:
-            if any(parcel.landed for parcel in parcels):
+            if any(batch.landed for batch in batches):
                 raise _maybe_applied(error) from error
             raise
         finally:
             self._signal.set()
 
-    async def resource(self, key: str) -> Resource:
-        return (await self._locks.look(key)).resource
+    async def locks(self, key: str) -> ResourceLock:
+        return (await self._locks.read(key)).resource
 
-    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         try:
-            return await self._pruning.prune(
+            return await self._pruner.prune(
                 ended_before=ended_before, output_before=output_before, limit=limit
             )
         except Unavailable as error:
-            raise _maybe_applied(error) from error  # some jobs may be gone by then
+            raise _maybe_applied(error) from error  # some jobs may be removed already
 
-    async def keys(self) -> list[Key]:
-        return await all_keys(self._shelf)
+    async def list_keys(self) -> list[Key]:
+        return await all_keys(self._documents)
 
     async def put_key(self, key: Key) -> None:
-        await put_key(self._shelf, key)
+        await put_key(self._documents, key)
         self._signal.set(ready=False)
 
     async def now(self) -> datetime:
         return self._clock.now()
 
     async def secret(self) -> bytes:
-        objects = self._shelf.objects
+        objects = self._documents.objects
         found = await objects.get(keys.SECRET)
         if found is None:
             await objects.create_if_absent(keys.SECRET, self._ids.secret())
@@ -266,8 +264,8 @@ class CasStore:
             raise Corrupt("The secret was deleted just after it was made.")
         return found[0]
 
-    def mark(self, *, ready: bool = False) -> int:
-        return self._signal.mark(ready=ready)
+    def change_mark(self, *, ready: bool = False) -> int:
+        return self._signal.change_mark(ready=ready)
 
     async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
         await self._signal.wait(mark, timeout, ready=ready)
@@ -275,8 +273,8 @@ class CasStore:
     def describe(self) -> str:
         return "documents: survives whatever its object store survives"
 
-    async def examine(self) -> list[Finding]:
-        objects = self._shelf.objects
+    async def doctor(self) -> list[Finding]:
+        objects = self._documents.objects
         name = type(objects).__name__
         try:
             await objects.get(keys.SECRET)
@@ -289,7 +287,7 @@ class CasStore:
             return [*found, Finding("durability", "warning", words, keep)]
         return [
             *found,
-            Finding("durability", "note", f"It survives whatever {name} survives: look there."),
+            Finding("durability", "note", f"It survives what {name} survives: see its documentation."),
             Finding(
                 "clock",
                 "note",
@@ -303,7 +301,8 @@ class CasStore:
 
 
 def _maybe_applied(error: Unavailable) -> Unavailable:
-    """The error for the whole call: what failed was not applied, but something before it was."""
+    """Return the error for the whole call: the write that failed was not applied, but an earlier one
+    was."""
     return Unavailable(error.message, applied="unknown", job_id=error.job_id)
 
 
@@ -311,9 +310,9 @@ def _due_limit(work: Work) -> int:
     return work.selection.limit if isinstance(work.selection, Due) else 0
 
 
-async def _move_due(held: Held, now: datetime) -> Proposal | None:
-    """A marker at the real time, for a job that is not due yet; nothing when it has become so."""
-    job = held.record
-    if job is None or job.due_at is None or is_due(held, now):
+async def _move_due(loaded: LoadedDocument, now: datetime) -> Proposal | None:
+    """Propose a marker at the real time for a job that is not due yet; nothing when it has become due."""
+    job = loaded.record
+    if job is None or job.due_at is None or is_due(loaded, now):
         return None
     return Proposal(record=job, move_due=True)

@@ -13,8 +13,8 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(:0*([0-9]{1,5}))?")
 _PORT_MAX = 65535
 
 
-class Address(Struct, frozen=True):
-    """What is needed to connect, and the words for it that give away no password."""
+class PostgresAddress(Struct, frozen=True):
+    """What is needed to connect; `shown` is for messages, and has no password."""
 
     url: str
     schema: str
@@ -23,11 +23,11 @@ class Address(Struct, frozen=True):
     database: str | None
 
 
-def address_of(url: str) -> Address:
-    """The address in a URL such as postgresql://ana@db.example.org/jobs?schema=holdfast."""
+def address_of(url: str) -> PostgresAddress:
+    """Return the address in a URL such as postgresql://ana@db.example.org/jobs?schema=holdfast."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # its words may be part of a password
+    except ValueError:  # its message may contain a part of the password
         raise Invalid("That is not a PostgreSQL URL.", advice=_EXAMPLE) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
@@ -46,7 +46,7 @@ def address_of(url: str) -> Address:
     shown = parts.netloc.rpartition("@")[2] or dict(query).get("host", "localhost")
     database = unquote(parts.path.lstrip("/")) or None
     user = unquote(parts.username) if parts.username else None
-    return Address(bare, schema, f"{shown}/{database or ''}", user, database)
+    return PostgresAddress(bare, schema, f"{shown}/{database or ''}", user, database)
 
 
 _EXAMPLE = "Write postgresql://user@host:5432/database; in a password, / ? # and @ are %2F %3F %23 and %40."

@@ -1,97 +1,97 @@
-"""Steps of the server's clock: noticed by a process that knows better, dealt with once for all of them."""
+"""Steps of the server's clock: noticed by any process, handled once for all of them."""
 
 import os
 from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
-from holdfast.stores.postgres.errors import Busy
-from holdfast.stores.postgres.place import Place, Speaks
+from holdfast.core.clock_step import TOLERANCE, ClockStep, ClockStepSummary, carry_over
+from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
+from holdfast.stores.postgres.errors import LockTimeout
 from holdfast.stores.postgres.rows import job_of, update_row
-from holdfast.stores.postgres.server_time import Stepped
+from holdfast.stores.postgres.server_time import ClockStepped
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.statements import statement
-from holdfast.system import machine
+from holdfast.system import machine_name
 
 JOBS_AT_ONCE = 500
 SECONDS_MAX = 600
 
 
-async def look(connection: Speaks, place: Place, *, ours: bool = True) -> None:
-    """Take in which steps were dealt with by others. Raise `Stepped` if the clock does not fit."""
-    asked = place.time.ask()
-    [(now, steps)] = await connection.fetch(statement("select_clock", place.schema))
-    if ours and place.clock is None and not place.time.hear(now, asked):
-        raise Stepped
-    place.time.steps = steps
-    if place.clock is not None:
-        place.time.compared = True  # the times are not the server's
+async def refresh(connection: QueryConnection, context: CommitContext, *, external: bool = False) -> None:
+    """Read which steps other processes have handled. Raise `ClockStepped` if the clock was set since."""
+    asked = context.time.begin_reading()
+    [(now, steps)] = await connection.fetch(statement("select_clock", context.schema))
+    if not external and context.clock is None and not context.time.observe(now, asked):
+        raise ClockStepped
+    context.time.steps = steps
+    if context.clock is not None:
+        context.time.compared = True  # the times are not the server's
 
 
-async def compare(session: Session, place: Place) -> None:
-    """Look, and the first time compare the clock with the times in the store. Raise `Stepped` if it was set
-    back while no process of ours was there to notice."""
-    await look(session, place)
-    if not place.time.compared:
-        if await _unseen(session, place.schema) is not None:
-            raise Stepped
-        place.time.compared = True
+async def compare(session: Session, context: CommitContext) -> None:
+    """Refresh, and the first time compare the clock with the times in the store. Raise `ClockStepped` if it
+    was set back while no process of ours was running."""
+    await refresh(session, context)
+    if not context.time.compared:
+        if await _unnoticed_step(session, context.schema) is not None:
+            raise ClockStepped
+        context.time.compared = True
 
 
-async def set_back(session: Session, schema: str) -> tuple[Step | None, bool]:
-    """By how much the clock was set back since the last time that the store was told, and whether this
-    process may write. None if that time is past, as it should be."""
-    [(told, now, may_write)] = await session.fetch(statement("select_newest", schema))
-    if told is None or told <= now + TOLERANCE:
+async def set_back(session: Session, schema: str) -> tuple[ClockStep | None, bool]:
+    """Return by how much the clock was set back since the newest time in the store, and whether this
+    process may write. The step is None if that time has passed, as it should."""
+    [(newest, now, may_write)] = await session.fetch(statement("select_newest_time", schema))
+    if newest is None or newest <= now + TOLERANCE:
         return None, may_write
-    return Step(before=told, after=now), may_write
+    return ClockStep(before=newest, after=now), may_write
 
 
-async def _unseen(session: Session, schema: str) -> Step | None:
+async def _unnoticed_step(session: Session, schema: str) -> ClockStep | None:
     step, may_write = await set_back(session, schema)
     return step if may_write else None
 
 
-async def settle(session: Session, place: Place) -> None:
-    """Compare the clocks again and, if the server's was set and no other process has dealt with it yet, carry
-    what was measured by its old time over to the new one.
+async def settle(session: Session, context: CommitContext) -> None:
+    """Compare the clocks again and, if the server's was set and no other process has handled that yet, move
+    all leases, deadlines and waits from its old time to the new one.
 
-    Writers are waited for, and wait: what they decide afterwards names the steps they know of, and is
-    refused otherwise. A writer that does not end (a transaction of a caller's own) is not waited for longer
-    than a moment: the jobs that it has changed stay as they are.
+    This waits for writers, and they wait for it: a commit names the steps that it knows of, and is refused
+    when there are newer ones. A writer that does not end (a transaction of a caller) is waited for only 3
+    s: the jobs that it has changed stay as they are.
     """
     try:
         async with session.transaction("SET LOCAL lock_timeout = '3s'", seconds=SECONDS_MAX):
-            await session.connection.execute(f"LOCK TABLE {place.schema}.job IN EXCLUSIVE MODE")
-            agreed = await _settle(session, place)
-    except Busy:
+            await session.connection.execute(f"LOCK TABLE {context.schema}.job IN EXCLUSIVE MODE")
+            agreed = await _settle(session, context)
+    except LockTimeout:
         async with session.transaction(seconds=SECONDS_MAX):
-            agreed = await _settle(session, place)
-    place.time.accept(*agreed)
-    place.time.compared = True
-    for marks in (place.ready, place.due):
+            agreed = await _settle(session, context)
+    context.time.accept(*agreed)
+    context.time.compared = True
+    for marks in (context.ready_scan, context.due_scan):
         marks.forget()
-    place.held.forget()
+    context.leased_jobs.forget()
 
 
-async def _settle(session: Session, place: Place) -> tuple[datetime, float, str]:
-    """What to accept once this is committed: the time, when it was asked for, and the steps."""
-    time, schema = place.time, place.schema
+async def _settle(session: Session, context: CommitContext) -> tuple[datetime, float, str]:
+    """Return what to accept once this is committed: the time, when it was asked for, and the steps."""
+    time, schema = context.time, context.schema
     await session.fetch("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema)
-    asked = time.ask()
+    asked = time.begin_reading()
     [(now, text)] = await session.fetch(statement("select_clock", schema))
     steps = steps_of(text)
     step = _rest(time.step(now, asked), steps.total - steps_of(time.steps).total)
     if step is None and not time.compared:
-        step = await _unseen(session, schema)
-    if step is not None and not await _was_told(session, schema, step):
-        jobs = await _carry(session, schema, step)
-        steps = Steps(
+        step = await _unnoticed_step(session, schema)
+    if step is not None and not await _has_times_within(session, schema, step):
+        jobs = await _move_jobs(session, schema, step)
+        steps = ClockStepSummary(
             total=steps.total + step.by,
             by=step.by,
             at=now,
-            noticed_by=f"process {os.getpid()} on {machine()}",
+            noticed_by=f"process {os.getpid()} on {machine_name()}",
             jobs=jobs,
         )
         text = msgspec.json.encode(steps).decode()
@@ -99,41 +99,41 @@ async def _settle(session: Session, place: Place) -> tuple[datetime, float, str]
     return now, asked, text
 
 
-def _rest(step: Step | None, dealt: timedelta) -> Step | None:
-    """What is left of a step of which others have dealt with so much: it begins with what they made of it."""
-    if step is None or step.since is None or abs(step.by - dealt) <= TOLERANCE:
+def _rest(step: ClockStep | None, handled: timedelta) -> ClockStep | None:
+    """Return the rest of a step of which other processes have handled the part `handled`."""
+    if step is None or step.since is None or abs(step.by - handled) <= TOLERANCE:
         return None
-    return Step(before=step.before + dealt, after=step.after, since=step.since + dealt)
+    return ClockStep(before=step.before + handled, after=step.after, since=step.since + handled)
 
 
 _LOCK = 519612071
-"""Of two processes without the lock on the table, one comes second."""
+"""An advisory lock: two processes that did not get the table lock still run one after the other."""
 
 
-async def _was_told(session: Session, schema: str, step: Step) -> bool:
-    """Whether the server's clock has told times that a step would have left out: then it was not set, and it
-    is our own clock that stood still, with the virtual machine that we run in. What was written before the
-    last step does not count, going by the transactions: a clock that was set back had told those times."""
+async def _has_times_within(session: Session, schema: str, step: ClockStep) -> bool:
+    """Whether the store has times that the step would have skipped: then the server's clock was not set,
+    and it is our own clock that stood still, with the virtual machine that we run in. Rows from before the
+    last step do not count, by their transaction ids: a clock that was set back had shown those times."""
     first, last = step.before + TOLERANCE, (step.since or step.before) + step.by - TOLERANCE
     if first >= last:
         return False
-    [(told,)] = await session.fetch(statement("select_told", schema), first, last)
-    return bool(told)
+    [(found,)] = await session.fetch(statement("select_written_between", schema), first, last)
+    return bool(found)
 
 
-async def _carry(session: Session, schema: str, step: Step) -> int:
-    """Carry over every job that has a lease, a deadline or a wait; returns how many there were."""
+async def _move_jobs(session: Session, schema: str, step: ClockStep) -> int:
+    """Move every job that has a lease, a deadline or a wait; return how many there were."""
     first = min(step.before, step.after)
-    rows = await session.fetch(statement("select_measured", schema), first)
+    rows = await session.fetch(statement("select_time_bound_jobs", schema), first)
     seqs, changed = sorted(row[0] for row in rows), 0
     for start in range(0, len(seqs), JOBS_AT_ONCE):
         some = seqs[start : start + JOBS_AT_ONCE]
-        locked = await session.fetch(statement("lock_measured", schema), some)
+        locked = await session.fetch(statement("lock_time_bound_jobs", schema), some)
         found = [job_of(row) for row in locked]
         moved = [
             update_row(seq, job, None, after)
             for seq, job in found
-            if (after := carried(job, step)) is not job
+            if (after := carry_over(job, step)) is not job
         ]
         if moved:
             await session.fetch(statement("update_jobs", schema), moved)
@@ -141,6 +141,6 @@ async def _carry(session: Session, schema: str, step: Step) -> int:
     return changed
 
 
-def steps_of(text: str) -> Steps:
-    """The steps in the text that is kept of them."""
-    return msgspec.json.decode(text, type=Steps) if text else Steps()
+def steps_of(text: str) -> ClockStepSummary:
+    """Return the steps in their stored text."""
+    return msgspec.json.decode(text, type=ClockStepSummary) if text else ClockStepSummary()

@@ -1,4 +1,5 @@
-"""Partitions: events lie in tables by the age of their job, so that old jobs leave without a trace."""
+"""Partitions of the event table, by the enqueue sequence of the job: those of pruned jobs are dropped
+whole."""
 
 from asyncpg import exceptions as pg
 
@@ -11,21 +12,22 @@ DROP_MILLISECONDS = 50
 _LOCK = 5196120714
 
 
-async def room_for_events(session: Session, schema: str, jobs: int = JOBS_PER_PARTITION) -> int:
-    """Make sure that the events of the next jobs have a place; answers the first job that has none."""
+async def ensure_partitions(session: Session, schema: str, jobs: int = JOBS_PER_PARTITION) -> int:
+    """Make sure that there are partitions for the events of the next jobs; return the first enqueue
+    sequence that has none."""
     last, end = await _extent(session, schema)
     if end < last + jobs:
         try:
             async with session.transaction():
                 end = await make_partitions(session, schema, jobs)
         except (pg.InsufficientPrivilegeError, pg.ReadOnlySQLTransactionError):
-            if end <= last:  # until then somebody who may can come by
+            if end <= last:  # until then, a process with the privilege may make them
                 raise
     return end
 
 
 async def make_partitions(session: Session, schema: str, jobs: int = JOBS_PER_PARTITION) -> int:
-    """The same inside a transaction. Attaching an empty table keeps nobody from reading or writing."""
+    """The same inside a transaction. Attaching an empty table blocks neither readers nor writers."""
     await session.fetch("SELECT pg_advisory_xact_lock($1)", _LOCK)
     last, end = await _extent(session, schema)
     while end < last + 2 * jobs:
@@ -40,17 +42,17 @@ async def make_partitions(session: Session, schema: str, jobs: int = JOBS_PER_PA
 
 
 async def _extent(session: Session, schema: str) -> tuple[int, int]:
-    """The newest job, and the first one that has no partition."""
-    [(last, end)] = await session.fetch(statement("select_extent", schema), f"{schema}.event")
+    """Return the last enqueue sequence, and the first one that has no partition."""
+    [(last, end)] = await session.fetch(statement("select_partition_extent", schema), f"{schema}.event")
     return last, end
 
 
-async def drop_husks(session: Session, schema: str, jobs: int = JOBS_PER_PARTITION) -> None:
-    """Drop the partitions whose jobs are all gone. Whoever uses one just now keeps it, till next time; so
-    does who may not drop it."""
+async def drop_empty_partitions(session: Session, schema: str, jobs: int = JOBS_PER_PARTITION) -> None:
+    """Drop the partitions whose jobs are all pruned. One that is in use, or that this user may not drop, is
+    left for the next time."""
     last, _ = await _extent(session, schema)
-    husks = await session.fetch(statement("select_husks", schema), f"{schema}.event", last - jobs)
-    for (name,) in husks:
+    empty = await session.fetch(statement("select_empty_partitions", schema), f"{schema}.event", last - jobs)
+    for (name,) in empty:
         try:
             async with session.transaction(f"SET LOCAL lock_timeout = '{DROP_MILLISECONDS}ms'"):
                 await session.connection.execute(f"DROP TABLE {schema}.{name}")

@@ -1,11 +1,11 @@
-"""Rows: how jobs and events become columns, and columns jobs and events."""
+"""Conversion of jobs, events and API keys to rows, and of rows to them."""
 
 from holdfast.core.access import Key
 from holdfast.core.catalogue import EventClass
-from holdfast.core.command import claim_kind
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.core.process_spec import claim_kind
 from holdfast.stores.postgres.statements import Row
 from holdfast.stores.records import (
     DAMAGED,
@@ -46,7 +46,7 @@ def update_row(seq: int, before: Job, row_version: int | None, job: Job) -> Row:
 
 
 def touch_row(seq: int, before: Job, row_version: int | None, job: Job) -> Row:
-    """A row of touch_jobs.sql: signs of life, conditional on the job as it was read."""
+    """A row of touch_jobs.sql: a heartbeat or progress, conditional on the job as it was read."""
     return (
         seq,
         before.version,

@@ -1,112 +1,118 @@
-"""The server's time: as last heard, carried on by our own clock, and whether it was set since.
+"""The server's time as last read, extrapolated by this process's own clock, and whether it was set since.
 
-PostgreSQL has no clock that cannot be set, but every process of ours has one, and hears the server's time
-with every trip. So each compares the two before anything is decided on a time that it heard.
+PostgreSQL has no monotonic clock, but each of our processes has one, and reads the server's time with every
+trip. So each compares the two before anything is decided by a time that it read.
 """
 
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from holdfast.core.clock_step import TOLERANCE, Step
+from holdfast.core.clock_step import TOLERANCE, ClockStep
 from holdfast.ports import Clock
 
 FRESH_SECONDS = 5.0
 DRIFT_MAX = 0.001
 STEADY_DRIFT_MAX = 0.01
-"""How fast or slow a clock may run that was not set."""
+"""How fast or slow a clock may run without having been set."""
 WIDTH_SECONDS_MAX = 1.0
-"""A time that took longer to ask for says too little to compare the next one with."""
+"""A reading that took longer than this is too imprecise to compare the next one with."""
 
 
-class Stepped(Exception):
-    """The server's clock does not tell the time that it should: nothing was decided."""
+class ClockStepped(Exception):
+    """The server's clock was set: nothing was decided."""
 
 
-class Reading(Struct, frozen=True, gc=False):
-    """A time that the server told between two moments of our own clock."""
+class ClockReading(Struct, frozen=True, gc=False):
+    """A time that the server returned, and our own clock when it was asked and when it answered."""
 
-    told: datetime
-    asked: float
-    heard: float
+    server_time: datetime
+    sent_at: float
+    received_at: float
 
 
 class ServerTime:
-    """What a process knows of the server's time.
+    """What this process knows of the server's time.
 
-    `clock` counts seconds that include a sleep of the machine. `steps` is the text that says which steps of
-    the server's clock had been dealt with when it was last looked at, `compared` whether the time fits those
-    that the store was told before this process came.
+    `clock` counts seconds, those in which the machine sleeps included. `steps` is the stored text about the
+    steps of the server's clock that were handled, as last read; `compared` says whether the time was
+    compared with the times in the store that are older than this process.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._guessed_from: Reading | None = None
-        self._anchor: Reading | None = None
+        self._estimated_from: ClockReading | None = None
+        self._anchor: ClockReading | None = None
         self.steps = ""
         self.compared = False
 
-    def ask(self) -> float:
-        """The moment at which a question is sent: what its answer is heard with."""
+    def begin_reading(self) -> float:
+        """Return our own clock before a query is sent, to be passed to `observe` with the result."""
         return self._clock.monotonic()
 
-    def hear(self, told: datetime, asked: float) -> bool:
-        """Take in what the server told; returns whether it fits what it told before. The server looked at its
-        clock at some moment between question and answer, so a slow answer is never taken for a step."""
-        reading = Reading(told, asked, self._clock.monotonic())
+    def observe(self, now: datetime, asked: float) -> bool:
+        """Record a time of the server; return whether it is consistent with earlier ones. The server read
+        its clock at some time between query and result, so a slow result is never taken for a step."""
+        reading = ClockReading(now, asked, self._clock.monotonic())
         anchor = self._anchor
         if anchor is not None and not _fits(anchor, reading):
-            self._guessed_from = None
+            self._estimated_from = None
             return False
-        self._guessed_from = reading
-        narrow = reading.heard - asked <= WIDTH_SECONDS_MAX
-        if anchor is None or (told > anchor.told and narrow):
+        self._estimated_from = reading
+        narrow = reading.received_at - asked <= WIDTH_SECONDS_MAX
+        if anchor is None or (now > anchor.server_time and narrow):
             self._anchor = reading
         return True
 
-    def step(self, told: datetime, asked: float) -> Step | None:
-        """By how much the server's clock was set since the last time that fitted; None if it was not."""
-        reading, anchor = Reading(told, asked, self._clock.monotonic()), self._anchor
+    def step(self, now: datetime, asked: float) -> ClockStep | None:
+        """Return by how much the server's clock was set since the last consistent reading; None if it was
+        not."""
+        reading, anchor = ClockReading(now, asked, self._clock.monotonic()), self._anchor
         if anchor is None or _fits(anchor, reading):
             return None
-        passed = (reading.asked + reading.heard - anchor.asked - anchor.heard) / 2
-        return Step(before=anchor.told + timedelta(seconds=passed), after=told, since=anchor.told)
+        passed = (reading.sent_at + reading.received_at - anchor.sent_at - anchor.received_at) / 2
+        return ClockStep(
+            before=anchor.server_time + timedelta(seconds=passed),
+            after=now,
+            since=anchor.server_time,
+        )
 
-    def accept(self, told: datetime, asked: float, steps: str) -> None:
-        """What the server tells is its time, and these steps of it were dealt with."""
-        self._anchor = self._guessed_from = Reading(told, asked, self._clock.monotonic())
+    def accept(self, now: datetime, asked: float, steps: str) -> None:
+        """Take this as the server's time from now on; `steps` are those that were handled."""
+        self._anchor = self._estimated_from = ClockReading(now, asked, self._clock.monotonic())
         self.steps = steps
 
-    def forget(self) -> None:
-        """Guess no more: another server may answer next. What is compared with stays: if that one's clock
-        tells another time, it is as if the clock had been set."""
-        self._guessed_from = None
+    def stop_estimating(self) -> None:
+        """Stop estimating: another server may answer next. The last reading is still compared with: if the
+        other server's clock differs, it is handled as if the clock had been set."""
+        self._estimated_from = None
 
     @property
-    def heard(self) -> bool:
-        """Whether any time was heard so far."""
+    def observed(self) -> bool:
+        """Whether any time was read so far."""
         return self._anchor is not None
 
-    def guess(self) -> datetime | None:
-        """What time it is there now; None when nothing was heard of late.
+    def estimate(self) -> datetime | None:
+        """Return an estimate of the server's time; None when the last reading is too old.
 
-        It is behind the server's time: by the way of the answer, by a little more so that our clock may run
-        fast, and by as long as this process was frozen. The server refuses what is too far behind.
+        It is behind the server's time: by the latency of the last result, by a margin in case that our
+        clock runs fast, and by as long as this process was frozen. The server refuses a write with an
+        estimate that is too far behind.
         """
-        last = self._guessed_from
+        last = self._estimated_from
         if last is None:
             return None
-        passed = self._clock.monotonic() - last.heard
+        passed = self._clock.monotonic() - last.received_at
         if passed > FRESH_SECONDS:
             return None
-        return last.told + timedelta(seconds=passed * (1 - DRIFT_MAX))
+        return last.server_time + timedelta(seconds=passed * (1 - DRIFT_MAX))
 
 
-def _fits(anchor: Reading, reading: Reading) -> bool:
-    told = (reading.told - anchor.told).total_seconds()
-    least, most = reading.asked - anchor.heard, reading.heard - anchor.asked
+def _fits(anchor: ClockReading, reading: ClockReading) -> bool:
+    passed = (reading.server_time - anchor.server_time).total_seconds()
+    least, most = reading.sent_at - anchor.received_at, reading.received_at - anchor.sent_at
     early = least - abs(least) * STEADY_DRIFT_MAX - _TOLERANCE
-    return early <= told <= most + most * STEADY_DRIFT_MAX + _TOLERANCE
+    return early <= passed <= most + most * STEADY_DRIFT_MAX + _TOLERANCE
 
 
 _TOLERANCE = TOLERANCE.total_seconds()

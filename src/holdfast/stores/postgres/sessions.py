@@ -1,4 +1,4 @@
-"""Sessions: connections to one database, each in one caller's hand at a time, and what is set on them."""
+"""A pool of connections to one database, each used by one caller at a time, and the settings on them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -11,27 +11,27 @@ from asyncpg import exceptions as pg
 from holdfast.core.errors import Invalid
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids
-from holdfast.stores.postgres.address import Address
+from holdfast.stores.postgres.address import PostgresAddress
 from holdfast.stores.postgres.errors import (
-    AGAIN,
     FAILURES,
-    Away,
-    NoRoom,
+    RETRYABLE,
+    PartitionMissing,
     Replica,
-    lost,
+    ServerDown,
+    is_connection_lost,
+    is_connection_unusable,
     translate,
-    unsent,
-    useless,
+    was_not_sent,
 )
-from holdfast.stores.postgres.moments import teach
 from holdfast.stores.postgres.statements import Row
+from holdfast.stores.postgres.timestamp_codec import register_timestamp_codec
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 CONNECTIONS_MAX = 4
 SCANS_MAX = 1
-"""Of the connections, those that may read much at a time: the others are for what is quick."""
+"""How many of the connections may run long reads at a time: the others are for quick ones."""
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30
@@ -39,9 +39,9 @@ AWAY_SECONDS_MAX = 10.0
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 1.0
 
-# A session that is frozen inside a transaction, or waits too long, is ended by the server well before a
-# lease is: it can hide no job. The planner's settings keep every batch on its indexes, however little
-# PostgreSQL knows about tables that grew a minute ago.
+# The server ends a session that is frozen inside a transaction, or waits too long, well before a lease
+# ends: it cannot keep jobs locked. The planner's settings keep every batch on its indexes, even where
+# PostgreSQL has no statistics yet about tables that grew a minute ago.
 SETTINGS = {
     "statement_timeout": "10s",
     "lock_timeout": "2s",
@@ -58,27 +58,27 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class Session:
-    """A connection in a caller's hand. `uncertain`: what was sent may have been committed; `whole`: others
-    may use the connection afterwards."""
+    """A connection in use by one caller. `uncertain`: what was sent may have been committed; `whole`: the
+    connection may be used again afterwards."""
 
     def __init__(self, connection: Connection, begin: str = BEGIN, *, pooled: bool = False) -> None:
         self.connection = connection
         self.uncertain = False
-        self.whole = True
+        self.reusable = True
         self._begin = begin
         self._pooled = pooled
         self._inside = False
         self._seconds: float | None = None
 
     async def fetch(self, sql: str, *parameters: object) -> Sequence[Row]:
-        if self._pooled and not self._inside:  # else its parts may reach two servers
+        if self._pooled and not self._inside:  # else its messages may reach two servers
             async with self.transaction():
                 return await self.fetch(sql, *parameters)
         rows: Sequence[Row] = await self.connection.fetch(sql, *parameters, timeout=self._seconds)
         return rows
 
     async def write(self, sql: str, *parameters: object) -> Sequence[Row]:
-        """The statement that writes: outside a transaction, it is one of its own."""
+        """Run the statement that writes; outside a transaction it is its own."""
         self.uncertain = not self._inside
         rows = await self.fetch(sql, *parameters)
         if self._inside:
@@ -88,11 +88,9 @@ class Session:
         return rows
 
     @asynccontextmanager
-    async def transaction(
-        self, *settings: str, seconds: float | None = None
-    ) -> AsyncIterator[None]:
+    async def transaction(self, *settings: str, seconds: float | None = None) -> AsyncIterator[None]:
         """Commit what is done inside, unless it raises. `settings` last as long as the transaction, and
-        each of its statements may take so many `seconds`."""
+        each of its statements may take `seconds`."""
         if seconds is not None:
             settings = (f"SET LOCAL statement_timeout = '{seconds}s'", *settings)
         await self.connection.execute(";".join((self._begin, *settings)))
@@ -101,7 +99,7 @@ class Session:
         try:
             yield
         except Exception as error:
-            if not lost(error):
+            if not is_connection_lost(error):
                 await self.connection.execute("ROLLBACK")
             raise
         else:
@@ -113,9 +111,9 @@ class Session:
 
 
 class Sessions:
-    """The connections of one store. Behind a pooler, nothing that is set outlives a transaction."""
+    """The connections of one store. Behind a pooler, no setting outlives a transaction."""
 
-    def __init__(self, address: Address, clock: Clock, ids: Ids) -> None:
+    def __init__(self, address: PostgresAddress, clock: Clock, ids: Ids) -> None:
         self.address = address
         self.pooled = False
         self.pids: set[int] = set()
@@ -142,33 +140,33 @@ class Sessions:
         deciding: bool = False,
         scanning: bool = False,
     ) -> T:
-        """Do `work` on a connection. While the server is away and nothing was applied, wait for it to
-        come back; who is `deciding` answers a conflict with somebody else's commit by itself, and is told
-        when nobody knows whether its own was made. All other work may be done twice. `scanning` is what
-        may read much: it leaves connections for the rest."""
+        """Run `work` on a connection. While the server is down and nothing was applied, wait for it to come
+        back (`patient`). `deciding` work handles conflicts with other commits itself, and gets an error
+        when it is unknown whether its commit was made; all other work may be run twice. `scanning` work may
+        read much: it leaves connections for the rest."""
         deadline = self._clock.monotonic() + (AWAY_SECONDS_MAX if patient else 0)
         pause = PAUSE_SECONDS
         while True:
             session = None
             try:
-                async with self._turn(deciding, scanning), self._lent() as session:
+                async with self._slot(deciding, scanning), self._borrowed() as session:
                     if self._moves == self._renewed or self._renewer is asyncio.current_task():
                         return await work(session)
                 await self._renew()
                 continue
             except FAILURES as error:
-                if deciding and isinstance(error, (*AGAIN, NoRoom)):
+                if deciding and isinstance(error, (*RETRYABLE, PartitionMissing)):
                     raise
-                sent = session is not None and session.uncertain and not unsent(error)
-                doubt = deciding and sent and lost(error)
-                told = translate(error, self.address, "unknown" if doubt else "no")
-                if doubt or not isinstance(told, Away) or self._clock.monotonic() > deadline:
-                    raise told from error
+                sent = session is not None and session.uncertain and not was_not_sent(error)
+                doubt = deciding and sent and is_connection_lost(error)
+                translated = translate(error, self.address, "unknown" if doubt else "no")
+                if doubt or not isinstance(translated, ServerDown) or self._clock.monotonic() > deadline:
+                    raise translated from error
             await self._clock.sleep(pause * (0.5 + self._ids.chance()))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     @asynccontextmanager
-    async def _turn(self, deciding: bool, scanning: bool) -> AsyncIterator[None]:
+    async def _slot(self, deciding: bool, scanning: bool) -> AsyncIterator[None]:
         async with (
             self._scanning if scanning else nullcontext(),
             nullcontext() if deciding else self._asking,
@@ -176,11 +174,11 @@ class Sessions:
             yield
 
     async def _renew(self) -> None:
-        """Another server has taken over, perhaps without the last commits: begin as when it was opened."""
+        """Open the store again: another server has taken over, perhaps without the last commits."""
         async with self._renewal:
             self._renewer = asyncio.current_task()
             try:
-                moves = self._moves  # another one meanwhile calls for another renewal
+                moves = self._moves  # a failover during the renewal needs another renewal
                 if moves != self._renewed and self.renew:
                     await self.renew()
                 self._renewed = moves
@@ -188,20 +186,20 @@ class Sessions:
                 self._renewer = None
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Session]:
-        """A connection, idle or new; one that ended in doubt is thrown away."""
+    async def _borrowed(self) -> AsyncIterator[Session]:
+        """Lend a connection, idle or new; one that ended in an unknown state is closed."""
         async with self._free:
             connection = await self._take()
             session = Session(connection, self._begin, pooled=self.pooled)
             whole = False
             try:
                 yield session
-                whole = session.whole
+                whole = session.reusable
             except Exception as error:
-                whole = not useless(error)
+                whole = not is_connection_unusable(error)
                 raise
             finally:
-                self._give_back(connection, whole=whole)
+                self._return(connection, whole=whole)
 
     async def _take(self) -> Connection:
         while self._idle:
@@ -211,7 +209,7 @@ class Sessions:
             self.pids.discard(connection.get_server_pid())
         return await self.connect()
 
-    def _give_back(self, connection: Connection, *, whole: bool) -> None:
+    def _return(self, connection: Connection, *, whole: bool) -> None:
         sound = whole and not connection.is_closed() and not connection.is_in_transaction()
         if sound and not self._closed:
             self._idle.append(connection)
@@ -219,26 +217,26 @@ class Sessions:
             self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
-        """Cut a connection off; nobody is told."""
+        """Close a connection at once, without telling the server."""
         self.pids.discard(connection.get_server_pid())
         connection.terminate()
 
     async def connect(self) -> Connection:
-        """A new connection with our settings, to a server that keeps what it acknowledges."""
+        """Return a new connection with our settings, to a server that keeps what it acknowledges."""
         try:
-            connection = await self._dial()
+            connection = await self._open_connection()
         except (pg.ProtocolViolationError, pg.FeatureNotSupportedError):
             if self.pooled:
                 raise
-            self.pooled = True  # a pooler takes none of our settings
-            connection = await self._dial()
+            self.pooled = True  # a pooler accepts none of our settings
+            connection = await self._open_connection()
         try:
-            return await self._greet(connection)
+            return await self._check_server(connection)
         except BaseException:
             connection.terminate()
             raise
 
-    async def _dial(self) -> Connection:
+    async def _open_connection(self) -> Connection:
         settings = {} if self.pooled else SETTINGS
         return await asyncpg.connect(
             self.address.url,
@@ -250,11 +248,11 @@ class Sessions:
             server_settings={"application_name": "holdfast", **settings},
         )
 
-    async def _greet(self, connection: Connection) -> Connection:
-        """Find out who answers, refuse what loses data, and make commits wait for the disk."""
+    async def _check_server(self, connection: Connection) -> Connection:
+        """Read the server's state, refuse one that can lose data, and make commits wait for the disk."""
         async with Session(connection).transaction():
-            [(pid, timeline, *unsafe, waits)] = await connection.fetch(_GREETING)
-            await teach(connection)
+            [(pid, timeline, *unsafe, waits)] = await connection.fetch(_SERVER_STATE)
+            await register_timestamp_codec(connection)
         if "off" in unsafe:
             raise Invalid(
                 f"PostgreSQL at {self.address.shown} runs with fsync or full_page_writes off: a crash"
@@ -269,7 +267,7 @@ class Sessions:
             return await self.connect()
         if self.pooled:
             self._begin = _begin_with({**SETTINGS, "synchronous_commit": waits})
-        else:  # said here, it stays so, whatever the server is told later
+        else:  # set on the session, it holds even if the server's own setting is changed later
             await connection.execute(f"SET synchronous_commit = '{waits}'")
         self.pids.add(connection.get_server_pid())
         self._moves += self._timeline not in (None, timeline)
@@ -279,26 +277,26 @@ class Sessions:
     async def close(self) -> None:
         self._closed = True
         for connection in self._idle:
-            await _hang_up(connection)
+            await _close_connection(connection)
         self._idle.clear()
 
 
-_GREETING = """
+_SERVER_STATE = """
 SELECT pg_backend_pid(),
        CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
        current_setting('fsync'), current_setting('full_page_writes'),
        CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
             ELSE current_setting('synchronous_commit') END
 """
-_GOODBYE_SECONDS = 2
+_CLOSE_SECONDS = 2
 
 
 def _begin_with(settings: dict[str, str]) -> str:
     return ";".join((BEGIN, *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())))
 
 
-async def _hang_up(connection: Connection) -> None:
+async def _close_connection(connection: Connection) -> None:
     try:
-        await connection.close(timeout=_GOODBYE_SECONDS)
+        await connection.close(timeout=_CLOSE_SECONDS)
     except FAILURES:
         connection.terminate()

@@ -1,4 +1,5 @@
-"""The statements: one per file in `sql/`, read once, named as their file; and commits made of them."""
+"""The SQL statements, one per file in `sql/` and named as the file; and the statement that commits, made of
+them."""
 
 import re
 from functools import cache
@@ -6,13 +7,14 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
-"""What a driver takes and gives: only the statement knows the types of its columns."""
+"""A row as the driver sends and returns it; only the statement knows the types of its columns."""
 
 DEFAULT_SCHEMA = "holdfast"
 _FOLDER = files(__package__)
+# The writes whose row count must be as expected; the others follow only after that is certain.
 CHECKED = (
     "insert_jobs",
-    "insert_drawn_jobs",
+    "insert_unnumbered_jobs",
     "update_jobs",
     "touch_jobs",
     "insert_resources",
@@ -23,61 +25,73 @@ CHECKED = (
 
 @cache
 def _texts() -> dict[str, str]:
-    """Every statement, read at the first use of any: a process without descriptors must still be able to give
-    its jobs back."""
+    """Return all statements, read at once: a process that has run out of file descriptors must still be
+    able to release its jobs."""
     found = (entry for entry in (_FOLDER / "sql").iterdir() if entry.name.endswith(".sql"))
-    return {
-        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").strip()
-        for entry in found
-    }
+    return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").strip() for entry in found}
 
 
 @cache
 def statement(name: str, schema: str) -> str:
-    """The SQL in `sql/<name>.sql`, on the tables of this schema."""
+    """Return the SQL in `sql/<name>.sql`, on the tables of this schema."""
     return _in(_texts()[name], schema)
 
 
 @cache
-def commit_statement(names: tuple[str, ...], schema: str, *, yielding: bool = False) -> str:
-    """One statement that does all the named writes, or none: how many rows must change is its first
-    parameter, the channel to notify its second, the moment before which it must have the locks of its rows
-    its third, what is told on the channel its fourth, the steps of the clock that are known its fifth, and
-    each write's own parameters follow in turn. It answers whether it has written.
+def commit_statement(names: tuple[str, ...], schema: str, *, skip_locked: bool = False) -> str:
+    """Return one statement that does all the named writes, or fails and does none.
 
-    Otherwise it fails, and undoes itself. `yielding`, it writes nothing without that: not even a wait,
-    where somebody else has one of its rows or has had it since it was read.
+    Its parameters are: 1 how many rows the `CHECKED` writes must change, 2 the channel to notify (or ''),
+    3 the time until which it must have its row locks (or NULL), 4 the payload of the notification, 5 the
+    steps of the server's clock that this process knows of; then those of each write, renumbered. It returns
+    whether it has written, the number of new facts, the transaction id, the time and the last new sequence.
+
+    For ("touch_jobs", "insert_counts") it is, shortened:
+
+        WITH touch_jobs AS MATERIALIZED (
+        UPDATE holdfast.job SET … FROM unnest($6::holdfast.touched_job[]) AS new WHERE … RETURNING 1),
+        agreed AS MATERIALIZED (
+        SELECT holdfast.agree(n, $1::bigint, clock_timestamp() > $3::timestamptz OR … <> $5::text)
+        FROM (SELECT (SELECT count(*) FROM touch_jobs) AS n OFFSET 0) AS c),
+        insert_counts AS MATERIALIZED (
+        INSERT INTO holdfast.queue_count … SELECT … FROM agreed, unnest($7::holdfast.changed_count[]) …)
+        SELECT true, CASE WHEN $2::text <> '' AND true THEN pg_notify(…) END, 0, … FROM agreed
+
+    `agree` raises a serialization failure when the count differs or it is too late. The unchecked writes
+    select from `agreed`, so that they run after it; a new one must do so too. With `skip_locked`, a first
+    part `unchanged` tries to lock the rows of update_jobs; if one is locked or was changed since it was
+    read, every `unnest($n::type[])` becomes `unnest(NULL)` and nothing is written, without waiting or
+    failing.
     """
     writes, used = [], 5
     for name in names:
         sql = statement(name, schema)
-        if yielding and name == "update_jobs":
-            mine = _renumbered(statement("hold_jobs", schema), used)
+        if skip_locked and name == "update_jobs":
+            unchanged = _renumbered(statement("lock_unchanged_jobs", schema), used)
         writes.append((name, _renumbered(sql, used)))
         used += _parameters(sql)
     checked = [name for name in names if name in CHECKED]
     found = " + ".join(f"(SELECT count(*) FROM {name})" for name in checked) or "0"  # noqa: S608
-    expected, so = "$1::bigint", "true"
+    expected, wrote = "$1::bigint", "true"
     parts: list[tuple[str, str]] = []
-    if yielding:
-        so = "(SELECT so FROM mine)"
-        expected = f"CASE WHEN {so} THEN {expected} ELSE 0 END"
-        parts.append(("mine", mine))
-        writes = [
-            (name, _ROWS.sub(rf"unnest(CASE WHEN {so} THEN \1 END)", w)) for name, w in writes
-        ]
+    if skip_locked:
+        wrote = "(SELECT all_locked FROM unchanged)"
+        expected = f"CASE WHEN {wrote} THEN {expected} ELSE 0 END"
+        parts.append(("unchanged", unchanged))
+        writes = [(name, _ROWS.sub(rf"unnest(CASE WHEN {wrote} THEN \1 END)", w)) for name, w in writes]
     steps = f"coalesce((SELECT value FROM {schema}.meta WHERE name = 'clock'), '')"  # noqa: S608
     late = f"clock_timestamp() > $3::timestamptz OR {steps} <> $5::text"
-    agreed = f"SELECT {schema}.agree(n, {expected}, {late}) AS so FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
+    agreed = f"SELECT {schema}.agree(n, {expected}, {late}) FROM (SELECT {found} AS n OFFSET 0) AS c"  # noqa: S608
     parts += [(name, sql) for name, sql in writes if name in CHECKED]
     parts.append(("agreed", agreed))
     parts += [(name, sql) for name, sql in writes if name not in CHECKED]
-    told = f"CASE WHEN $2::text <> '' AND {so} THEN pg_notify($2::text, $4::text) END"
-    counted = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
-    last = "(SELECT max(seq) FROM insert_drawn_jobs)" if "insert_drawn_jobs" in names else "NULL"
-    answer = f"{so}, {told}, {counted}, pg_current_xact_id()::xid, clock_timestamp(), {last}"
+    notified = f"CASE WHEN $2::text <> '' AND {wrote} THEN pg_notify($2::text, $4::text) END"
+    facts = "(SELECT count(*) FROM insert_facts)" if "insert_facts" in names else "0"
+    numbered = "insert_unnumbered_jobs" in names
+    last = "(SELECT max(seq) FROM insert_unnumbered_jobs)" if numbered else "NULL"
+    result = f"{wrote}, {notified}, {facts}, pg_current_xact_id()::xid, clock_timestamp(), {last}"
     body = ",\n".join(f"{name} AS MATERIALIZED (\n{sql})" for name, sql in parts)
-    return f"WITH {body}\nSELECT {answer} FROM agreed"
+    return f"WITH {body}\nSELECT {result} FROM agreed"
 
 
 _ROWS = re.compile(r"unnest\((\$\d+::[\w.]+\[\])\)")
@@ -92,7 +106,7 @@ def _parameters(sql: str) -> int:
 
 
 def migrations(schema: str) -> list[str]:
-    """The scripts that build the schema, in order; the n-th takes version n - 1 to n."""
+    """Return the scripts that build the schema, in order; the n-th takes version n - 1 to n."""
     folder = _FOLDER / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [_in((folder / name).read_text(encoding="utf-8"), schema) for name in names]

@@ -9,45 +9,47 @@ from msgspec.structs import replace
 from holdfast.core.access import Key
 from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
 from holdfast.ports import (
+    ById,
     Census,
     Clock,
     Decision,
-    Filter,
+    EventPage,
     Finding,
     HistoryPage,
     Ids,
-    One,
-    Page,
-    Pruned,
-    Slice,
+    JobFilter,
+    JobPage,
+    PruneResult,
     Work,
 )
 from holdfast.stores import filters
-from holdfast.stores.held import Held
-from holdfast.stores.owners import shut_out
-from holdfast.stores.postgres import clock_steps
-from holdfast.stores.postgres.address import Address, address_of
-from holdfast.stores.postgres.choosing import Choice, Seen
-from holdfast.stores.postgres.committing import Commit, Misguessed
+from holdfast.stores.commit_signal import CommitSignal
+from holdfast.stores.leased_jobs import LeasedJobCache
+from holdfast.stores.postgres import clock_steps, errors, external_transaction
+from holdfast.stores.postgres.address import PostgresAddress, address_of
+from holdfast.stores.postgres.claim_commit import ClaimCommit, Peek
+from holdfast.stores.postgres.commit import PostgresCommit, StaleCache
+from holdfast.stores.postgres.commit_context import CommitContext
+from holdfast.stores.postgres.doctor import doctor, doctor_server
 from holdfast.stores.postgres.epochs import epoch_of
-from holdfast.stores.postgres.errors import AGAIN, FAILURES, Busy, NoRoom, translate
-from holdfast.stores.postgres.examining import examine, examine_server
-from holdfast.stores.postgres.joining import ELSEWHERE, Guest, guest_of, homeless, refused, taken
-from holdfast.stores.postgres.listening import Herald, Listener
-from holdfast.stores.postgres.marks import Marks
-from holdfast.stores.postgres.migrating import migrate
-from holdfast.stores.postgres.partitions import JOBS_PER_PARTITION, drop_husks, room_for_events
-from holdfast.stores.postgres.place import Place
-from holdfast.stores.postgres.pruning import prune
-from holdfast.stores.postgres.reading import Reading
+from holdfast.stores.postgres.notifications import NotificationListener, Notifier
+from holdfast.stores.postgres.partitions import (
+    JOBS_PER_PARTITION,
+    drop_empty_partitions,
+    ensure_partitions,
+)
+from holdfast.stores.postgres.prune import prune
+from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rows import key_row
-from holdfast.stores.postgres.server_time import ServerTime, Stepped
+from holdfast.stores.postgres.scan_starts import ScanStarts
+from holdfast.stores.postgres.schema import migrate
+from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
-from holdfast.stores.signal import Signal
+from holdfast.stores.restore_fencing import fence_all_owners
 from holdfast.system import BootClock, SystemClock
 
 T = TypeVar("T")
@@ -61,31 +63,31 @@ PRUNE_SECONDS = 300
 
 class PostgresStore:
     """Tables in one schema of one database. Every commit is one statement or one short transaction;
-    `retries` counts those that were undone, since somebody else had been there, and decided again."""
+    `retries` counts those that were undone by a conflict and decided again."""
 
-    def __init__(self, address: Address, clock: Clock | None, ids: Ids) -> None:
+    def __init__(self, address: PostgresAddress, clock: Clock | None, ids: Ids) -> None:
         system = SystemClock()
         self._address = address
-        ready, due = Marks(clock or system), Marks(clock or system)
+        ready, due = ScanStarts(clock or system), ScanStarts(clock or system)
         time = ServerTime(BootClock())
-        self._place = Place(address.schema, ready, due, Held(), time, clock=clock)
+        self._context = CommitContext(address.schema, ready, due, LeasedJobCache(), time, clock=clock)
         self._sessions = Sessions(address, system, ids)
-        self._signal = Signal(clock or system)
+        self._signal = CommitSignal(clock or system)
         self._channel = f"{address.schema}_commit"
-        self._herald = Herald(self._sessions, self._channel, system)
-        self._listener = Listener(self._sessions, self._channel, self._signal, system, ids)
+        self._notifier = Notifier(self._sessions, self._channel, system)
+        self._listener = NotificationListener(self._sessions, self._channel, self._signal, system, ids)
         self._ids = ids
         self._secret = b""
         self.commits = 0
         self.retries = 0
         self._counts = 0
-        self._room = 0
+        self._partitioned_until = 0
 
     @classmethod
     async def open(
         cls, url: str, *, ids: Ids, clock: Clock | None = None, create: bool = True
     ) -> "PostgresStore":
-        """Connect, and make or bring forward the tables; without `create`, only if there are some.
+        """Connect, and make the tables or bring them forward; without `create`, only if they exist.
         `clock` replaces the server's, for tests."""
         store = cls(address_of(url), clock, ids)
         try:
@@ -97,13 +99,13 @@ class PostgresStore:
         return store
 
     @classmethod
-    async def examine_server(cls, url: str, *, ids: Ids) -> list[Finding]:
-        """Connect, and say what the server guarantees, though our tables are not there."""
+    async def doctor_server(cls, url: str, *, ids: Ids) -> list[Finding]:
+        """Connect, and return what the server guarantees, although our tables are not there."""
         store = cls(address_of(url), None, ids)
         sessions, address = store._sessions, store._address
 
         async def work(session: Session) -> list[Finding]:
-            return await examine_server(session, address, SystemClock(), pooled=sessions.pooled)
+            return await doctor_server(session, address, SystemClock(), pooled=sessions.pooled)
 
         try:
             return await sessions.use(work, patient=False)
@@ -111,12 +113,12 @@ class PostgresStore:
             await store.close()
 
     async def _open(self, *, create: bool = False) -> None:
-        """Find the tables and their epoch; also anew, when another server answers than before."""
-        self._place.held.forget()
-        self._place.time.forget()
+        """Find the tables and their epoch; also again, when another server has taken over."""
+        self._context.leased_jobs.forget()
+        self._context.time.stop_estimating()
         pending = await self._sessions.use(lambda s: self._begin(s, create=create), patient=False)
         if pending:
-            await shut_out(self, pending)
+            await fence_all_owners(self, pending)
             await self._forget("shutting_out")
 
     async def _begin(self, session: Session, *, create: bool) -> str | None:
@@ -124,32 +126,32 @@ class PostgresStore:
         await migrate(session, self._address, create=create)
         self._secret = await _secret_of(session, schema, ids)
         epoch, pending = await epoch_of(session, schema, ids)
-        self._place = replace(self._place, epoch=epoch)
-        await self._make_room(session)
-        if not self._place.time.heard:
-            await clock_steps.look(session, self._place)
+        self._context = replace(self._context, epoch=epoch)
+        await self._ensure_partitions(session)
+        if not self._context.time.observed:
+            await clock_steps.refresh(session, self._context)
         return pending
 
     async def _forget(self, name: str) -> None:
         sql = statement("delete_meta", self._address.schema)
         await self._sessions.use(lambda session: session.fetch(sql, name))
 
-    async def _make_room(self, session: Session) -> None:
-        self._room = await room_for_events(session, self._address.schema)
+    async def _ensure_partitions(self, session: Session) -> None:
+        self._partitioned_until = await ensure_partitions(session, self._address.schema)
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
-        choosing = any(not isinstance(work.selection, One) for work in works)
+        selects = any(not isinstance(work.selection, ById) for work in works)
         first = True
 
         async def attempt(session: Session) -> list[list[Decision]]:
             nonlocal first
-            hopeful, first = first, False  # a second try locks what it reads, and guesses nothing
-            locked = choosing or self._sessions.pooled or not hopeful
-            if not (hopeful and self._place.time.compared):  # perhaps the clock was set
-                await clock_steps.compare(session, self._place)
+            optimistic, first = first, False  # a second try locks what it reads, and uses no cache
+            locked = selects or self._sessions.pooled or not optimistic
+            if not (optimistic and self._context.time.compared):  # the clock may have been set
+                await clock_steps.compare(session, self._context)
             try:
-                return await self._attempt(session, works, locked=locked, hopeful=hopeful)
-            except Misguessed:
+                return await self._attempt(session, works, locked=locked, optimistic=optimistic)
+            except StaleCache:
                 return await self._attempt(session, works, locked=locked)
 
         try:
@@ -157,46 +159,46 @@ class PostgresStore:
         except Unavailable as error:
             if error.applied != "unknown" or not all(map(_is_fresh, works)):
                 raise
-        try:  # nobody else knows these ids: they are there, or not
+        try:  # no other caller has these fresh ids: if the jobs exist, the first try made them
             return await self._commit(attempt)
-        except HoldfastError as error:  # which says nothing about the first time
+        except HoldfastError as error:  # it says nothing about the first try
             raise Unavailable(error.message, applied="unknown") from error
 
     async def _commit(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Do `work`, again if it was undone because somebody else had been there."""
+        """Run `work`, and run it again when it was undone by a conflict."""
         waits = 0
         for _ in range(TRIES_MAX):
             try:
                 return await self._sessions.use(work, deciding=True)
-            except AGAIN as error:
+            except errors.RETRYABLE as error:
                 self.retries += 1
-                waits += isinstance(error, Busy)
+                waits += isinstance(error, errors.LockTimeout)
                 if waits == WAITS_MAX:
-                    raise translate(error, self._address) from error
-            except NoRoom:
-                await self._sessions.use(self._make_room)
-            except Stepped:
+                    raise errors.translate(error, self._address) from error
+            except errors.PartitionMissing:
+                await self._sessions.use(self._ensure_partitions)
+            except ClockStepped:
                 await self._settle()
         raise Unavailable("The jobs change too fast to be written; nothing was applied.")
 
     async def _settle(self) -> None:
-        """The server's clock does not tell what it should: see to it, before anything is decided."""
-        await self._sessions.use(lambda session: clock_steps.settle(session, self._place))
+        """Handle a step of the server's clock, before anything is decided."""
+        await self._sessions.use(lambda session: clock_steps.settle(session, self._context))
 
     async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool, hopeful: bool = False
+        self, session: Session, works: Sequence[Work], *, locked: bool, optimistic: bool = False
     ) -> list[list[Decision]]:
         """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
-        channel = self._herald.channel()
-        commit = Choice(
-            session, self._place, works, locked=locked, hopeful=hopeful, channel=channel
+        channel = self._notifier.channel()
+        commit = ClaimCommit(
+            session, self._context, works, locked=locked, optimistic=optimistic, channel=channel
         )
-        # Behind a pooler it may be a replica that answers: only who locks what it reads finds out.
-        seen = Seen.MORE if self._sessions.pooled else await commit.glance()
-        if seen is Seen.NOTHING:
+        # Behind a pooler a replica may answer: only a query that locks rows finds that out.
+        found = Peek.MORE if self._sessions.pooled else await commit.peek()
+        if found is Peek.NOTHING:
             return [[] for _ in works]
-        if seen is Seen.FEW:
-            if not await commit.seize():
+        if found is Peek.FEW:
+            if not await commit.claim_unlocked():
                 session.uncertain = False
                 return await self._attempt(session, works, locked=locked)
         elif locked:
@@ -205,65 +207,63 @@ class PostgresStore:
         else:
             await commit.run()
         if commit.wrote:
-            commit.remember()
-            self._committed(channel, ready=commit.readied)
-            await self._keep_house(session, commit)
-        return commit.answers
+            commit.update_cache()
+            self._committed(channel, ready=commit.made_ready)
+            await self._maintain(session, commit)
+        return commit.decisions
 
     def _committed(self, channel: str, *, ready: bool) -> None:
         self._signal.set(ready=ready)
-        self._herald.committed(channel, ready=ready)
+        self._notifier.committed(channel, ready=ready)
 
-    async def _keep_house(self, session: Session, commit: Commit) -> None:
-        """What has to be done now and then, by whoever commits. A failure here is nobody's loss."""
+    async def _maintain(self, session: Session, commit: PostgresCommit) -> None:
+        """Compact the counts and make partitions, now and then. A failure here does no harm."""
         self.commits += 1
         self._counts += commit.counts
         if self.commits % COMMITS_PER_CLEANING and self._counts < COUNTS_MAX // 2:
             return
         self._counts = 0
         try:
-            await session.fetch(statement("add_up_counts", self._address.schema), COUNTS_MAX)
-            if commit.last_seq + JOBS_PER_PARTITION > self._room:
-                await self._make_room(session)
-        except FAILURES:
-            session.whole = False
+            await session.fetch(statement("compact_counts", self._address.schema), COUNTS_MAX)
+            if commit.last_seq + JOBS_PER_PARTITION > self._partitioned_until:
+                await self._ensure_partitions(session)
+        except errors.FAILURES:
+            session.reusable = False
 
-    async def transact_within(
-        self, connection: object, works: Sequence[Work]
-    ) -> list[list[Decision]]:
-        """Decide and write as part of the transaction that `connection` is in: it all happens if and only
-        if its owner commits."""
-        guest = guest_of(connection)
+    async def transact_within(self, connection: object, works: Sequence[Work]) -> list[list[Decision]]:
+        """Decide and write as part of the transaction that `connection` is in: the changes land if and only
+        if the caller commits it."""
+        transaction = external_transaction.wrap(connection)
         for n in range(TRIES_MAX):
             try:
-                async with guest.savepoint():
-                    await self._check_home(guest)
+                async with transaction.savepoint():
+                    await self._check_secret(transaction)
                     if n:
-                        await clock_steps.look(guest, self._place, ours=False)
-                    commit = Commit(
-                        guest, self._place, works, locked=False, ours=False, channel=self._channel
+                        await clock_steps.refresh(transaction, self._context, external=True)
+                    commit = PostgresCommit(
+                        transaction, self._context, works, external=True, channel=self._channel
                     )
                     return await commit.run()
             except HoldfastError:
                 raise
             except Exception as error:
-                if homeless(error):
-                    await self._sessions.use(self._make_room)
-                elif not taken(error):
-                    raise refused(error) from error
+                if external_transaction.is_partition_missing(error):
+                    await self._sessions.use(self._ensure_partitions)
+                elif not external_transaction.is_conflict(error):
+                    raise external_transaction.translate(error) from error
                 last = error
-        raise refused(last) from last
+        raise external_transaction.translate(last) from last
 
-    async def _check_home(self, guest: Guest) -> None:
-        """Another store's tables look like ours, but do not have our secret."""
-        rows = await guest.fetch(statement("get_meta", self._address.schema), "secret")
+    async def _check_secret(self, transaction: external_transaction.ExternalTransaction) -> None:
+        """Raise `Invalid` when the connection leads to the tables of another store: its secret differs."""
+        rows = await transaction.fetch(statement("get_meta", self._address.schema), "secret")
         if [row[0] for row in rows] != [self._secret.hex()]:
-            raise Invalid(ELSEWHERE)
+            raise Invalid(external_transaction.WRONG_DATABASE)
 
     async def record(self, events: Sequence[Event]) -> int:
         async def work(session: Session) -> int:
-            channel = self._herald.channel()
-            commit = Commit(session, self._place, (), locked=False, channel=channel)
+            channel = self._notifier.channel()
+            commit = PostgresCommit(session, self._context, (), channel=channel)
             new = await commit.record(events)
             if new:
                 self._committed(channel, ready=False)
@@ -271,30 +271,26 @@ class PostgresStore:
 
         return await self._commit(work)
 
-    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
-        async def work(session: Session) -> Pruned:
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
+        async def work(session: Session) -> PruneResult:
             schema = self._address.schema
             async with session.transaction(seconds=PRUNE_SECONDS):
                 pruned = await prune(session, schema, ended_before, output_before, limit)
             if pruned.jobs < limit:
-                await drop_husks(session, schema)
+                await drop_empty_partitions(session, schema)
             return pruned
 
         return await self._commit(work)
 
-    async def _read(
-        self, question: Callable[[Reading], Awaitable[T]], *, scanning: bool = False
-    ) -> T:
-        return await self._sessions.use(
-            lambda s: question(Reading(s, self._place)), scanning=scanning
-        )
+    async def _read(self, query: Callable[[PostgresQueries], Awaitable[T]], *, scanning: bool = False) -> T:
+        return await self._sessions.use(lambda s: query(PostgresQueries(s, self._context)), scanning=scanning)
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda r: r.get(job_ids))
 
     async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
+        self, which: JobFilter, *, after: str | None, limit: int, newest: bool = False
+    ) -> JobPage:
         return await self._read(
             lambda r: r.list_jobs(which, after=after, limit=limit, newest=newest), scanning=True
         )
@@ -315,24 +311,22 @@ class PostgresStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read(lambda r: r.published(job_id, token, first=first))
 
-    async def log(
-        self, job_id: str, *, after: str | None, limit: int, output: bool = True
-    ) -> Slice:
+    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._read(
-            lambda r: r.log(job_id, after=after, limit=limit, output=output), scanning=True
+            lambda r: r.logs(job_id, after=after, limit=limit, output=output), scanning=True
         )
 
-    async def feed(self, *, after: str | None, limit: int) -> Slice:
-        return await self._read(lambda r: r.feed(after=after, limit=limit), scanning=True)
+    async def events(self, *, after: str | None, limit: int) -> EventPage:
+        return await self._read(lambda r: r.events(after=after, limit=limit), scanning=True)
 
     async def tail(self) -> str:
         return await self._read(lambda r: r.tail())
 
-    async def resource(self, key: str) -> Resource:
-        return await self._read(lambda r: r.resource(key))
+    async def locks(self, key: str) -> ResourceLock:
+        return await self._read(lambda r: r.locks(key))
 
-    async def keys(self) -> list[Key]:
-        return await self._read(lambda r: r.keys())
+    async def list_keys(self) -> list[Key]:
+        return await self._read(lambda r: r.list_keys())
 
     async def put_key(self, key: Key) -> None:
         sql = statement("put_api_key", self._address.schema)
@@ -340,39 +334,39 @@ class PostgresStore:
         self._signal.set(ready=False)
 
     async def now(self) -> datetime:
-        if self._place.clock:
-            return self._place.clock.now()
+        if self._context.clock:
+            return self._context.clock.now()
 
         async def work(session: Session) -> datetime:
-            asked = self._place.time.ask()
-            now = await Reading(session, self._place).now()
-            if not self._place.time.hear(now, asked):
-                raise Stepped
+            asked = self._context.time.begin_reading()
+            now = await PostgresQueries(session, self._context).now()
+            if not self._context.time.observe(now, asked):
+                raise ClockStepped
             return now
 
         try:
             return await self._sessions.use(work)
-        except Stepped:
+        except ClockStepped:
             await self._settle()
         return await self.now()
 
     async def secret(self) -> bytes:
         return self._secret
 
-    async def examine(self) -> list[Finding]:
+    async def doctor(self) -> list[Finding]:
         async def work(session: Session) -> list[Finding]:
-            reading, pooled = Reading(session, self._place), self._sessions.pooled
-            return await examine(session, reading, self._address, SystemClock(), pooled=pooled)
+            reading, pooled = PostgresQueries(session, self._context), self._sessions.pooled
+            return await doctor(session, reading, self._address, SystemClock(), pooled=pooled)
 
         return await self._sessions.use(work, scanning=True)
 
-    def mark(self, *, ready: bool = False) -> int:
-        return self._signal.mark(ready=ready)
+    def change_mark(self, *, ready: bool = False) -> int:
+        return self._signal.change_mark(ready=ready)
 
     async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
-        if self._signal.mark(ready=ready) == mark:
+        if self._signal.change_mark(ready=ready) == mark:
             self._listener.start()
-            await self._signal.wait(mark, self._listener.patience(timeout), ready=ready)
+            await self._signal.wait(mark, self._listener.wait_seconds(timeout), ready=ready)
 
     def describe(self) -> str:
         return (
@@ -381,13 +375,13 @@ class PostgresStore:
         )
 
     async def close(self) -> None:
-        await self._herald.close()
+        await self._notifier.close()
         await self._listener.close()
         await self._sessions.close()
 
 
 async def _secret_of(session: Session, schema: str, ids: Ids) -> bytes:
-    """The store's secret; whoever comes first makes it."""
+    """Return the store's secret; the first process that opens the store makes it."""
     get, put = statement("get_meta", schema), statement("put_meta", schema)
     rows = await session.fetch(get, "secret")
     if not rows:
@@ -397,4 +391,4 @@ async def _secret_of(session: Session, schema: str, ids: Ids) -> bytes:
 
 
 def _is_fresh(work: Work) -> bool:
-    return isinstance(work.selection, One) and work.selection.fresh
+    return isinstance(work.selection, ById) and work.selection.fresh

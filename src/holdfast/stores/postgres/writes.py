@@ -1,4 +1,4 @@
-"""Writes: what one statement will write, gathered part by part."""
+"""The parts of one commit statement and their parameters."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,14 @@ from holdfast.stores.postgres.statements import CHECKED, Row
 
 
 class Writes:
-    """What one statement will write."""
+    """The named writes of one statement, their parameters in order, and how many rows they must change."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.parameters: list[object] = []
         self.expected = 0
 
-    def add(
-        self, name: str, rows: Sequence[Row], *first: object, expected: int | None = None
-    ) -> None:
+    def add(self, name: str, rows: Sequence[Row], *first: object, expected: int | None = None) -> None:
         self.names.append(name)
         self.parameters += first
         self.parameters.append(rows)

@@ -1,9 +1,9 @@
-"""The store's clock: the wall clock, carried on by the machine's own count of seconds.
+"""The store's clock: a time of the wall clock, plus the seconds that the machine has counted since.
 
-A step of the wall clock never touches a lease. The anchor between the two is kept in the file, so that every
-process of this boot reads the same time. When the wall clock has told another time for a while, the anchor is
-set by it anew, and what was measured by the old time is carried over to the new one in the same commit.
-While the machine sleeps nobody can renew, so leases sleep too.
+A step of the wall clock never touches a lease. The anchor between the two is kept in the file, so that
+every process of this boot reads the same time. When the wall clock has differed for a while, the anchor is
+set by it anew, and all leases, deadlines and waits are moved to the new time in the same commit. While the
+machine sleeps no owner can renew, so leases are extended by that time.
 """
 
 import os
@@ -12,26 +12,27 @@ from datetime import datetime, timedelta
 import apsw
 import msgspec
 
-from holdfast.core.clock_step import TOLERANCE, Step, Steps, carried
+from holdfast.core.clock_step import TOLERANCE, ClockStep, ClockStepSummary, carry_over
 from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.connection import read_meta, write_meta
 from holdfast.stores.sqlite.job_rows import job_of, update_row
 from holdfast.stores.sqlite.statements import statement
-from holdfast.stores.sqlite.values import moment_of, stamp
+from holdfast.stores.sqlite.timestamps import from_microseconds, to_microseconds
 from holdfast.system import SystemClock, asleep_seconds, boot_id, boot_seconds
 
 _SLEEP_NOTICED_SECONDS = 1.0
 STEADY_SECONDS = 5.0
-"""How long all who write must agree that the wall clock tells another time, before it counts."""
+"""How long the wall clock must differ by the same amount, for all processes that write, before it is
+followed."""
 JOBS_AT_ONCE = 500
 
 
 class AnchoredClock(SystemClock):
-    """Wall time at the anchor plus the seconds since. Where the system cannot tell one boot from
-    another, the plain wall clock."""
+    """The wall time at the anchor plus the seconds since. Where the system has no boot id, the plain wall
+    clock."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """Agree on the anchor with everybody else who opens the file. Inside a write transaction."""
+        """Read the anchor of this boot, or set it. Inside a write transaction."""
         self._boot = boot_id()
         self._anchor: int | None = None
         self._asleep = 0.0
@@ -43,13 +44,13 @@ class AnchoredClock(SystemClock):
             self._begin_boot(connection)
 
     def _begin_boot(self, connection: apsw.Connection) -> None:
-        """Go by the wall clock. No owner of an earlier boot lives; if the store was ahead of the wall clock,
-        what it measured counts on from now."""
+        """Set the anchor by the wall clock. No owner of an earlier boot is alive; if the store was ahead of
+        the wall clock, its leases, deadlines and waits are moved back to it."""
         wall = super().now()
-        self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
-        [(latest,)] = connection.execute(statement("select_latest")).fetchall()
-        if isinstance(latest, int) and (seen := moment_of(latest)) > wall + TOLERANCE:
-            carry(connection, Step(before=seen, after=wall))
+        self._anchor = to_microseconds(wall) - int(boot_seconds() * 1e6)
+        [(latest,)] = connection.execute(statement("select_latest_update")).fetchall()
+        if isinstance(latest, int) and (seen := from_microseconds(latest)) > wall + TOLERANCE:
+            apply_step(connection, ClockStep(before=seen, after=wall))
         self._write_anchor(connection)
         write_meta(connection, "asleep_seconds", asleep_seconds())
         self._asleep = asleep_seconds()
@@ -66,7 +67,7 @@ class AnchoredClock(SystemClock):
             self._doubt = doubt
 
     def refresh(self, connection: apsw.Connection) -> None:
-        """Take in what other processes have agreed on since."""
+        """Read what other processes have written about the clock since."""
         if self._boot is None:
             return
         parts = str(read_meta(connection, "clock_anchor") or "").split()
@@ -78,11 +79,11 @@ class AnchoredClock(SystemClock):
     def now(self) -> datetime:
         if self._anchor is None:
             return super().now()
-        return moment_of(self._anchor + int(boot_seconds() * 1e6))
+        return from_microseconds(self._anchor + int(boot_seconds() * 1e6))
 
     def settle(self, connection: apsw.Connection) -> bool:
-        """Give leases the time back that the machine has slept, and follow a wall clock that was set. Returns
-        whether jobs were changed. Inside a write transaction, before anything is decided."""
+        """Extend leases by the time that the machine has slept, and follow a wall clock that was set.
+        Return whether jobs were changed. Inside a write transaction, before anything is decided."""
         if self._anchor is None:
             return False
         slept = self._wake(connection)
@@ -91,7 +92,7 @@ class AnchoredClock(SystemClock):
     def _wake(self, connection: apsw.Connection) -> bool:
         if asleep_seconds() - self._asleep < _SLEEP_NOTICED_SECONDS:
             return False
-        # What is known to be made up for is only what was committed, by whomever.
+        # Only what is committed counts as made up for: another process may have done so.
         self._asleep = float(str(read_meta(connection, "asleep_seconds") or 0))
         asleep = asleep_seconds()
         if (slept := asleep - self._asleep) < _SLEEP_NOTICED_SECONDS:
@@ -113,23 +114,23 @@ class AnchoredClock(SystemClock):
             return False
         if boot_seconds() - since < STEADY_SECONDS:
             return False
-        carry(connection, Step(before=ours, after=wall))
-        self._anchor = stamp(wall) - int(boot_seconds() * 1e6)
+        apply_step(connection, ClockStep(before=ours, after=wall))
+        self._anchor = to_microseconds(wall) - int(boot_seconds() * 1e6)
         self._write_anchor(connection)
         return True
 
     def _doubted(self) -> tuple[float | None, timedelta]:
-        """Since when, in seconds of this boot, and by how much the wall clock has told another time."""
+        """Return since when, in seconds of this boot, and by how much the wall clock has differed."""
         parts = self._doubt.split()
         if len(parts) != 2:
             return None, timedelta()
         return float(parts[0]), timedelta(seconds=float(parts[1]))
 
 
-def carry(connection: apsw.Connection, step: Step) -> None:
-    """Carry over every job that has a lease, a deadline or a wait, and remember the step."""
-    first = stamp(min(step.before, step.after))
-    seqs = [row[0] for row in connection.execute(statement("select_measured"), (first,))]
+def apply_step(connection: apsw.Connection, step: ClockStep) -> None:
+    """Move every job that has a lease, a deadline or a wait by the step, and record the step."""
+    first = to_microseconds(min(step.before, step.after))
+    seqs = [row[0] for row in connection.execute(statement("select_time_bound_jobs"), (first,))]
     changed = 0
     for start in range(0, len(seqs), JOBS_AT_ONCE):
         some = msgspec.json.encode(seqs[start : start + JOBS_AT_ONCE]).decode()
@@ -138,12 +139,12 @@ def carry(connection: apsw.Connection, step: Step) -> None:
         moved = [
             update_row(seq, after, job.version)
             for seq, job in found
-            if (after := carried(job, step)) is not job
+            if (after := carry_over(job, step)) is not job
         ]
         connection.executemany(statement("update_job"), moved).fetchall()
         changed += len(moved)
     before = steps_of(connection)
-    steps = Steps(
+    steps = ClockStepSummary(
         total=before.total + step.by,
         by=step.by,
         at=step.after,
@@ -153,7 +154,7 @@ def carry(connection: apsw.Connection, step: Step) -> None:
     write_meta(connection, "clock", msgspec.json.encode(steps).decode())
 
 
-def steps_of(connection: apsw.Connection) -> Steps:
-    """What the file remembers of the steps of its clock."""
+def steps_of(connection: apsw.Connection) -> ClockStepSummary:
+    """Return what the file has recorded of the steps of its clock."""
     text = read_meta(connection, "clock")
-    return msgspec.json.decode(text, type=Steps) if isinstance(text, str) else Steps()
+    return msgspec.json.decode(text, type=ClockStepSummary) if isinstance(text, str) else ClockStepSummary()

@@ -1,4 +1,5 @@
-"""Connections: how a file is opened, kept durable and brought to the newest schema."""
+"""Connections: how the file is opened, its settings for durability, its schema, and the translation of
+errors."""
 
 import os
 import time
@@ -24,7 +25,7 @@ apsw.config(apsw.SQLITE_CONFIG_LOG, lambda code, message: None)
 
 
 def connect(path: Path, *, create: bool = False) -> apsw.Connection:
-    """A connection in WAL mode, synchronous FULL: what it acknowledges survives a power cut.
+    """Return a connection in WAL mode, synchronous FULL: what it acknowledges survives a power cut.
 
     NORMAL, which most guides recommend, lost 7,808 of 40,949 acknowledged commits at power cuts.
     """
@@ -33,10 +34,10 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a file that several processes write;"
             " install apsw 3.51.3 or newer."
         )
-    # The log first: whoever makes the file makes its log after it, perhaps at this instant.
+    # The log is checked first: another process may be making the file, and its log after it, just now.
     if create and Path(f"{os.path.realpath(path)}-wal").exists() and not path.exists():
         raise Invalid(
-            f"{path} is not there, but its log is: somebody moved or deleted it. Move it back, or"
+            f"{path} is not there, but its log is: the file was moved or deleted. Move it back, or"
             f" remove {path.name}-wal and {path.name}-shm if it is gone for good."
         )
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
@@ -53,8 +54,8 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
 
 
 def _check_log(path: Path) -> None:
-    """Raise `Unavailable` when somebody keeps another log of the file. A process that opens, closes or
-    restores it right now has a moment to be done."""
+    """Raise `Unavailable` when another process uses the file with another log. A process that is just
+    opening, closing or restoring it gets `SECOND_LOG_SECONDS_MAX` to finish."""
     until = time.monotonic() + SECOND_LOG_SECONDS_MAX
     while has_another_log(path):
         if time.monotonic() > until:
@@ -67,14 +68,14 @@ def _check_log(path: Path) -> None:
 
 
 def has_another_log(path: Path) -> bool:
-    """Whether a process has the file open, but its log or the index of that is not beside the file."""
+    """Whether a process has the file open, but the log or its index is not beside the file."""
     file = os.path.realpath(path)  # SQLite keeps the log where a symbolic link leads to
     names = (f"{file}-wal", f"{file}-shm")
     return os.path.exists(file) and not all(map(os.path.exists, names)) and not _is_free(file)
 
 
 def _is_free(file: str) -> bool:
-    """Whether nobody has the file open. Of a file in use nothing is changed by the look."""
+    """Whether no process has the file open. The check changes nothing in a file that is in use."""
     connection = apsw.Connection(file, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         if connection.readonly("main"):
@@ -85,7 +86,7 @@ def _is_free(file: str) -> bool:
     except apsw.BusyError:
         return False
     except (apsw.NotADBError, apsw.CorruptError):
-        return True  # whoever opens it is told
+        return True  # opening it raises the error
     finally:
         connection.close()
     return True
@@ -99,7 +100,7 @@ def _prepare(connection: apsw.Connection) -> None:
         raise Invalid(f"SQLite cannot keep its log beside this file (journal mode {mode}).")
     failpoint("sqlite.log_begun")
     connection.pragma("synchronous", "FULL")
-    # Else SQLite plans a query that may use a partial index anew at each binding: 28 us, not 5.
+    # Otherwise SQLite plans a query that may use a partial index anew at each binding: 28 us, not 5.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.pragma("cache_size", -CACHE_KIBIBYTES)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
@@ -107,10 +108,10 @@ def _prepare(connection: apsw.Connection) -> None:
 
 
 def _begin_log(connection: apsw.Connection) -> object:
-    """Ask for WAL mode for as long as others may keep us waiting; answers the journal mode.
+    """Ask for WAL mode, for up to `BUSY_SECONDS_MAX`; return the journal mode.
 
-    In a file that is not in WAL mode yet SQLite turns its reader into the writer for this. There it
-    asks no busy handler: of two that come at once, one is refused without any wait.
+    In a file that is not in WAL mode yet, SQLite turns its read lock into a write lock for this, without
+    calling the busy handler: of two processes that do so at once, one is refused without any wait.
     """
     until = time.monotonic() + BUSY_SECONDS_MAX
     while True:
@@ -123,8 +124,8 @@ def _begin_log(connection: apsw.Connection) -> object:
 
 
 def _patience() -> Callable[[int], bool]:
-    """Wait for another process's commit in short, even steps: SQLite's own waits grow to 100 ms,
-    and the longest waiter then waits longest."""
+    """Return a busy handler that waits for another process's commit in short, even steps: SQLite's own
+    waits grow to 100 ms, so that the process that has waited longest waits longest again."""
     started = 0.0
 
     def wait(tries: int) -> bool:
@@ -142,13 +143,13 @@ def _patience() -> Callable[[int], bool]:
 
 @contextmanager
 def translated(path: Path, applied: Literal["no", "unknown"] = "no") -> Iterator[None]:
-    """Turn what SQLite raises into what our callers can act on."""
+    """Translate what SQLite raises into errors that our callers can act on."""
     try:
         yield
     except apsw.Error as error:
         raise _translate(error, path, applied) from error
     except UnicodeDecodeError as error:  # only what is stored is ever decoded here
-        raise Corrupt(f"{path} holds text that is none: {error}") from error
+        raise Corrupt(f"{path} holds text that is not UTF-8: {error}") from error
 
 
 def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"]) -> HoldfastError:
@@ -160,26 +161,18 @@ def _translate(error: apsw.Error, path: Path, applied: Literal["no", "unknown"])
                 " holdfast restore FILE",
             )
         case apsw.FullError():
-            return Unavailable(
-                f"The disk under {path} is full; nothing was written. Free some room."
-            )
+            return Unavailable(f"The disk under {path} is full; nothing was written. Free some room.")
         case apsw.ReadOnlyError() if _moved(error):
-            return Unavailable(
-                f"{path} was moved or replaced: stop this process and start it anew."
-            )
+            return Unavailable(f"{path} was moved or replaced: stop this process and start it anew.")
         case apsw.ReadOnlyError():
-            return Unavailable(
-                f"{path} is read-only here; nothing was written. Check its permissions."
-            )
+            return Unavailable(f"{path} is read-only here; nothing was written. Check its permissions.")
         case apsw.CantOpenError():
             return Invalid(
                 f"{path} cannot be opened.",
                 advice="Is the folder there, and may you write to it?",
             )
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(
-                f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written."
-            )
+            return Unavailable(f"{path} was busy for {BUSY_SECONDS_MAX:.0f} s; nothing was written.")
         case apsw.TooBigError():
             return Exhausted(f"A value is too large for {path}.")
         case apsw.ConstraintError() | apsw.SQLError() | apsw.MismatchError():
@@ -193,20 +186,19 @@ def _moved(error: apsw.Error) -> bool:
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the schema forward, one committed step at a time; a newer schema is left alone."""
+    """Bring the schema forward, one committed step at a time; raise `Invalid` for a newer schema."""
     scripts = migrations()
     with translated(path):
         version = _version(connection)
         if version > len(scripts):
             raise Invalid(
-                f"{path} was written by a newer holdfast (schema {version}; this one knows"
-                f" {len(scripts)}).",
+                f"{path} was written by a newer holdfast (schema {version}; this one knows {len(scripts)}).",
                 advice="Upgrade holdfast, or use another file.",
             )
         if version == len(scripts):
             return
         if version == 0 and _foreign(connection):
-            raise Invalid(f"{path} is some other program's database.", advice="Use another file.")
+            raise Invalid(f"{path} is a database of another program.", advice="Use another file.")
         for number, script in enumerate(scripts[version:], start=version + 1):
             _step(connection, number, script)
 
@@ -240,7 +232,7 @@ def _step(connection: apsw.Connection, number: int, script: str) -> None:
 
 
 def read_meta(connection: apsw.Connection, name: str) -> Value:
-    """The value kept under this name; None when there is none."""
+    """Return the value stored under this name; None when there is none."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return row[0] if row else None
 

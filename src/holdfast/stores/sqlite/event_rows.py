@@ -1,4 +1,4 @@
-"""Rows of events: how an event becomes columns, and columns one event or a batch."""
+"""Conversion of events to rows, and of rows to events."""
 
 from typing import TypeAlias
 
@@ -7,7 +7,12 @@ from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.stores.records import DAMAGED, batch_text, event_text, events_from, fact_text
 from holdfast.stores.sqlite.statements import Row
-from holdfast.stores.sqlite.values import moment_maybe, moment_of, stamp, stamp_maybe
+from holdfast.stores.sqlite.timestamps import (
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+    to_microseconds_or_none,
+)
 
 
 def event_row(log_id: int, seq: int, event: Event) -> Row:
@@ -25,13 +30,13 @@ def event_row(log_id: int, seq: int, event: Event) -> Row:
         event.fencing_token,
         event.op_id,
         event.actor,
-        stamp(event.occurred_at),
+        to_microseconds(event.occurred_at),
         event_text(event),
     )
 
 
 def fact_row(log_id: int, event: Event) -> Row:
-    """The parameters of record_event.sql."""
+    """The parameters of insert_fact.sql."""
     return (
         log_id,
         event.event_type,
@@ -40,8 +45,8 @@ def fact_row(log_id: int, event: Event) -> Row:
         event.fencing_token,
         event.op_id,
         event.actor,
-        stamp(event.occurred_at),
-        stamp_maybe(event.received_at),
+        to_microseconds(event.occurred_at),
+        to_microseconds_or_none(event.received_at),
         event.given_id,
         event.job_id,
         fact_text(event),
@@ -61,8 +66,8 @@ def batch_row(log_id: int, seq: int, events: tuple[Event, ...]) -> Row:
         first.sequence,
         last.last_sequence,
         first.actor,
-        stamp(first.occurred_at),
-        stamp_maybe(first.received_at),
+        to_microseconds(first.occurred_at),
+        to_microseconds_or_none(first.received_at),
         batch_text(events),
     )
 
@@ -93,8 +98,10 @@ what every query for events selects."""
 
 
 def events_of(row: EventRow) -> list[Event]:
-    """The event of a row, or the events of a batch."""
+    """Return the event of a row, or the events of a batch."""
     try:
-        return events_from((*row[:14], moment_of(row[14]), moment_maybe(row[15]), *row[16:]))
+        return events_from(
+            (*row[:14], from_microseconds(row[14]), from_microseconds_or_none(row[15]), *row[16:])
+        )
     except DAMAGED as error:
         raise Corrupt(f"Event {row[0]} of the log cannot be read: {error}") from error

@@ -1,7 +1,7 @@
 """The three files of a store: the database, its log (`-wal`) and the index of that log (`-shm`).
 
 SQLite finds the log by the name of the database. When two processes use one database with two logs,
-or with one log and two indexes, each overwrites what the other has acknowledged. That is so when a
+or with one log and two indexes, each overwrites what the other has acknowledged. This happens when a
 log or an index was removed while in use, and when one file has two names.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.core.errors import Invalid, Unavailable
-from holdfast.stores.sqlite.ground import is_mount_point
+from holdfast.stores.sqlite.filesystem import is_mount_point
 
 Identity = tuple[int, int]
 
@@ -27,7 +27,7 @@ def check_names(path: Path) -> None:
     try:
         links = os.stat(file).st_nlink
     except OSError:
-        return  # not there yet, or not to be reached: opening it tells
+        return  # it does not exist yet, or opening it raises the error
     if links > 1:
         raise Invalid(
             f"{path} has {links} names (hard links): whatever is opened by another name writes a log"
@@ -37,14 +37,14 @@ def check_names(path: Path) -> None:
         )
     if is_mount_point(file):
         raise Invalid(
-            f"{path} is mounted by itself: its log would lie in another folder than for those who use"
+            f"{path} is mounted by itself: its log would be in another folder than for processes that use"
             " the file by its own name.",
             advice="Mount the folder that it is in.",
         )
 
 
 class Files:
-    """Which three files are open here, to be compared with those that have their names now."""
+    """The three files that are open here, to be compared with those that have their names now."""
 
     def __init__(self, path: Path) -> None:
         file = os.path.realpath(path)  # SQLite keeps the log where a symbolic link leads to
@@ -53,7 +53,7 @@ class Files:
         self._open: tuple[Identity | None, ...] = ()
 
     def remember(self) -> None:
-        """Take the files that are there for those that are open, as soon as the log is in use."""
+        """Record which files are open, as soon as the log is in use."""
         self._open = self._found()
         if None in self._open:
             raise self._lost()
@@ -72,8 +72,8 @@ class Files:
     def rescue(self, connection: apsw.Connection) -> None:
         """Bring a log that has lost its name, or its database, into the database that is open here.
 
-        As long as this process has the database open nobody else begins another log (`connect`); one
-        that some other program began is left alone once it holds anything.
+        As long as this process has the database open, no other holdfast process begins another log
+        (`connect`); a log that another program began is left alone once it holds anything.
         """
         database, log, _ = self._found()
         if database is None or (
@@ -82,7 +82,7 @@ class Files:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def prepare_close(self, connections: Sequence[apsw.Connection]) -> None:
-        """See to it that the last one to close does not remove a log that others have begun."""
+        """Make sure that the last connection to close does not remove a log that another process began."""
         found = self._found()
         if not self._open or found == self._open or found[0] is None:
             return

@@ -1,13 +1,18 @@
-"""Rows of jobs: how a job becomes columns, and columns a job. Instants are microseconds here."""
+"""Conversion of jobs to rows, and of rows to jobs. Instants are microseconds here."""
 
 from typing import TypeAlias
 
-from holdfast.core.command import claim_kind
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job
+from holdfast.core.process_spec import claim_kind
 from holdfast.stores.records import DAMAGED, detail_text, job_from, spec_text
 from holdfast.stores.sqlite.statements import Row
-from holdfast.stores.sqlite.values import moment_maybe, moment_of, stamp, stamp_maybe
+from holdfast.stores.sqlite.timestamps import (
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+    to_microseconds_or_none,
+)
 
 
 def insert_row(seq: int, job: Job) -> Row:
@@ -22,7 +27,7 @@ def insert_row(seq: int, job: Job) -> Row:
         spec.region,
         spec.executor,
         spec.lock,
-        stamp(job.created_at),
+        to_microseconds(job.created_at),
         spec_text(job),
     )
     return asked + _moving(job)
@@ -45,21 +50,21 @@ def _moving(job: Job) -> Row:
         job.crashes,
         job.fencing_token,
         None if lease is None else lease.owner,
-        None if lease is None else stamp(lease.expires_at),
-        stamp(job.ready_at),
-        stamp_maybe(job.due_at),
-        stamp(job.updated_at),
-        stamp_maybe(job.ended_at),
+        None if lease is None else to_microseconds(lease.expires_at),
+        to_microseconds(job.ready_at),
+        to_microseconds_or_none(job.due_at),
+        to_microseconds(job.updated_at),
+        to_microseconds_or_none(job.ended_at),
         detail_text(job),
     )
 
 
 def touch_row(seq: int, job: Job) -> Row:
-    """The parameters of touch_job.sql: signs of life, guarded by the fencing token."""
+    """The parameters of touch_job.sql: a heartbeat or progress, guarded by the fencing token."""
     return (
-        stamp_maybe(job.lease.expires_at if job.lease else None),
-        stamp_maybe(job.due_at),
-        stamp(job.updated_at),
+        to_microseconds_or_none(job.lease.expires_at if job.lease else None),
+        to_microseconds_or_none(job.due_at),
+        to_microseconds(job.updated_at),
         detail_text(job),
         seq,
         job.version,
@@ -67,17 +72,20 @@ def touch_row(seq: int, job: Job) -> Row:
     )
 
 
-JobRow: TypeAlias = tuple[
-    int, str, str, int, int, int, int, int, int, int, int, int, int | None, str, str
-]
+JobRow: TypeAlias = tuple[int, str, str, int, int, int, int, int, int, int, int, int, int | None, str, str]
 """seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token, ready_at,
 created_at, updated_at, ended_at, spec, detail: what every query for jobs selects."""
 
 
 def job_of(row: JobRow) -> tuple[int, Job]:
-    """The enqueue sequence and the job of a row."""
+    """Return the enqueue sequence and the job of a row."""
     try:
-        moments = moment_of(row[9]), moment_of(row[10]), moment_of(row[11]), moment_maybe(row[12])
+        moments = (
+            from_microseconds(row[9]),
+            from_microseconds(row[10]),
+            from_microseconds(row[11]),
+            from_microseconds_or_none(row[12]),
+        )
         return row[0], job_from((*row[1:9], *moments, *row[13:]))
     except DAMAGED as error:
         raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error

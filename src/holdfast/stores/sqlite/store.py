@@ -13,43 +13,43 @@ import apsw
 from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Resource
+from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import (
     Census,
     Clock,
     Decision,
-    Filter,
+    EventPage,
     Finding,
     HistoryPage,
     Ids,
-    Page,
-    Pruned,
-    Slice,
+    JobFilter,
+    JobPage,
+    PruneResult,
     Work,
 )
 from holdfast.stores import filters
-from holdfast.stores.held import Held
+from holdfast.stores.commit_signal import CommitSignal
+from holdfast.stores.leased_jobs import LeasedJobCache
 from holdfast.stores.records import DAMAGED
-from holdfast.stores.signal import Signal
-from holdfast.stores.sqlite import examining, reading
+from holdfast.stores.sqlite import doctor, queries
 from holdfast.stores.sqlite.clock import AnchoredClock
-from holdfast.stores.sqlite.committing import Commit, put_key
+from holdfast.stores.sqlite.commit import SqliteCommit, put_key
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.files import Files, LogLost, check_names
-from holdfast.stores.sqlite.pruning import prune
+from holdfast.stores.sqlite.prune import prune
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
-from holdfast.stores.sqlite.wakeup import Wakeup, ring
+from holdfast.stores.sqlite.wakeup import Wakeup, notify_other_processes
 from holdfast.system import SystemClock
 
 T = TypeVar("T")
 
 
 class SqliteStore:
-    """One writer thread that only executes, one reader thread for what is quick, another (the scanner) for
-    what may read much, and a connection that looks for other processes' commits while somebody waits."""
+    """One thread for writes, one for quick reads, one (the scanner) for long reads, and a connection that
+    polls for other processes' commits while a caller waits."""
 
     def __init__(self, path: Path, clock: Clock | None) -> None:
         self._path = path
@@ -60,14 +60,14 @@ class SqliteStore:
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
         self._scanner = ConnectionThread("holdfast-sqlite-scanner")
-        self._signal = Signal(clock or SystemClock())
-        self._wakeup = Wakeup(file, self._signal, self._look)
+        self._signal = CommitSignal(clock or SystemClock())
+        self._wakeup = Wakeup(file, self._signal, self._has_commit)
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
-        self._seen: Value = None
-        self._held = Held()
-        self._held_at: Value = None
-        self._clock_at: Value = None
+        self._seen_version: Value = None
+        self._leased_jobs = LeasedJobCache()
+        self._cache_version: Value = None
+        self._clock_version: Value = None
 
     @classmethod
     async def open(cls, path: Path, *, ids: Ids, clock: Clock | None = None) -> "SqliteStore":
@@ -86,13 +86,13 @@ class SqliteStore:
         migrate(self._write_connection, self._path)
         self._files.remember()
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
-        # One of its own for who asks for the time: it knows what is committed, the writer's what is not yet.
+        # `now` has a clock of its own, which knows only what is committed; the writer's is ahead of that.
         self._shown_clock = copy(self._clock) if self._given_clock is None else self._clock
         self._read_connection = self._connect()
         self._scan_connection = self._connect()
-        self._pulse = self._connect()
+        self._poll_connection = self._connect()
         self._files.check()
-        self._seen = self._data_version()
+        self._seen_version = self._data_version()
 
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         connection = connect(self._path, create=create)
@@ -117,44 +117,45 @@ class SqliteStore:
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 failpoint("sqlite.begun")
                 self._files.check()
-                answer = work(connection)
+                result = work(connection)
             failpoint("sqlite.written")
             with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()
             failpoint("sqlite.committed")
         except BaseException as error:
-            self._held_at = self._clock_at = None  # what is known here may have been rolled back
-            with suppress(apsw.Error, Unavailable):  # the error that brought us here is to be told
+            # The cached state may have been rolled back.
+            self._cache_version = self._clock_version = None
+            with suppress(apsw.Error, Unavailable):  # the first error is the one to raise
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
                 if isinstance(error, LogLost):
                     self._files.rescue(connection)
             raise
-        return answer
+        return result
 
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Commit, and wake who waits in this process; a commit that wrote nothing wakes nobody."""
+        """Commit, and wake the waiters of this process; a commit that wrote nothing wakes none."""
 
         def run() -> tuple[T, bool]:
             before = self._write_connection.total_changes()
-            answer = self._transaction(work)
+            result = self._transaction(work)
             wrote = self._write_connection.total_changes() != before
             if wrote:
-                ring(self._log)
-            return answer, wrote
+                notify_other_processes(self._log)
+            return result, wrote
 
-        answer, wrote = await self._writer.call(run)
+        result, wrote = await self._writer.call(run)
         failpoint("sqlite.returned")
         if wrote:
             self._signal.set()
-        return answer
+        return result
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Read something quick: it never waits behind a scan."""
+        """Run a quick read: it never waits behind a scan."""
         return await self._reader.call(lambda: self._reading(work, self._read_connection))
 
     async def _scan(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Read what may be much."""
+        """Run a read that may take long."""
         return await self._scanner.call(lambda: self._reading(work, self._scan_connection))
 
     def _reading(self, work: Callable[[apsw.Connection], T], connection: apsw.Connection) -> T:
@@ -166,81 +167,77 @@ class SqliteStore:
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         def work(connection: apsw.Connection) -> list[list[Decision]]:
-            held = self._held_by_us(connection)
+            cache = self._fresh_cache(connection)
             if isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
-                held.forget()
-            return Commit(connection, works, self._clock.now(), held).run()
+                cache.forget()
+            return SqliteCommit(connection, works, self._clock.now(), cache).run()
 
         return await self._write(work)
 
-    def _held_by_us(self, connection: apsw.Connection) -> Held:
-        """The jobs leased out here, all of them forgotten when anybody else has committed since. What they
-        have agreed on about the clock counts here as well."""
+    def _fresh_cache(self, connection: apsw.Connection) -> LeasedJobCache:
+        """Return the cache of leased jobs, emptied when another process has committed since. Then the clock
+        is refreshed too, as the other process may have changed its anchor."""
         version: Value = connection.pragma("data_version")
-        if version != self._held_at:
-            self._held.forget()
-            self._held_at = version
+        if version != self._cache_version:
+            self._leased_jobs.forget()
+            self._cache_version = version
             if isinstance(self._clock, AnchoredClock):
                 self._clock.refresh(connection)
-        return self._held
+        return self._leased_jobs
 
     async def record(self, events: Sequence[Event]) -> int:
-        return await self._write(lambda c: Commit(c, (), self._clock.now()).record(events))
+        return await self._write(lambda c: SqliteCommit(c, (), self._clock.now()).record(events))
 
-    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> Pruned:
+    async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         return await self._write(lambda c: prune(c, ended_before, output_before, limit))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        return await self._read(lambda c: reading.get(c, job_ids))
+        return await self._read(lambda c: queries.get(c, job_ids))
 
     async def list_jobs(
-        self, which: Filter, *, after: str | None, limit: int, newest: bool = False
-    ) -> Page:
-        return await self._scan(lambda c: reading.list_jobs(c, which, after, limit, newest=newest))
+        self, which: JobFilter, *, after: str | None, limit: int, newest: bool = False
+    ) -> JobPage:
+        return await self._scan(lambda c: queries.list_jobs(c, which, after, limit, newest=newest))
 
     async def counts(self, queue: str | None = None) -> dict[State, int]:
-        return await self._read(lambda c: reading.counts(c, queue))
+        return await self._read(lambda c: queries.counts(c, queue))
 
     async def census(self, limit: int) -> Census:
-        return await self._scan(lambda c: reading.census(c, limit))
+        return await self._scan(lambda c: queries.census(c, limit))
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         read = self._read if len(job_ids) <= filters.HISTORIES_QUICK_MAX else self._scan
-        return await read(lambda c: reading.histories(c, job_ids))
+        return await read(lambda c: queries.histories(c, job_ids))
 
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        return await self._scan(lambda c: reading.history(c, job_id, after, limit))
+        return await self._scan(lambda c: queries.history(c, job_id, after, limit))
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
-        return await self._read(lambda c: reading.published(c, job_id, token, first))
+        return await self._read(lambda c: queries.published(c, job_id, token, first))
 
-    async def log(
-        self, job_id: str, *, after: str | None, limit: int, output: bool = True
-    ) -> Slice:
-        return await self._scan(
-            lambda c: reading.log(c, self._epoch, job_id, after, limit, output=output)
-        )
+    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
+        return await self._scan(lambda c: queries.logs(c, self._epoch, job_id, after, limit, output=output))
 
-    async def feed(self, *, after: str | None, limit: int) -> Slice:
-        return await self._scan(lambda c: reading.feed(c, self._epoch, after, limit))
+    async def events(self, *, after: str | None, limit: int) -> EventPage:
+        return await self._scan(lambda c: queries.events(c, self._epoch, after, limit))
 
     async def tail(self) -> str:
-        return await self._read(lambda c: reading.tail(c, self._epoch))
+        return await self._read(lambda c: queries.tail(c, self._epoch))
 
-    async def resource(self, key: str) -> Resource:
-        return await self._read(lambda c: reading.resource(c, key))
+    async def locks(self, key: str) -> ResourceLock:
+        return await self._read(lambda c: queries.locks(c, key))
 
-    async def keys(self) -> list[Key]:
-        return await self._read(reading.keys)
+    async def list_keys(self) -> list[Key]:
+        return await self._read(queries.list_keys)
 
     async def put_key(self, key: Key) -> None:
         await self._write(lambda c: put_key(c, key))
 
     async def now(self) -> datetime:
         version = self._data_version()
-        if version != self._clock_at and isinstance(self._shown_clock, AnchoredClock):
+        if version != self._clock_version and isinstance(self._shown_clock, AnchoredClock):
             await self._read(self._shown_clock.refresh)
-        self._clock_at = version
+        self._clock_version = version
         return self._shown_clock.now()
 
     async def secret(self) -> bytes:
@@ -248,30 +245,30 @@ class SqliteStore:
         return self._secret
 
     async def backup(self, target: str) -> None:
-        """A compact, consistent copy as of one moment, while others go on writing."""
+        """Write a compact, consistent copy to `target`, while other processes go on writing."""
         await self._scan(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
 
-    def mark(self, *, ready: bool = False) -> int:
-        if self._look():
-            self._signal.set()  # ours or another's: either may have made a job ready
-        return self._signal.mark(ready=ready)
+    def change_mark(self, *, ready: bool = False) -> int:
+        if self._has_commit():
+            self._signal.set()  # any commit may have made a job ready
+        return self._signal.change_mark(ready=ready)
 
     async def wait(self, mark: int, timeout: float, *, ready: bool = False) -> None:  # noqa: ASYNC109
-        if self.mark(ready=ready) == mark:
+        if self.change_mark(ready=ready) == mark:
             self._wakeup.start()
             await self._signal.wait(mark, timeout, ready=ready)
 
-    def _look(self) -> bool:
-        """Whether anybody, in whatever process, has committed since the last look."""
-        before, self._seen = self._seen, self._data_version()
-        return self._seen != before
+    def _has_commit(self) -> bool:
+        """Whether any process has committed since the last call."""
+        before, self._seen_version = self._seen_version, self._data_version()
+        return self._seen_version != before
 
     def _data_version(self) -> Value:
         try:
-            version: Value = self._pulse.pragma("data_version")
+            version: Value = self._poll_connection.pragma("data_version")
         except apsw.Error:
-            # A hint only: whoever reads next meets the error where it can be answered.
-            return self._seen
+            # Only a hint: the next read raises the error where it can be handled.
+            return self._seen_version
         return version
 
     def describe(self) -> str:
@@ -280,13 +277,11 @@ class SqliteStore:
             " kill -9 and power loss; any number of processes on this machine"
         )
 
-    async def examine(self) -> list[Finding]:
+    async def doctor(self) -> list[Finding]:
         path, clock, check = self._path, self._clock, self._files.check
-        durable = await self._writer.call(
-            lambda: examining.durability(self._write_connection, path)
-        )
+        durable = await self._writer.call(lambda: doctor.durability(self._write_connection, path))
         return await self._scanner.call(
-            lambda: examining.examine(self._scan_connection, path, clock, check, durable)
+            lambda: doctor.doctor(self._scan_connection, path, clock, check, durable)
         )
 
     async def close(self) -> None:

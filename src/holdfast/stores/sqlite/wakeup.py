@@ -1,8 +1,8 @@
-"""The wake-up: notices other processes' commits while somebody waits, at no cost while nothing happens.
+"""The wake-up: notices other processes' commits while a caller waits, at little cost while nothing happens.
 
-`PRAGMA data_version` is what tells; when to ask it is a hint of the file system. Where the kernel
-reports what is done to the log beside the file (Linux), an idle process asks ten times a second and is
-woken by a commit at once; elsewhere it asks every few milliseconds.
+`PRAGMA data_version` shows whether there was a commit. Where the kernel reports writes to the log beside
+the file (Linux), an idle process reads it ten times a second and is woken by a commit at once; elsewhere it
+reads it every few milliseconds.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.stores.signal import Signal
+from holdfast.stores.commit_signal import CommitSignal
 
 SOON_SECONDS = 0.001
 IDLE_SECONDS = 0.1
@@ -25,32 +25,32 @@ _EVENT = struct.Struct("iIII")
 
 
 class Wakeup:
-    """Polls while anybody waits. `look` says whether something was committed since it last did."""
+    """Polls while a caller waits. `has_commit` says whether there was a commit since its last call."""
 
-    def __init__(self, path: Path, signal: Signal, look: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, signal: CommitSignal, has_commit: Callable[[], bool]) -> None:
         self._signal = signal
-        self._look = look
-        self._watch = Watch(path)
+        self._has_commit = has_commit
+        self._watch = LogWatch(path)
         self._poller: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Somebody is about to wait."""
+        """Poll from now on, until no caller waits."""
         if self._poller is None or self._poller.done():
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
-        # A write is reported before its commit can be seen, so it is looked for a little longer, in
-        # case that whoever wrote does not `ring`.
+        # A write is reported before its commit is visible, so polling stays quick for a while, in case the
+        # writer does not call `notify_other_processes`.
         quiet = 0
         with self._watch:
             while True:
                 soon = quiet < SOON_TURNS
-                stirred = await self._watch.wait(SOON_SECONDS if soon else IDLE_SECONDS)
-                if not self._signal.awaited:
+                woken = await self._watch.wait(SOON_SECONDS if soon else IDLE_SECONDS)
+                if not self._signal.has_waiters:
                     return
-                if self._look():
+                if self._has_commit():
                     self._signal.set()
-                quiet = 0 if stirred else quiet + 1
+                quiet = 0 if woken else quiet + 1
 
     async def close(self) -> None:
         if self._poller is not None:
@@ -59,23 +59,23 @@ class Wakeup:
         self._watch.close()
 
 
-def ring(log: bytes) -> None:
-    """Tell other processes that a commit can be seen now: a new time on the log is reported to them."""
+def notify_other_processes(log: bytes) -> None:
+    """Notify other processes that a commit is visible, by a new modification time of the log."""
     with suppress(OSError):
         os.utime(log)
 
 
-class Watch:
-    """The kernel's word that somebody changes the log beside the file, where there is one.
+class LogWatch:
+    """The kernel's notifications (inotify) of writes to the log beside the file, where there are any.
 
-    Opened once and kept: the kernel takes some 15 ms to close one, in which nothing else of this
-    thread moves. It is listened to only inside the `with` block.
+    Opened once and kept: closing one takes the kernel some 15 ms, in which this thread is blocked. It is
+    read only inside the `with` block.
     """
 
     def __init__(self, path: Path) -> None:
         self._folder = os.fsencode(path.absolute().parent)
         self._log = os.fsencode(path.name) + b"-wal"
-        self._stirred = asyncio.Event()
+        self._written = asyncio.Event()
         self._descriptor: int | None = None
 
     def __enter__(self) -> None:
@@ -89,25 +89,26 @@ class Watch:
             asyncio.get_running_loop().remove_reader(self._descriptor)
 
     def _read(self, descriptor: int) -> None:
-        """Take in what was reported; a report without a name says that some were dropped."""
+        """Read the notifications; one without a name says that some were dropped."""
         data, start = os.read(descriptor, 65536), 0
         while start < len(data):
             length = _EVENT.unpack_from(data, start)[3]
             start += _EVENT.size
             if data[start : start + length].rstrip(b"\0") in (self._log, b""):
-                self._stirred.set()
+                self._written.set()
             start += length
 
     async def wait(self, seconds: float) -> bool:
-        """Whether a write was reported within this time; without the kernel's word, a short while."""
+        """Return whether a write was reported within this time; without notifications, wait a short
+        time."""
         if self._descriptor is None or self._descriptor < 0:
             seconds = min(seconds, BLIND_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stirred.wait()
-        stirred = self._stirred.is_set()
-        self._stirred.clear()
-        return stirred
+                await self._written.wait()
+        woken = self._written.is_set()
+        self._written.clear()
+        return woken
 
     def close(self) -> None:
         if self._descriptor is not None and self._descriptor >= 0:
@@ -116,7 +117,7 @@ class Watch:
 
 
 def _open(folder: bytes) -> int:
-    """A descriptor that reports writes in the folder; -1 where the system has no such thing."""
+    """Return a descriptor that reports writes in the folder; -1 where the system has none."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -55,13 +55,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from the first on")
     parser.add_argument("--store", choices=STORES)
-    parser.add_argument("--validators", type=int, help="how many look for outputs; by the seed")
+    parser.add_argument("--validators", type=int, help="how many validators; by the seed")
     parser.add_argument(
         "--timed", action=argparse.BooleanOptionalAction, help="jobs have timeouts; by the seed"
     )
-    parser.add_argument(
-        "--steps", action="store_true", help="the clock of the store is set; SQL only"
-    )
+    parser.add_argument("--steps", action="store_true", help="the clock of the store is set; SQL only")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--plan", help="a shrunk plan, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")

@@ -1,4 +1,4 @@
-"""All planted bugs, and the hunt for one of them."""
+"""All planted bugs, and the search for one of them."""
 
 from holdfast.testing.simulation import (
     ending_bugs,
@@ -9,7 +9,7 @@ from holdfast.testing.simulation import (
     owner_bugs,
 )
 from holdfast.testing.simulation.plan import plan_of
-from holdfast.testing.simulation.planting import BUGS, Bug
+from holdfast.testing.simulation.planted_bug import BUGS, Bug
 from holdfast.testing.simulation.run import Result, simulate
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def hunt(bug: Bug, first: int, seeds: int) -> tuple[int, Result | None]:
-    """How many seeds it took from `first` on, and the run that found it; None when none did."""
+    """Return how many seeds it took from `first` on, and the run that found the bug, if any."""
     for tried in range(1, seeds + 1):
         plan = plan_of(
             first + tried - 1,

@@ -1,4 +1,4 @@
-"""A commit as it landed, and what may be wrong with it."""
+"""A commit as it was made, and a violation that it shows."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ class Violation(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """One job's change as it landed. `now` is the store's time; None where the writer's own counts."""
+    """The committed change of one job. `now` is the store's time; None where the writer's own counts."""
 
     before: Job | None
     after: Job

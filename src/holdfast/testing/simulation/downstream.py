@@ -1,34 +1,34 @@
-"""A resource that jobs write to. It compares tokens with the highest it has seen, and trusts nobody."""
+"""A resource that jobs write to. It refuses a token that is lower than the highest it has seen."""
 
 from holdfast.ports import Grant
-from holdfast.testing.simulation.audit import Book
+from holdfast.testing.simulation.checked_registry import AnswerLog
 from holdfast.testing.simulation.loop import NODE
 
 
 class Downstream:
-    """Keeps what was written under each key. I10: accepted tokens never go down."""
+    """The tokens that were accepted by key. I10: they never go down."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, log: AnswerLog) -> None:
+        self._log = log
         self._highest: dict[str, int] = {}
         self.accepted: dict[str, list[int]] = {}
         self.refused = 0
 
     def write(self, grant: Grant) -> bool:
-        """A side effect of the holder of this grant; whether it was let in."""
+        """Write as the holder of this grant; return whether that was accepted."""
         if not NODE.get().alive:
             return False
-        witness, token = self._book.witness, grant.fencing_token
+        checker, token = self._log.checker, grant.fencing_token
         key = grant.job.spec.lock or grant.job_id
         if not self.allows(key, token):
             self.refused += 1
-            owner = self._book.token_at(grant.job_id, 10**9) == token
+            owner = self._log.token_at(grant.job_id, 10**9) == token
             words = f"{grant.job_id}: its owner's token {token} was refused at {key}"
-            witness.expect("I10", not owner, words)
+            checker.expect("I10", not owner, words)
             return False
         accepted = self.accepted.setdefault(key, [])
         words = f"{key}: accepted token {token} after {accepted[-1:]}"
-        witness.expect("I10", not accepted or token >= accepted[-1], words)
+        checker.expect("I10", not accepted or token >= accepted[-1], words)
         accepted.append(token)
         self._highest[key] = max(self._highest.get(key, 0), token)
         return True

@@ -1,4 +1,4 @@
-"""Planted mistakes about how attempts and jobs end, what that costs, and what is written of it."""
+"""Planted mistakes about the end of attempts and jobs, their budgets, and their events."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,37 +12,40 @@ from holdfast.core.lifecycle import (
     Change,
     Enqueue,
     creation,
-    ending,
     ownership,
+    termination,
 )
-from holdfast.core.lifecycle.draft import Draft, same
+from holdfast.core.lifecycle.draft import Draft, unchanged
 from holdfast.core.state import State
-from holdfast.registry import repeats
-from holdfast.testing.simulation.planting import Swaps, bug
+from holdfast.registry import idempotency
+from holdfast.testing.simulation.planted_bug import Swaps, bug
 
 
 @bug(trap=41)
 def no_backoff() -> Swaps:
     """A failed job is tried again at once."""
-    return ((ending, "backoff", lambda *_: timedelta()),)
+    return ((termination, "backoff", lambda *_: timedelta()),)
 
 
 @bug(trap=43)
-def crash_costs_nothing() -> Swaps:
-    """A lost owner is not counted."""
-    real = ending.close_expired
+def crash_not_counted() -> Swaps:
+    """An expired lease is not counted as a crash."""
+    real = termination.close_expired
 
     def close_expired(draft: Draft, command: Any) -> None:
         draft.job = replace(draft.job, crashes=draft.job.crashes - 1)
         real(draft, command)
 
-    return ((ending, "close_expired", close_expired), (ownership, "close_expired", close_expired))
+    return (
+        (termination, "close_expired", close_expired),
+        (ownership, "close_expired", close_expired),
+    )
 
 
 @bug(trap=43)
-def one_try_too_many() -> Swaps:
+def one_attempt_too_many() -> Swaps:
     """A budget of n gives n + 1 tries."""
-    real = ending._fail
+    real = termination._fail
 
     def fail(draft: Draft, *rest: Any) -> None:
         job = draft.job
@@ -51,13 +54,13 @@ def one_try_too_many() -> Swaps:
         real(draft, *rest)
         draft.job = job
 
-    return ((ending, "_fail", fail),)
+    return ((termination, "_fail", fail),)
 
 
 @bug(trap=43)
-def poison_loops() -> Swaps:
-    """A job that kills its owners is tried for ever."""
-    real = ending.close_expired
+def crashing_job_never_parked() -> Swaps:
+    """A job that crashes its owners is tried for ever."""
+    real = termination.close_expired
 
     def close_expired(draft: Draft, command: Any) -> None:
         job = draft.job
@@ -66,90 +69,93 @@ def poison_loops() -> Swaps:
         real(draft, command)
         draft.job = job
 
-    return ((ending, "close_expired", close_expired), (ownership, "close_expired", close_expired))
+    return (
+        (termination, "close_expired", close_expired),
+        (ownership, "close_expired", close_expired),
+    )
 
 
 @bug(trap=44)
-def release_costs() -> Swaps:
+def release_counted_as_failure() -> Swaps:
     """Giving a job back counts as a failure."""
-    real = ending.release
+    real = termination.release
 
     def release(job: Job, *rest: Any) -> Change:
         change = real(job, *rest)
         return replace(change, after=replace(change.after, failures=job.failures + 1))
 
-    return ((ending, "release", release),)
+    return ((termination, "release", release),)
 
 
 @bug(trap=44)
 def not_understood_is_fatal() -> Swaps:
     """A job that one worker does not understand is parked at once."""
-    real = ending._is_forgiven
+    real = termination._is_forgiven
 
     def is_forgiven(job: Job, failure: Failure) -> bool:
         return not failure.not_understood and real(job, failure)
 
-    return ((ending, "_is_forgiven", is_forgiven),)
+    return ((termination, "_is_forgiven", is_forgiven),)
 
 
 @bug(trap=44)
-def not_understood_costs() -> Swaps:
+def not_understood_counted_as_failure() -> Swaps:
     """A job that one worker does not understand has failed once more."""
-    real = ending._give_back
+    real = termination._give_back
 
     def give_back(draft: Draft, failure: Failure) -> None:
         real(draft, failure)
         draft._changes["failures"] = draft.job.failures + 1
 
-    return ((ending, "_give_back", give_back),)
+    return ((termination, "_give_back", give_back),)
 
 
 @bug(trap=44)
-def not_understood_circles() -> Swaps:
-    """Jobs that nobody understands are given back for ever: nobody counts."""
-    real = ending._give_back
+def not_understood_never_counted() -> Swaps:
+    """Jobs that no worker understands are given back for ever: it is not counted."""
+    real = termination._give_back
 
     def give_back(draft: Draft, failure: Failure) -> None:
         draft.job = replace(draft.job, not_understood=draft.job.not_understood - 1)
         real(draft, failure)
 
-    return ((ending, "_give_back", give_back),)
+    return ((termination, "_give_back", give_back),)
 
 
 @bug(trap=44)
 def not_started_is_fatal() -> Swaps:
-    """A job that one machine could not begin has failed at once."""
-    real = ending._is_forgiven
+    """A job that one machine could not start has failed at once."""
+    real = termination._is_forgiven
 
     def is_forgiven(job: Job, failure: Failure) -> bool:
         return not failure.not_started and real(job, failure)
 
-    return ((ending, "_is_forgiven", is_forgiven),)
+    return ((termination, "_is_forgiven", is_forgiven),)
 
 
 @bug(trap=44)
-def not_started_circles() -> Swaps:
-    """Jobs that no machine can begin are given back for ever: nobody counts."""
-    real = ending._give_back
+def not_started_never_counted() -> Swaps:
+    """Jobs that no machine can start are given back for ever: it is not counted."""
+    real = termination._give_back
 
     def give_back(draft: Draft, failure: Failure) -> None:
         if failure.not_started:
             draft.job = replace(draft.job, not_started=draft.job.not_started - 1)
         real(draft, failure)
 
-    return ((ending, "_give_back", give_back),)
+    return ((termination, "_give_back", give_back),)
 
 
 @bug(trap=41)
-def not_understood_at_once() -> Swaps:
-    """Workers that do not understand a job hand it round as fast as they can."""
-    return ((ending, "put_off", lambda _: timedelta()),)
+def not_understood_without_wait() -> Swaps:
+    """A job that is not understood is given back without a wait."""
+    return ((termination, "give_back_wait", lambda _: timedelta()),)
 
 
 @bug(trap=40)
-def cancel_overwrites() -> Swaps:
+def ended_job_cancelled() -> Swaps:
     """A cancel ends a job that has ended."""
-    real = ending.cancel
+    real = termination.cancel
 
     def cancel(job: Job, command: Cancel, now: datetime, resource: Any) -> Change:
         if not job.ended:
@@ -159,22 +165,22 @@ def cancel_overwrites() -> Swaps:
         draft.move(State.CANCELLED, ended_at=now)
         return draft.change()
 
-    return ((ending, "cancel", cancel),)
+    return ((termination, "cancel", cancel),)
 
 
 @bug(trap=40)
-def cancel_forgotten() -> Swaps:
-    """A cancel is acknowledged and not kept."""
-    real = ending.cancel
+def cancel_not_stored() -> Swaps:
+    """A cancel is acknowledged and not stored."""
+    real = termination.cancel
 
     def cancel(job: Job, *rest: Any) -> Change:
-        return same(job) if job.leased else real(job, *rest)
+        return unchanged(job) if job.leased else real(job, *rest)
 
-    return ((ending, "cancel", cancel),)
+    return ((termination, "cancel", cancel),)
 
 
 @bug(trap=13)
-def event_twice() -> Swaps:
+def two_events_for_one_transition() -> Swaps:
     """One transition writes two events."""
     real = Draft.move
 
@@ -200,8 +206,8 @@ def offset_skips() -> Swaps:
 
 
 @bug(trap=13)
-def event_forgets() -> Swaps:
-    """The record knows what its event does not say."""
+def event_lacks_field() -> Swaps:
+    """The record has a value that its event lacks."""
     real = Draft.move
 
     def move(self: Draft, target: State, *, attributes: Any = None, **more: Any) -> None:
@@ -212,8 +218,8 @@ def event_forgets() -> Swaps:
 
 
 @bug(trap=39)
-def fold_by_arrival() -> Swaps:
-    """The projection believes in the order of arrival."""
+def fold_in_arrival_order() -> Swaps:
+    """The projection folds events in the order of arrival."""
     real = projection.fold
 
     def fold(events: Any, job_id: str) -> Any:
@@ -240,31 +246,31 @@ def fold_counts_repeats() -> Swaps:
 
 @bug(trap=17)
 def payload_ignored() -> Swaps:
-    """Another payload under a used id is answered with the old job."""
+    """An enqueue with another payload under a used id returns the old job."""
     real = creation.enqueue
 
     def enqueue(job: Job | None, command: Enqueue, *rest: Any) -> Change:
-        return real(job, command, *rest) if job is None else same(job)
+        return real(job, command, *rest) if job is None else unchanged(job)
 
     return ((creation, "enqueue", enqueue),)
 
 
 @bug(trap=17)
-def any_end_is_the_same() -> Swaps:
-    """An owner that reports another end than before is told that it counts."""
-    return ((repeats, "_same", lambda *_: True),)
+def different_outcome_accepted() -> Swaps:
+    """A second report with another outcome is acknowledged."""
+    return ((idempotency, "_same", lambda *_: True),)
 
 
 @bug(trap=11)
-def same_end_is_refused() -> Swaps:
-    """An owner that says again how its attempt ended, under another op_id, is taken for a stale one."""
-    return ((repeats, "_same", lambda *_: False),)
+def same_outcome_refused() -> Swaps:
+    """A repeat of the same outcome under another op_id is fenced."""
+    return ((idempotency, "_same", lambda *_: False),)
 
 
 @bug(trap=40)
-def cancel_keeps_the_lease() -> Swaps:
+def cancel_keeps_lease() -> Swaps:
     """A hard cancel ends the job and not its lease."""
-    real = ending.cancel
+    real = termination.cancel
 
     def cancel(job: Job, command: Cancel, now: datetime, resource: Any) -> Change:
         change = real(job, command, now, resource)
@@ -273,4 +279,4 @@ def cancel_keeps_the_lease() -> Swaps:
         request = CancelRequest(actor=command.actor, requested_at=now)
         return replace(change, after=replace(change.after, lease=job.lease, cancel=request))
 
-    return ((ending, "cancel", cancel),)
+    return ((termination, "cancel", cancel),)

@@ -15,11 +15,11 @@ TURNS_MAX = 2_000_000
 """A hundred times what a run takes."""
 
 ENDINGS_MAX = 1000
-"""So many awaits may follow in the `finally` blocks of one task when a run is over."""
+"""How many awaits may follow in the `finally` blocks of one task when a run is over."""
 
 
 class Ended(BaseException):
-    """The run is over: thrown into every task that is still under way."""
+    """The end of a run: thrown into every task that is still under way."""
 
 
 class Node:
@@ -32,7 +32,7 @@ class Node:
         self.name = name
         self.alive = True
         self.paused = False
-        self.aside: list[Turn] = []
+        self.deferred: list[Turn] = []
         self.offset = 0.0
         self.rate = 1.0
 
@@ -66,12 +66,12 @@ class Turn:
 
 
 def virtual_loop(shuffle: Random | None = None) -> "VirtualLoop":
-    """A loop at time zero; with chance of its own, the order of what is ready is left to it."""
-    return VirtualLoop(shuffle)  # type: ignore[abstract]  # what is left out is never asked of it
+    """Return a loop at time zero, which runs what is ready in the order that `shuffle` decides."""
+    return VirtualLoop(shuffle)  # type: ignore[abstract]  # the missing methods are never called
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Time passes only when there is nothing left to do. What is ready runs in a shuffled order."""
+    """A loop whose time passes only when nothing is ready. What is ready runs in a shuffled order."""
 
     def __init__(self, shuffle: Random | None) -> None:
         self._shuffle = shuffle
@@ -107,7 +107,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         **_: object,
     ) -> asyncio.Task[T]:
-        """Tasks are kept to the end: one that is let go would run its `finally` blocks."""
+        """Keep the task until the end: one that is collected would run its `finally` blocks."""
         context = copy_context() if context is None else context
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._kept.append((task, context))
@@ -155,17 +155,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.create_task(work, context=context)
 
     def resume(self, node: Node) -> None:
-        """Let a paused node go on with everything that came meanwhile."""
+        """Let a paused node go on with everything that was deferred."""
         node.paused = False
-        self._ready += node.aside
-        node.aside = []
+        self._ready += node.deferred
+        node.deferred = []
 
     def run(self, until: float, done: Callable[[], bool]) -> None:
         """Run until it is `done`, or until virtual time is up."""
         with self._running():
             while not done():
                 if self.turns > TURNS_MAX:
-                    self.broken.append("it goes on and on without any time passing")
+                    self.broken.append("the loop runs on without any time passing")
                 while self._timers and self._timers[0][0] <= self._time:
                     self._ready.append(heapq.heappop(self._timers)[2])
                 if self._ready:
@@ -196,26 +196,28 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if turn.dropped or not node.alive:
                 continue
             if node.paused:
-                node.aside.append(turn)
+                node.deferred.append(turn)
                 continue
             self.turns += 1
             turn.context.run(turn.callback, *turn.args)
 
     def check_tasks(self) -> None:
-        """Count as `broken` what has failed on a living node without anybody having asked for it.
+        """Count as `broken` every failed task of a living node whose exception was never read.
 
-        All that is to happen at this instant happens first."""
+        Everything that is due at this instant runs first."""
         self.run(self._time, lambda: False)
         for task, context in self._kept:
             if context[NODE].alive and getattr(task, "_log_traceback", False):
-                self.broken.append(f"{_name(task)} failed, and nobody knows: {task.exception()!r}")
+                self.broken.append(
+                    f"{_name(task)} failed, and its exception was never read: {task.exception()!r}"
+                )
 
     def end(self) -> None:
-        """Let everything go: nothing is scheduled any more, and every task ends where it stands.
+        """End the run: nothing is scheduled any more, and every task ends where it stands.
 
         An exception is thrown, since `close` of a coroutine passes over the asynchronous generators
-        that it is iterating (in CPython 3.11), and to close them then is an error. Whatever goes wrong
-        on the way out is `broken`.
+        that it is iterating (in CPython 3.11), and to close them then is an error. Errors on the
+        way out are `broken`.
         """
         self._over = True
         with self._running():
@@ -230,7 +232,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
 
     def _end(self, task: asyncio.Task[Any]) -> None:
-        """Throw a task out of whatever it waits for, until it has ended."""
+        """Throw into a task until it has ended."""
         work = task.get_coro()
         for _ in range(ENDINGS_MAX):
             try:
@@ -248,4 +250,4 @@ def _name(task: asyncio.Task[Any]) -> str:
 
 
 def _let_go(generator: object) -> None:
-    """A generator of a dead node ends where it stands."""
+    """Do nothing with a generator of a dead node: it ends where it stands."""

@@ -1,4 +1,4 @@
-"""Planted mistakes in the machinery: stores, line, worker and whoever is downstream."""
+"""Planted mistakes in stores, commit queue, worker and downstream resource."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -6,70 +6,70 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.core.derived_ids import derived_id
 from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
-from holdfast.core.naming import derived_id
-from holdfast.ports import Decision, One, Slice, Work
-from holdfast.registry import line, linked, replay
-from holdfast.registry.line import Line
+from holdfast.ports import ById, Decision, EventPage, Work
+from holdfast.registry import commit_queue, job_links, replay
+from holdfast.registry.commit_queue import CommitQueue
 from holdfast.stores.batch import Batch
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import committing
+from holdfast.stores.sqlite import commit
 from holdfast.stores.sqlite.event_rows import event_row
 from holdfast.stores.sqlite.statements import statement
 from holdfast.testing.simulation.downstream import Downstream
-from holdfast.testing.simulation.planting import Swaps, bug
+from holdfast.testing.simulation.planted_bug import Swaps, bug
 from holdfast.testing.simulation.sql_server import SqlServer
-from holdfast.testing.simulation.stores import Connection, Server
+from holdfast.testing.simulation.stores import MemoryServer, StoreConnection
 from holdfast.worker.claims import Claims
-from holdfast.worker.hold import Hold
-from holdfast.worker.output import Output
+from holdfast.worker.held_job import HeldJob
+from holdfast.worker.output import AttemptOutput
 
 
-def _jobs(connection: Connection) -> dict[str, Job]:
-    assert isinstance(connection._server, Server)  # the one that keeps dictionaries
+def _jobs(connection: StoreConnection) -> dict[str, Job]:
+    assert isinstance(connection._server, MemoryServer)  # the one that keeps dictionaries
     return connection._server._jobs
 
 
 @bug(trap=1, store="sqlite")
-def node_clock_decides() -> Swaps:
+def lease_on_node_clock() -> Swaps:
     """A lease is counted on the caller's clock."""
-    real = Connection.transact
+    real = StoreConnection.transact
 
-    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+    async def transact(self: StoreConnection, works: Sequence[Work]) -> list[list[Decision]]:
         now = self._signal._clock.now()
         return await real(self, [Work(w.selection, _at(w.decide, now)) for w in works])
 
     def _at(decide: Any, now: Any) -> Any:
         return lambda job, _, *rest: decide(job, now, *rest)
 
-    return ((Connection, "transact", transact),)
+    return ((StoreConnection, "transact", transact),)
 
 
 @bug(trap=1, store="sqlite", steps=True)
-def step_not_noticed() -> Swaps:
+def clock_step_ignored() -> Swaps:
     """A step of the clock is not noticed."""
-    return ((SqlServer, "notice", lambda self: None),)
+    return ((SqlServer, "follow_clock_step", lambda self: None),)
 
 
 @bug(trap=11)
 def op_id_ignored() -> Swaps:
     """A retry is sent under a new op_id."""
-    return ((Line, "op", lambda self, op_id: self.ids.new()),)
+    return ((CommitQueue, "op_id_or_new", lambda self, op_id: self.ids.new()),)
 
 
 @bug(trap=12)
 def repeat_refused() -> Swaps:
     """A repeat of what was applied is refused."""
 
-    async def answer(self: Line, job_id: str, command: Any, decision: Any) -> Job:
+    async def answer(self: CommitQueue, job_id: str, command: Any, decision: Any) -> Job:
         if isinstance(decision, Change):
             return decision.after
         raise decision.error
 
-    return ((Line, "answer", answer),)
+    return ((CommitQueue, "resolve_unchanged", answer),)
 
 
 @bug(trap=11, store="memory")
@@ -79,49 +79,49 @@ def claim_not_deduped() -> Swaps:
 
 
 @bug(trap=15, store="sqlite")
-def doubt_called_no() -> Swaps:
-    """A lost answer is told as a refusal."""
-    real = Connection.transact
+def unknown_reported_as_refused() -> Swaps:
+    """A lost response is reported as a refusal."""
+    real = StoreConnection.transact
 
-    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+    async def transact(self: StoreConnection, works: Sequence[Work]) -> list[list[Decision]]:
         try:
             return await real(self, works)
         except Unavailable as error:
             raise Unavailable(error.message, applied="no") from error
 
-    return ((Connection, "transact", transact),)
+    return ((StoreConnection, "transact", transact),)
 
 
 @bug(trap=13, store="memory")
 def two_writes() -> Swaps:
     """The event is written after the state."""
-    real = Server._write
+    real = MemoryServer._write
 
-    def write(self: Server, batch: Batch) -> None:
+    def write(self: MemoryServer, batch: Batch) -> None:
         late, batch.events = batch.events, []
         real(self, batch)
         batch.events = late
         self._append(late)
 
-    return ((Server, "_write", write),)
+    return ((MemoryServer, "_write", write),)
 
 
 @bug(trap=21, store="memory")
-def decides_on_old_news() -> Swaps:
-    """A job is read, then written without looking again."""
-    real = Connection.transact
+def decides_on_stale_job() -> Swaps:
+    """A job is read, then written without another read."""
+    real = StoreConnection.transact
 
-    async def transact(self: Connection, works: Sequence[Work]) -> list[list[Decision]]:
+    async def transact(self: StoreConnection, works: Sequence[Work]) -> list[list[Decision]]:
         seen = dict(_jobs(self))
         return await real(self, [_on(work, seen) for work in works])
 
     def _on(work: Work, seen: dict[str, Job]) -> Work:
-        if not isinstance(work.selection, One):
+        if not isinstance(work.selection, ById):
             return work
         old = seen.get(work.selection.job_id)
         return Work(work.selection, lambda job, *rest: work.decide(old or job, *rest))
 
-    return ((Connection, "transact", transact),)
+    return ((StoreConnection, "transact", transact),)
 
 
 @bug(trap=42)
@@ -132,46 +132,46 @@ def replays_twice() -> Swaps:
 
 
 @bug(trap=7)
-def nobody_sweeps() -> Swaps:
-    """A lapsed lease is noticed by nobody."""
-    real = Line.submit
+def leases_never_expired() -> Swaps:
+    """Expired leases are never detected."""
+    real = CommitQueue.submit
 
     async def submit(
-        self: Line, *works: Work, sweep: bool = False, **more: Any
+        self: CommitQueue, *works: Work, expire_first: bool = False, **more: Any
     ) -> list[list[Decision]]:
         return await real(self, *works, **more)
 
-    async def sweep_nothing(self: Line, limit: int) -> int:
+    async def expire_nothing(self: CommitQueue, limit: int) -> int:
         return 0
 
-    return ((Line, "submit", submit), (Line, "sweep", sweep_nothing))
+    return ((CommitQueue, "submit", submit), (CommitQueue, "expire_due", expire_nothing))
 
 
 @bug(trap=1, store="sqlite")
-def counts_from_the_answer() -> Swaps:
-    """A worker counts its lease from when the answer came."""
-    real = Claims.ask
+def lease_counted_from_response() -> Swaps:
+    """A worker counts its lease from the time of the response."""
+    real = Claims.claim
 
-    async def ask(self: Claims, *words: Any) -> list[Hold]:
+    async def claim(self: Claims, *words: Any) -> list[HeldJob]:
         holds = await real(self, *words)
         now = self._clock.monotonic()
-        return [Hold(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
+        return [HeldJob(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
 
-    return ((Claims, "ask", ask),)
+    return ((Claims, "claim", claim),)
 
 
 @bug(trap=44)
-def ends_before_its_output() -> Swaps:
+def ended_before_output_stored() -> Swaps:
     """A job ends while its output is still in memory."""
 
-    async def flush(self: Output) -> None:
+    async def flush(self: AttemptOutput) -> None:
         self.finish()
 
-    return ((Output, "flush", flush),)
+    return ((AttemptOutput, "flush", flush),)
 
 
 @bug(trap=44, store="sqlite")
-def more_than_asked() -> Swaps:
+def claim_exceeds_limit() -> Swaps:
     """A claim takes one job more than it asked for."""
     real = Batch.decide_ready
 
@@ -183,51 +183,51 @@ def more_than_asked() -> Swaps:
 
 @bug(trap=24, store="memory")
 def reads_a_replica() -> Swaps:
-    """A read is answered from a copy that lags."""
+    """A read returns an old copy."""
     replicas: dict[int, dict[str, Job]] = {}
 
-    async def get(self: Connection, job_ids: Sequence[str]) -> list[Job | None]:
+    async def get(self: StoreConnection, job_ids: Sequence[str]) -> list[Job | None]:
         replica, jobs = replicas.get(id(self._server), {}), _jobs(self)
         replicas.clear()
         replicas[id(self._server)] = dict(jobs)
         return [replica.get(job_id, jobs.get(job_id)) for job_id in job_ids]
 
-    return ((Connection, "get", get),)
+    return ((StoreConnection, "get", get),)
 
 
 @bug(trap=20, store="memory")
-def feed_skips() -> Swaps:
-    """The cursor of the feed passes an event over."""
-    real = Server.feed
+def events_cursor_skips() -> Swaps:
+    """The cursor of the events skips one."""
+    real = MemoryServer.events
 
-    async def feed(self: Server, *, after: str | None, limit: int) -> Slice:
+    async def feed(self: MemoryServer, *, after: str | None, limit: int) -> EventPage:
         page = await real(self, after=after, limit=limit)
-        return Slice(page.events, str(int(page.cursor) + 1)) if page.events else page
+        return EventPage(page.events, str(int(page.cursor) + 1)) if page.events else page
 
-    return ((Server, "feed", feed),)
+    return ((MemoryServer, "events", feed),)
 
 
 @bug(trap=18)
-def answers_the_past() -> Swaps:
-    """An answer shows the job as it was before."""
-    real = Line.settle
+def response_shows_old_state() -> Swaps:
+    """A response shows the job as it was before."""
+    real = CommitQueue.execute
 
-    async def settle(self: Line, job_id: str, command: Any, **more: Any) -> Job:
+    async def settle(self: CommitQueue, job_id: str, command: Any, **more: Any) -> Job:
         [before] = await self.store.get([job_id])
         after = await real(self, job_id, command, **more)
         return before or after
 
-    return ((Line, "settle", settle),)
+    return ((CommitQueue, "execute", settle),)
 
 
 @bug(trap=10)
-def resource_trusts() -> Swaps:
-    """A resource lets in whoever comes."""
+def resource_accepts_any_token() -> Swaps:
+    """A resource accepts every token."""
     return ((Downstream, "allows", lambda self, key, token: True),)
 
 
 @bug(trap=11, store="memory")
-def grant_asked_for_twice() -> Swaps:
+def lost_claim_granted_again() -> Swaps:
     """A claim repeated after its lease was lost is granted again."""
 
     def claimed_under(self: MemoryStore, op_id: str) -> list[str]:
@@ -237,44 +237,44 @@ def grant_asked_for_twice() -> Swaps:
 
 
 @bug(trap=11)
-def repeat_shows_the_present() -> Swaps:
-    """A repeat is answered with the job as it is now, not as that op left it."""
-    return ((line, "as_of", lambda job, history, op_id: job),)
+def repeat_shows_current_job() -> Swaps:
+    """A repeat returns the job as it is now, not as that operation left it."""
+    return ((commit_queue, "job_after", lambda job, history, op_id: job),)
 
 
 @bug(trap=42)
-def link_forgotten() -> Swaps:
-    """A replay is made, and the original is not told."""
-    real = linked.link
+def replay_not_linked() -> Swaps:
+    """A replay is created, and the original has no link to it."""
+    real = job_links.link_fact
 
     def link(*args: Any) -> Event:
-        return replace(real(*args), given_id="somebody-else-s")
+        return replace(real(*args), given_id="another-fact")
 
-    return ((linked, "link", link), (replay, "link", link))
+    return ((job_links, "link_fact", link), (replay, "link_fact", link))
 
 
 @bug(trap=11, store="sqlite")
-def claim_forgotten() -> Swaps:
-    """The query for what a claim has got before finds nothing."""
+def earlier_claim_not_found() -> Swaps:
+    """The query for the jobs of an earlier claim finds nothing."""
 
     def forgetful(name: str) -> str:
         sql = statement(name)
         return sql.replace("WHERE", "WHERE 0 AND") if name == "select_claimed" else sql
 
-    return ((committing, "statement", forgetful),)
+    return ((commit, "statement", forgetful),)
 
 
 @bug(trap=50, store="sqlite")
 def counters_drift() -> Swaps:
     """A job that moves is not counted where it goes."""
-    return ((Batch, "moves", lambda self: []),)
+    return ((Batch, "count_changes", lambda self: []),)
 
 
 @bug(trap=13, store="sqlite")
-def event_without_its_body() -> Swaps:
-    """An event is stored without what only it says."""
+def event_without_attributes() -> Swaps:
+    """An event is stored without its attributes."""
 
     def bare_row(log_id: int, seq: int, event: Event) -> Any:
         return event_row(log_id, seq, replace(event, attributes={}))
 
-    return ((committing, "event_row", bare_row),)
+    return ((commit, "event_row", bare_row),)

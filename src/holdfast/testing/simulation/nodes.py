@@ -1,4 +1,4 @@
-"""What a node is given of the world: its own clock, which may be wrong, and its own names."""
+"""The environment of a node: its own clock, which may be wrong, and its own ids."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from holdfast.testing.simulation.loop import Node, VirtualLoop
 
 
 class NodeClock:
-    """Virtual time as a node sees it: at its own rate, and its wall clock off by its offset."""
+    """Virtual time as a node sees it: at its own rate, with its wall clock off by its offset."""
 
     def __init__(self, loop: VirtualLoop, node: Node) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ def _wake(awake: "asyncio.Future[None]") -> None:
 
 
 class NodeIds:
-    """Names that say who made them, and seeded chance."""
+    """Ids that begin with the name of their node, and seeded randomness."""
 
     def __init__(self, name: str, chance: Random) -> None:
         self._name = name

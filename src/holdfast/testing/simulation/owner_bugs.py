@@ -1,4 +1,4 @@
-"""Planted mistakes about who owns a job, and for how long."""
+"""Planted mistakes about the owner of a job and its lease."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core import lifecycle, quota
 from holdfast.core.event import Event
-from holdfast.core.job import Job, Lease, Resource
+from holdfast.core.job import Job, Lease, ResourceLock
 from holdfast.core.lifecycle import (
     Change,
     Complete,
@@ -20,7 +20,7 @@ from holdfast.core.lifecycle import (
 from holdfast.core.lifecycle.draft import Draft
 from holdfast.core.limits import OUTPUT_ATTEMPT_BYTES_MAX
 from holdfast.core.state import State
-from holdfast.testing.simulation.planting import Swaps, bug
+from holdfast.testing.simulation.planted_bug import Swaps, bug
 
 
 def _token_blind(*verbs: type[Any]) -> Swaps:
@@ -36,7 +36,7 @@ def _token_blind(*verbs: type[Any]) -> Swaps:
 
 @bug(trap=4)
 def owner_by_name() -> Swaps:
-    """Who has the owner's name is the owner."""
+    """A caller with the owner's name is taken for the owner."""
     real = lifecycle._decide
 
     def decide(command: Any, job: Job | None, *rest: Any) -> Change:
@@ -67,7 +67,7 @@ def _keep_token(draft: Draft) -> None:
 
 def _forget_lock_token(draft: Draft) -> None:
     if draft.resource is not None:
-        draft.resource = Resource(draft.resource.key, 0, draft.resource.holder)
+        draft.resource = ResourceLock(draft.resource.key, 0, draft.resource.holder)
 
 
 @bug(trap=46)
@@ -107,9 +107,7 @@ def _spoil_lease(spoil: Any) -> Swaps:
         change = real(job, command, now)
         assert job.lease is not None  # or it had been refused
         assert change.after.lease is not None
-        return replace(
-            change, after=replace(change.after, lease=spoil(job.lease, change.after.lease))
-        )
+        return replace(change, after=replace(change.after, lease=spoil(job.lease, change.after.lease)))
 
     return ((ownership, "heartbeat", heartbeat),)
 
@@ -123,7 +121,7 @@ def _as_before(before: Lease, after: Lease) -> Lease:
 
 
 @bug(trap=49)
-def zombie_revives() -> Swaps:
+def ended_job_completed() -> Swaps:
     """A late completion moves an ended job."""
     real = lifecycle._decide
 
@@ -138,7 +136,7 @@ def zombie_revives() -> Swaps:
 
 
 @bug(trap=41, store="memory")
-def too_early() -> Swaps:
+def claimed_before_ready() -> Swaps:
     """A job is claimed before it is ready."""
     from holdfast.stores.memory import MemoryStore
 
@@ -160,33 +158,33 @@ def too_early() -> Swaps:
 
 
 @bug(trap=6)
-def deadline_outlived() -> Swaps:
+def lease_outlives_deadline() -> Swaps:
     """A lease outlives the job's deadline."""
     return ((ownership, "_until", lambda _, expires_at: expires_at),)
 
 
 @bug(trap=1, timed=True)
-def timeout_unkept() -> Swaps:
-    """Nobody ends an attempt whose owner does not keep its timeout."""
+def timeout_not_enforced() -> Swaps:
+    """An attempt whose owner does not keep its timeout is not ended."""
     return ((Job, "timeout_at", None),)
 
 
 @bug(trap=9, store="memory")
 def lock_ignored() -> Swaps:
-    """A lock that is held does not keep others out."""
+    """A lock that is held is granted again."""
     from holdfast.stores.memory import MemoryStore
 
-    real = MemoryStore._look
+    real = MemoryStore._lock_of
 
-    def look(self: Any, key: str) -> Resource:
-        return Resource(key, real(self, key).token, None)
+    def lock(self: Any, key: str) -> ResourceLock:
+        return ResourceLock(key, real(self, key).token, None)
 
-    return ((MemoryStore, "_look", look),)
+    return ((MemoryStore, "_lock_of", lock),)
 
 
 @bug(trap=48)
 def complete_by_id() -> Swaps:
-    """A completion is accepted without looking at its token."""
+    """A completion is accepted whatever its token."""
     return _token_blind(Complete)
 
 
@@ -198,45 +196,45 @@ def heartbeat_by_id() -> Swaps:
 
 @bug(trap=48)
 def release_by_id() -> Swaps:
-    """A release gives back somebody else's job."""
+    """A release is accepted for another owner's job."""
     return _token_blind(Release)
 
 
 @bug(trap=48)
 def publish_by_id() -> Swaps:
-    """A zombie's output lands in its successor's attempt."""
+    """Output of a stale owner is stored in its successor's attempt."""
     return _token_blind(Publish)
 
 
 @bug(trap="I14")
-def dropped_in_silence() -> Swaps:
-    """What is beyond the quota of an attempt is dropped, and nothing says so."""
+def dropped_output_not_reported() -> Swaps:
+    """Output beyond the quota of an attempt is dropped, and that is not recorded."""
 
-    def some(events: Sequence[Event], size: int, *, full: bool) -> quota.Kept:
-        kept = quota.keep(events, size + OUTPUT_ATTEMPT_BYTES_MAX, full=full)
+    def some(events: Sequence[Event], size: int, *, full: bool) -> quota.QuotaResult:
+        kept = quota.apply_quota(events, size + OUTPUT_ATTEMPT_BYTES_MAX, full=full)
         return replace(kept, events=kept.events[1:], size=size, dropped=0)
 
-    return ((ownership, "keep", some),)
+    return ((ownership, "apply_quota", some),)
 
 
 @bug(trap=48)
-def late_by_anybody() -> Swaps:
-    """After the end, output is taken from whoever had the job once."""
+def late_output_of_any_owner() -> Swaps:
+    """After the end, output is accepted from every former owner."""
 
     def late(job: Job, _: int, now: datetime) -> bool:
         return job.owner_ended_at is not None
 
-    return ((ownership, "_late", late),)
+    return ((ownership, "_ended_recently", late),)
 
 
 @bug(trap=48)
-def late_after_a_loss() -> Swaps:
-    """After the end, output is taken from an owner that had lost the job."""
+def late_output_after_lost_lease() -> Swaps:
+    """After the end, output is accepted from an owner that had lost the job."""
 
     def late(job: Job, token: int, now: datetime) -> bool:
         return job.ended and token == job.fencing_token
 
-    return ((ownership, "_late", late),)
+    return ((ownership, "_ended_recently", late),)
 
 
 @bug(trap=45)
@@ -246,24 +244,24 @@ def token_reset() -> Swaps:
 
 
 @bug(trap=4)
-def token_kept() -> Swaps:
-    """A second claim gets the first one's token."""
+def token_reused() -> Swaps:
+    """A second claim gets the token of the first."""
     return _before_grant(_keep_token)
 
 
 @bug(trap=9)
-def token_of_the_job_alone() -> Swaps:
+def lock_token_per_job() -> Swaps:
     """Tokens of one lock are counted per job."""
     return _before_grant(_forget_lock_token)
 
 
 @bug(trap=6)
-def renewed_for_longer() -> Swaps:
+def renewed_for_twice_the_time() -> Swaps:
     """A heartbeat renews for twice the time."""
     return _spoil_lease(_twice_as_long)
 
 
 @bug(trap=5)
-def renewed_in_words_only() -> Swaps:
+def heartbeat_renews_nothing() -> Swaps:
     """A heartbeat is acknowledged and renews nothing."""
     return _spoil_lease(_as_before)

@@ -1,4 +1,4 @@
-"""What a seed stands for: which store, which nodes, which jobs, and which faults strike them."""
+"""The plan of a seed: which store, which nodes, which jobs, and which faults happen to them."""
 
 from random import Random  # noqa: TID251  # seeded: the same chance every time
 
@@ -10,7 +10,7 @@ STORES = ("memory", "sqlite", "objects")
 TROUBLE_SECONDS = 24.0
 HEAL_SECONDS = 120.0
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 600.0, 3600.0
-"""By how much the store's clock is set: less can be taken for what it told before."""
+"""By how much the store's clock is set: less could not be told from a slow response."""
 
 FAULTS = (
     "pause",
@@ -28,12 +28,11 @@ FAULTS = (
     "jump",
     "deaf",
 )
-"""pause and kill strike nodes at any instant, crash at a failpoint; lost, late, refused, denied,
-conflict, slow and cut the way to the store; skew, drift and jump the clocks; deaf makes wake-ups go
-astray."""
+"""pause and kill happen to nodes at any instant, crash at a failpoint; lost, late, refused, denied,
+conflict, slow and cut to the network; skew, drift and jump to clocks; deaf loses wake-ups."""
 
 ALWAYS = ("pause", "lost")
-"""Without a pause nobody is late, without a lost answer nothing is in doubt: a run needs both."""
+"""Without a pause no lease expires, without a lost response nothing is in doubt: a run needs both."""
 
 
 RATES = (0.01, 0.03, 0.08)
@@ -41,8 +40,8 @@ RARELY = {"crash": 0.03}
 """Failpoints are passed all the time."""
 
 
-class Strike(Struct, frozen=True):
-    """Something that happens to a node at some instant."""
+class NodeFault(Struct, frozen=True):
+    """A fault that happens to a node at an instant."""
 
     at: float
     fault: str
@@ -51,7 +50,7 @@ class Strike(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Everything that chance decides beforehand. Shrinking a failure means shrinking this."""
+    """Everything that the seed decides beforehand. To shrink a failure is to shrink its plan."""
 
     seed: int
     store: str
@@ -61,7 +60,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     owners: int
     clients: int
     jobs: int
-    strikes: tuple[Strike, ...]
+    node_faults: tuple[NodeFault, ...]
     shuffle: bool = True
     validators: int = 0
     timed: bool = False
@@ -72,7 +71,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> bool:
-        """Whether the store's own clock is set."""
+        """Whether the store's own clock is set during the run."""
         return "step" in self.faults
 
     @property
@@ -88,7 +87,7 @@ def plan_of(
     timed: bool | None = None,
     steps: bool = False,
 ) -> Plan:
-    """The plan of a seed: a random subset of the faults, so that rare ones are not drowned.
+    """Return the plan of a seed: a random subset of the faults, so that rare ones have an effect.
 
     Half of the seeds have `validators`, and with them jobs that promise outputs; or as many as given. In a
     third of them jobs have timeouts, which owners do not keep; or (`timed`) in this one. With `steps`, the
@@ -101,10 +100,10 @@ def plan_of(
     nodes = workers + owners + clients
     looking = Random(f"validators/{seed}")
     several = looking.choice((0, 0, 1, 2)) if validators is None else validators
-    strikes = _strikes(chance, faults, nodes) + _strikes(looking, faults, several, nodes)
+    node_faults = _node_faults(chance, faults, nodes) + _node_faults(looking, faults, several, nodes)
     stepping = Random(f"steps/{seed}")
     if steps:
-        strikes += tuple(_step(stepping) for _ in range(stepping.randint(1, 3)))
+        node_faults += tuple(_step(stepping) for _ in range(stepping.randint(1, 3)))
     return Plan(
         seed=seed,
         store="sqlite" if steps else store or family,
@@ -114,23 +113,23 @@ def plan_of(
         owners=owners,
         clients=clients,
         jobs=chance.randint(4, 14),
-        strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
+        node_faults=tuple(sorted(node_faults, key=lambda node_fault: node_fault.at)),
         validators=several,
         timed=Random(f"timed/{seed}").random() < 1 / 3 if timed is None else timed,
     )
 
 
-def _step(chance: Random) -> Strike:
+def _step(chance: Random) -> NodeFault:
     by = chance.choice((-1, 1)) * chance.uniform(STEP_SECONDS_MIN, STEP_SECONDS_MAX)
-    return Strike(at=round(chance.uniform(3, TROUBLE_SECONDS), 3), fault="step", node=0, seconds=by)
+    return NodeFault(at=round(chance.uniform(3, TROUBLE_SECONDS), 3), fault="step", node=0, seconds=by)
 
 
-def _strikes(
+def _node_faults(
     chance: Random, faults: tuple[str, ...], nodes: int, first: int = 0
-) -> tuple[Strike, ...]:
+) -> tuple[NodeFault, ...]:
     if not nodes:
         return ()
-    strikes = []
+    node_faults = []
     for fault, most, longest in (
         ("pause", 5, 9.0),
         ("kill", 4, 3.0),
@@ -138,8 +137,8 @@ def _strikes(
         ("jump", 4, 0.0),
     ):
         if fault in faults:
-            strikes += [
-                Strike(
+            node_faults += [
+                NodeFault(
                     at=round(chance.uniform(1, TROUBLE_SECONDS), 3),
                     fault=fault,
                     node=first + chance.randrange(nodes),
@@ -147,4 +146,4 @@ def _strikes(
                 )
                 for _ in range(chance.randint(2, most))
             ]
-    return tuple(strikes)
+    return tuple(node_faults)

@@ -1,4 +1,4 @@
-"""Make a failing plan small: fewer faults, fewer strikes, fewer jobs and nodes, and no shuffling."""
+"""Make a failing plan small: fewer faults, fewer jobs, and no shuffling."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ Planted = Callable[[], AbstractContextManager[None]]
 
 
 def shrink(plan: Plan, invariant: str, bug: Planted | None = None, runs: int = 300) -> Plan:
-    """The smallest plan found that still breaks the same invariant, in at most so many runs."""
+    """Return the smallest plan that still breaks the same invariant, found in at most this many runs."""
     left = runs
     smaller = True
     while smaller and left > 0:
@@ -29,14 +29,14 @@ def shrink(plan: Plan, invariant: str, bug: Planted | None = None, runs: int = 3
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """Every plan that is one step simpler, the biggest steps first."""
+    """Yield every plan that is one step simpler, the biggest steps first."""
     for fault in plan.faults:
         if fault not in ALWAYS:
-            kept = tuple(strike for strike in plan.strikes if strike.fault != fault)
+            kept = tuple(node_fault for node_fault in plan.node_faults if node_fault.fault != fault)
             faults = tuple(name for name in plan.faults if name != fault)
-            yield replace(plan, faults=faults, strikes=kept)
-    for n in range(len(plan.strikes)):
-        yield replace(plan, strikes=plan.strikes[:n] + plan.strikes[n + 1 :])
+            yield replace(plan, faults=faults, node_faults=kept)
+    for n in range(len(plan.node_faults)):
+        yield replace(plan, node_faults=plan.node_faults[:n] + plan.node_faults[n + 1 :])
     if plan.jobs > 1:
         yield replace(plan, jobs=plan.jobs // 2)
         yield replace(plan, jobs=plan.jobs - 1)

@@ -1,5 +1,5 @@
--- As many as $11 bytes, and one more: as they are stored, which is no more and is known without reading them,
--- then as they are. Long specs are compared when they are read.
+-- Up to $11 bytes, and one row more. The stored size, which is never more and is known without reading the
+-- values, bounds it first; then their real size. Long specs are compared where they are read.
 SELECT seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token,
        ready_at, created_at, updated_at, ended_at, spec, detail
 FROM (

@@ -1,5 +1,5 @@
--- As many as $4 bytes of attributes, and one more: as they are stored, which is no more and is known without
--- reading them, then as they are.
+-- Up to $4 bytes, and one row more. The stored size, which is never more and is known without reading the
+-- values, bounds it first; then their real size.
 SELECT log_id, job_id, event_offset, transition_no, event_type, event_class, from_state,
        to_state, attempt, fencing_token, sequence, end_sequence, op_id, actor,
        occurred_at, received_at, NULL, body

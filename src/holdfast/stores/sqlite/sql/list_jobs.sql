@@ -1,4 +1,4 @@
--- Long specs are compared when they are read, where their bytes are counted.
+-- Long specs are compared by the caller, which counts the bytes it reads.
 SELECT seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token,
        ready_at, created_at, updated_at, ended_at, spec, detail
 FROM job

@@ -1,4 +1,4 @@
--- From the batch on that ?3 may be in.
+-- From the batch on that may contain sequence ?3.
 SELECT log_id, ?1, event_offset, transition_no, event_type, event_class, from_state,
        to_state, attempt, fencing_token, sequence, end_sequence, op_id, actor,
        occurred_at, received_at, given_id, body

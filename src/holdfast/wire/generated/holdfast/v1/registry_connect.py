@@ -19,7 +19,7 @@ from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DE
 from protobuf import DescService
 
 from . import registry_pb
-from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, AwaitChangeRequest, AwaitChangeResponse, CancelRequest, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CountJobsRequest, CountJobsResponse, CreateKeyRequest, CreateKeyResponse, EnqueueRequest, EnqueueResponse, ExamineRequest, ExamineResponse, ExpireRequest, ExpireResponse, GetJobsRequest, GetJobsResponse, GetResourceRequest, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, JudgeRequest, KeepManifestRequest, KeepManifestResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, ListOutputsRequest, ListOutputsResponse, LookRequest, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, ReadFeedRequest, ReadLogRequest, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, Resource, ResumeRequest, ResumeResponse, RevokeKeyRequest, RevokeKeyResponse, Slice, TailRequest, TailResponse, ValidateRequest, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse
+from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, CancelRequest, ChangesRequest, ChangesResponse, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CompleteValidationRequest, CountsRequest, CountsResponse, CreateKeyRequest, CreateKeyResponse, DoctorRequest, DoctorResponse, EnqueueRequest, EnqueueResponse, EventPage, EventsRequest, ExpireRequest, ExpireResponse, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, ListOutputsRequest, ListOutputsResponse, LocksRequest, LogsRequest, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, ReportValidationRequest, ResourceLock, ResumeRequest, ResumeResponse, RevokeKeyRequest, RevokeKeyResponse, StatusRequest, StatusResponse, StoreManifestRequest, StoreManifestResponse, TailRequest, TailResponse, ValidateRequest, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class RegistryService(Protocol):
     async def enqueue(self, request: EnqueueRequest, ctx: RequestContext[EnqueueRequest, EnqueueResponse], /) -> EnqueueResponse:
         """
-        Making jobs.
+        Create jobs.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -45,7 +45,7 @@ class RegistryService(Protocol):
 
     async def claim(self, request: ClaimRequest, ctx: RequestContext[ClaimRequest, ClaimResponse], /) -> ClaimResponse:
         """
-        Owning them. Answers count leases in seconds, from before the request was sent.
+        Own jobs. Responses give leases in seconds, counted from before the request was sent.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -70,14 +70,14 @@ class RegistryService(Protocol):
     async def cancel(self, request: CancelRequest, ctx: RequestContext[CancelRequest, JobResponse], /) -> JobResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def look(self, request: LookRequest, ctx: RequestContext[LookRequest, JobResponse], /) -> JobResponse:
+    async def report_validation(self, request: ReportValidationRequest, ctx: RequestContext[ReportValidationRequest, JobResponse], /) -> JobResponse:
         """
-        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
-        others are done by the server, which sees its own output store and nothing else.
+        Promised outputs. ReportValidation and CompleteValidation are for validators that see the outputs
+        themselves; the others are done by the server, which sees only its own output store.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def judge(self, request: JudgeRequest, ctx: RequestContext[JudgeRequest, JobResponse], /) -> JobResponse:
+    async def complete_validation(self, request: CompleteValidationRequest, ctx: RequestContext[CompleteValidationRequest, JobResponse], /) -> JobResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def list_outputs(self, request: ListOutputsRequest, ctx: RequestContext[ListOutputsRequest, ListOutputsResponse], /) -> ListOutputsResponse:
@@ -89,19 +89,19 @@ class RegistryService(Protocol):
     async def resume(self, request: ResumeRequest, ctx: RequestContext[ResumeRequest, ResumeResponse], /) -> ResumeResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def keep_manifest(self, request: KeepManifestRequest, ctx: RequestContext[KeepManifestRequest, KeepManifestResponse], /) -> KeepManifestResponse:
+    async def store_manifest(self, request: StoreManifestRequest, ctx: RequestContext[StoreManifestRequest, StoreManifestResponse], /) -> StoreManifestResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def get_jobs(self, request: GetJobsRequest, ctx: RequestContext[GetJobsRequest, GetJobsResponse], /) -> GetJobsResponse:
+    async def status(self, request: StatusRequest, ctx: RequestContext[StatusRequest, StatusResponse], /) -> StatusResponse:
         """
-        Looking.
+        Query jobs and their events.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def list_jobs(self, request: ListJobsRequest, ctx: RequestContext[ListJobsRequest, ListJobsResponse], /) -> ListJobsResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def count_jobs(self, request: CountJobsRequest, ctx: RequestContext[CountJobsRequest, CountJobsResponse], /) -> CountJobsResponse:
+    async def counts(self, request: CountsRequest, ctx: RequestContext[CountsRequest, CountsResponse], /) -> CountsResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def why(self, request: WhyRequest, ctx: RequestContext[WhyRequest, WhyResponse], /) -> WhyResponse:
@@ -110,39 +110,39 @@ class RegistryService(Protocol):
     async def history(self, request: HistoryRequest, ctx: RequestContext[HistoryRequest, HistoryResponse], /) -> HistoryResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def read_log(self, request: ReadLogRequest, ctx: RequestContext[ReadLogRequest, Slice], /) -> Slice:
+    async def logs(self, request: LogsRequest, ctx: RequestContext[LogsRequest, EventPage], /) -> EventPage:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def read_feed(self, request: ReadFeedRequest, ctx: RequestContext[ReadFeedRequest, Slice], /) -> Slice:
+    async def events(self, request: EventsRequest, ctx: RequestContext[EventsRequest, EventPage], /) -> EventPage:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def tail(self, request: TailRequest, ctx: RequestContext[TailRequest, TailResponse], /) -> TailResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def watch(self, request: WatchRequest, ctx: RequestContext[WatchRequest, Slice], /) -> AsyncIterator[Slice]:
+    def watch(self, request: WatchRequest, ctx: RequestContext[WatchRequest, EventPage], /) -> AsyncIterator[EventPage]:
         """
-        Everything from the cursor on, then live. A slice without events says only that all is well.
+        Every event from the cursor on, then new ones as they come. A page without events is a keep-alive.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def get_resource(self, request: GetResourceRequest, ctx: RequestContext[GetResourceRequest, Resource], /) -> Resource:
+    async def locks(self, request: LocksRequest, ctx: RequestContext[LocksRequest, ResourceLock], /) -> ResourceLock:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def await_change(self, request: AwaitChangeRequest, ctx: RequestContext[AwaitChangeRequest, AwaitChangeResponse], /) -> AwaitChangeResponse:
+    async def changes(self, request: ChangesRequest, ctx: RequestContext[ChangesRequest, ChangesResponse], /) -> ChangesResponse:
         """
-        Waiting: answered when it may be worth asking again, at the latest after so many seconds.
+        Wait until something may have changed, or until the given number of seconds has passed.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def record(self, request: RecordRequest, ctx: RequestContext[RecordRequest, RecordResponse], /) -> RecordResponse:
         """
-        Facts from elsewhere.
+        Record events from outside of holdfast.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def expire(self, request: ExpireRequest, ctx: RequestContext[ExpireRequest, ExpireResponse], /) -> ExpireResponse:
         """
-        Keeping the store.
+        Maintain the store.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -152,7 +152,7 @@ class RegistryService(Protocol):
     async def verify(self, request: VerifyRequest, ctx: RequestContext[VerifyRequest, VerifyResponse], /) -> VerifyResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    async def examine(self, request: ExamineRequest, ctx: RequestContext[ExamineRequest, ExamineResponse], /) -> ExamineResponse:
+    async def doctor(self, request: DoctorRequest, ctx: RequestContext[DoctorRequest, DoctorResponse], /) -> DoctorResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def now(self, request: NowRequest, ctx: RequestContext[NowRequest, NowResponse], /) -> NowResponse:
@@ -309,27 +309,27 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                     ),
                     function=svc.cancel,
                 ),
-                "/holdfast.v1.RegistryService/Look": Endpoint.unary(
+                "/holdfast.v1.RegistryService/ReportValidation": Endpoint.unary(
                     method=MethodInfo(
-                        name="Look",
+                        name="ReportValidation",
                         service_name="holdfast.v1.RegistryService",
-                        input=LookRequest,
+                        input=ReportValidationRequest,
                         output=JobResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.look,
+                    function=svc.report_validation,
                 ),
-                "/holdfast.v1.RegistryService/Judge": Endpoint.unary(
+                "/holdfast.v1.RegistryService/CompleteValidation": Endpoint.unary(
                     method=MethodInfo(
-                        name="Judge",
+                        name="CompleteValidation",
                         service_name="holdfast.v1.RegistryService",
-                        input=JudgeRequest,
+                        input=CompleteValidationRequest,
                         output=JobResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.judge,
+                    function=svc.complete_validation,
                 ),
                 "/holdfast.v1.RegistryService/ListOutputs": Endpoint.unary(
                     method=MethodInfo(
@@ -364,27 +364,27 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                     ),
                     function=svc.resume,
                 ),
-                "/holdfast.v1.RegistryService/KeepManifest": Endpoint.unary(
+                "/holdfast.v1.RegistryService/StoreManifest": Endpoint.unary(
                     method=MethodInfo(
-                        name="KeepManifest",
+                        name="StoreManifest",
                         service_name="holdfast.v1.RegistryService",
-                        input=KeepManifestRequest,
-                        output=KeepManifestResponse,
+                        input=StoreManifestRequest,
+                        output=StoreManifestResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.keep_manifest,
+                    function=svc.store_manifest,
                 ),
-                "/holdfast.v1.RegistryService/GetJobs": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Status": Endpoint.unary(
                     method=MethodInfo(
-                        name="GetJobs",
+                        name="Status",
                         service_name="holdfast.v1.RegistryService",
-                        input=GetJobsRequest,
-                        output=GetJobsResponse,
+                        input=StatusRequest,
+                        output=StatusResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.get_jobs,
+                    function=svc.status,
                 ),
                 "/holdfast.v1.RegistryService/ListJobs": Endpoint.unary(
                     method=MethodInfo(
@@ -397,16 +397,16 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                     ),
                     function=svc.list_jobs,
                 ),
-                "/holdfast.v1.RegistryService/CountJobs": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Counts": Endpoint.unary(
                     method=MethodInfo(
-                        name="CountJobs",
+                        name="Counts",
                         service_name="holdfast.v1.RegistryService",
-                        input=CountJobsRequest,
-                        output=CountJobsResponse,
+                        input=CountsRequest,
+                        output=CountsResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.count_jobs,
+                    function=svc.counts,
                 ),
                 "/holdfast.v1.RegistryService/Why": Endpoint.unary(
                     method=MethodInfo(
@@ -430,27 +430,27 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                     ),
                     function=svc.history,
                 ),
-                "/holdfast.v1.RegistryService/ReadLog": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Logs": Endpoint.unary(
                     method=MethodInfo(
-                        name="ReadLog",
+                        name="Logs",
                         service_name="holdfast.v1.RegistryService",
-                        input=ReadLogRequest,
-                        output=Slice,
+                        input=LogsRequest,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.read_log,
+                    function=svc.logs,
                 ),
-                "/holdfast.v1.RegistryService/ReadFeed": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Events": Endpoint.unary(
                     method=MethodInfo(
-                        name="ReadFeed",
+                        name="Events",
                         service_name="holdfast.v1.RegistryService",
-                        input=ReadFeedRequest,
-                        output=Slice,
+                        input=EventsRequest,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.read_feed,
+                    function=svc.events,
                 ),
                 "/holdfast.v1.RegistryService/Tail": Endpoint.unary(
                     method=MethodInfo(
@@ -468,33 +468,33 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                         name="Watch",
                         service_name="holdfast.v1.RegistryService",
                         input=WatchRequest,
-                        output=Slice,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.SERVER_STREAM,
                     ),
                     function=svc.watch,
                 ),
-                "/holdfast.v1.RegistryService/GetResource": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Locks": Endpoint.unary(
                     method=MethodInfo(
-                        name="GetResource",
+                        name="Locks",
                         service_name="holdfast.v1.RegistryService",
-                        input=GetResourceRequest,
-                        output=Resource,
+                        input=LocksRequest,
+                        output=ResourceLock,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.get_resource,
+                    function=svc.locks,
                 ),
-                "/holdfast.v1.RegistryService/AwaitChange": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Changes": Endpoint.unary(
                     method=MethodInfo(
-                        name="AwaitChange",
+                        name="Changes",
                         service_name="holdfast.v1.RegistryService",
-                        input=AwaitChangeRequest,
-                        output=AwaitChangeResponse,
+                        input=ChangesRequest,
+                        output=ChangesResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.await_change,
+                    function=svc.changes,
                 ),
                 "/holdfast.v1.RegistryService/Record": Endpoint.unary(
                     method=MethodInfo(
@@ -540,16 +540,16 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                     ),
                     function=svc.verify,
                 ),
-                "/holdfast.v1.RegistryService/Examine": Endpoint.unary(
+                "/holdfast.v1.RegistryService/Doctor": Endpoint.unary(
                     method=MethodInfo(
-                        name="Examine",
+                        name="Doctor",
                         service_name="holdfast.v1.RegistryService",
-                        input=ExamineRequest,
-                        output=ExamineResponse,
+                        input=DoctorRequest,
+                        output=DoctorResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=svc.examine,
+                    function=svc.doctor,
                 ),
                 "/holdfast.v1.RegistryService/Now": Endpoint.unary(
                     method=MethodInfo(
@@ -617,7 +617,7 @@ class RegistryServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> EnqueueResponse:
         """
-        Making jobs.
+        Create jobs.
         """
         return await self.execute_unary(
             request=request,
@@ -680,7 +680,7 @@ class RegistryServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> ClaimResponse:
         """
-        Owning them. Answers count leases in seconds, from before the request was sent.
+        Own jobs. Responses give leases in seconds, counted from before the request was sent.
         """
         return await self.execute_unary(
             request=request,
@@ -835,23 +835,23 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def look(
+    async def report_validation(
         self,
-        request: LookRequest,
+        request: ReportValidationRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
     ) -> JobResponse:
         """
-        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
-        others are done by the server, which sees its own output store and nothing else.
+        Promised outputs. ReportValidation and CompleteValidation are for validators that see the outputs
+        themselves; the others are done by the server, which sees only its own output store.
         """
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Look",
+                name="ReportValidation",
                 service_name="holdfast.v1.RegistryService",
-                input=LookRequest,
+                input=ReportValidationRequest,
                 output=JobResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
@@ -859,9 +859,9 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def judge(
+    async def complete_validation(
         self,
-        request: JudgeRequest,
+        request: CompleteValidationRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
@@ -869,9 +869,9 @@ class RegistryServiceClient(ConnectClient):
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Judge",
+                name="CompleteValidation",
                 service_name="holdfast.v1.RegistryService",
-                input=JudgeRequest,
+                input=CompleteValidationRequest,
                 output=JobResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
@@ -939,43 +939,43 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def keep_manifest(
+    async def store_manifest(
         self,
-        request: KeepManifestRequest,
+        request: StoreManifestRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> KeepManifestResponse:
+    ) -> StoreManifestResponse:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="KeepManifest",
+                name="StoreManifest",
                 service_name="holdfast.v1.RegistryService",
-                input=KeepManifestRequest,
-                output=KeepManifestResponse,
+                input=StoreManifestRequest,
+                output=StoreManifestResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def get_jobs(
+    async def status(
         self,
-        request: GetJobsRequest,
+        request: StatusRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> GetJobsResponse:
+    ) -> StatusResponse:
         """
-        Looking.
+        Query jobs and their events.
         """
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="GetJobs",
+                name="Status",
                 service_name="holdfast.v1.RegistryService",
-                input=GetJobsRequest,
-                output=GetJobsResponse,
+                input=StatusRequest,
+                output=StatusResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1002,20 +1002,20 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def count_jobs(
+    async def counts(
         self,
-        request: CountJobsRequest,
+        request: CountsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> CountJobsResponse:
+    ) -> CountsResponse:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="CountJobs",
+                name="Counts",
                 service_name="holdfast.v1.RegistryService",
-                input=CountJobsRequest,
-                output=CountJobsResponse,
+                input=CountsRequest,
+                output=CountsResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1062,40 +1062,40 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def read_log(
+    async def logs(
         self,
-        request: ReadLogRequest,
+        request: LogsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Slice:
+    ) -> EventPage:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="ReadLog",
+                name="Logs",
                 service_name="holdfast.v1.RegistryService",
-                input=ReadLogRequest,
-                output=Slice,
+                input=LogsRequest,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def read_feed(
+    async def events(
         self,
-        request: ReadFeedRequest,
+        request: EventsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Slice:
+    ) -> EventPage:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="ReadFeed",
+                name="Events",
                 service_name="holdfast.v1.RegistryService",
-                input=ReadFeedRequest,
-                output=Slice,
+                input=EventsRequest,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1128,9 +1128,9 @@ class RegistryServiceClient(ConnectClient):
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> AsyncIterator[Slice]:
+    ) -> AsyncIterator[EventPage]:
         """
-        Everything from the cursor on, then live. A slice without events says only that all is well.
+        Every event from the cursor on, then new ones as they come. A page without events is a keep-alive.
         """
         return self.execute_server_stream(
             request=request,
@@ -1138,50 +1138,50 @@ class RegistryServiceClient(ConnectClient):
                 name="Watch",
                 service_name="holdfast.v1.RegistryService",
                 input=WatchRequest,
-                output=Slice,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.SERVER_STREAM,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def get_resource(
+    async def locks(
         self,
-        request: GetResourceRequest,
+        request: LocksRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Resource:
+    ) -> ResourceLock:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="GetResource",
+                name="Locks",
                 service_name="holdfast.v1.RegistryService",
-                input=GetResourceRequest,
-                output=Resource,
+                input=LocksRequest,
+                output=ResourceLock,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def await_change(
+    async def changes(
         self,
-        request: AwaitChangeRequest,
+        request: ChangesRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> AwaitChangeResponse:
+    ) -> ChangesResponse:
         """
-        Waiting: answered when it may be worth asking again, at the latest after so many seconds.
+        Wait until something may have changed, or until the given number of seconds has passed.
         """
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="AwaitChange",
+                name="Changes",
                 service_name="holdfast.v1.RegistryService",
-                input=AwaitChangeRequest,
-                output=AwaitChangeResponse,
+                input=ChangesRequest,
+                output=ChangesResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1196,7 +1196,7 @@ class RegistryServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> RecordResponse:
         """
-        Facts from elsewhere.
+        Record events from outside of holdfast.
         """
         return await self.execute_unary(
             request=request,
@@ -1219,7 +1219,7 @@ class RegistryServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> ExpireResponse:
         """
-        Keeping the store.
+        Maintain the store.
         """
         return await self.execute_unary(
             request=request,
@@ -1274,20 +1274,20 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    async def examine(
+    async def doctor(
         self,
-        request: ExamineRequest,
+        request: DoctorRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> ExamineResponse:
+    ) -> DoctorResponse:
         return await self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Examine",
+                name="Doctor",
                 service_name="holdfast.v1.RegistryService",
-                input=ExamineRequest,
-                output=ExamineResponse,
+                input=DoctorRequest,
+                output=DoctorResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -1381,7 +1381,7 @@ class RegistryServiceClient(ConnectClient):
 class RegistryServiceSync(Protocol):
     def enqueue(self, request: EnqueueRequest, ctx: RequestContext[EnqueueRequest, EnqueueResponse], /) -> EnqueueResponse:
         """
-        Making jobs.
+        Create jobs.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -1393,7 +1393,7 @@ class RegistryServiceSync(Protocol):
 
     def claim(self, request: ClaimRequest, ctx: RequestContext[ClaimRequest, ClaimResponse], /) -> ClaimResponse:
         """
-        Owning them. Answers count leases in seconds, from before the request was sent.
+        Own jobs. Responses give leases in seconds, counted from before the request was sent.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -1418,14 +1418,14 @@ class RegistryServiceSync(Protocol):
     def cancel(self, request: CancelRequest, ctx: RequestContext[CancelRequest, JobResponse], /) -> JobResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def look(self, request: LookRequest, ctx: RequestContext[LookRequest, JobResponse], /) -> JobResponse:
+    def report_validation(self, request: ReportValidationRequest, ctx: RequestContext[ReportValidationRequest, JobResponse], /) -> JobResponse:
         """
-        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
-        others are done by the server, which sees its own output store and nothing else.
+        Promised outputs. ReportValidation and CompleteValidation are for validators that see the outputs
+        themselves; the others are done by the server, which sees only its own output store.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def judge(self, request: JudgeRequest, ctx: RequestContext[JudgeRequest, JobResponse], /) -> JobResponse:
+    def complete_validation(self, request: CompleteValidationRequest, ctx: RequestContext[CompleteValidationRequest, JobResponse], /) -> JobResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def list_outputs(self, request: ListOutputsRequest, ctx: RequestContext[ListOutputsRequest, ListOutputsResponse], /) -> ListOutputsResponse:
@@ -1437,19 +1437,19 @@ class RegistryServiceSync(Protocol):
     def resume(self, request: ResumeRequest, ctx: RequestContext[ResumeRequest, ResumeResponse], /) -> ResumeResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def keep_manifest(self, request: KeepManifestRequest, ctx: RequestContext[KeepManifestRequest, KeepManifestResponse], /) -> KeepManifestResponse:
+    def store_manifest(self, request: StoreManifestRequest, ctx: RequestContext[StoreManifestRequest, StoreManifestResponse], /) -> StoreManifestResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def get_jobs(self, request: GetJobsRequest, ctx: RequestContext[GetJobsRequest, GetJobsResponse], /) -> GetJobsResponse:
+    def status(self, request: StatusRequest, ctx: RequestContext[StatusRequest, StatusResponse], /) -> StatusResponse:
         """
-        Looking.
+        Query jobs and their events.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def list_jobs(self, request: ListJobsRequest, ctx: RequestContext[ListJobsRequest, ListJobsResponse], /) -> ListJobsResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def count_jobs(self, request: CountJobsRequest, ctx: RequestContext[CountJobsRequest, CountJobsResponse], /) -> CountJobsResponse:
+    def counts(self, request: CountsRequest, ctx: RequestContext[CountsRequest, CountsResponse], /) -> CountsResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def why(self, request: WhyRequest, ctx: RequestContext[WhyRequest, WhyResponse], /) -> WhyResponse:
@@ -1458,39 +1458,39 @@ class RegistryServiceSync(Protocol):
     def history(self, request: HistoryRequest, ctx: RequestContext[HistoryRequest, HistoryResponse], /) -> HistoryResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def read_log(self, request: ReadLogRequest, ctx: RequestContext[ReadLogRequest, Slice], /) -> Slice:
+    def logs(self, request: LogsRequest, ctx: RequestContext[LogsRequest, EventPage], /) -> EventPage:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def read_feed(self, request: ReadFeedRequest, ctx: RequestContext[ReadFeedRequest, Slice], /) -> Slice:
+    def events(self, request: EventsRequest, ctx: RequestContext[EventsRequest, EventPage], /) -> EventPage:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def tail(self, request: TailRequest, ctx: RequestContext[TailRequest, TailResponse], /) -> TailResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def watch(self, request: WatchRequest, ctx: RequestContext[WatchRequest, Slice], /) -> Iterator[Slice]:
+    def watch(self, request: WatchRequest, ctx: RequestContext[WatchRequest, EventPage], /) -> Iterator[EventPage]:
         """
-        Everything from the cursor on, then live. A slice without events says only that all is well.
+        Every event from the cursor on, then new ones as they come. A page without events is a keep-alive.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def get_resource(self, request: GetResourceRequest, ctx: RequestContext[GetResourceRequest, Resource], /) -> Resource:
+    def locks(self, request: LocksRequest, ctx: RequestContext[LocksRequest, ResourceLock], /) -> ResourceLock:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def await_change(self, request: AwaitChangeRequest, ctx: RequestContext[AwaitChangeRequest, AwaitChangeResponse], /) -> AwaitChangeResponse:
+    def changes(self, request: ChangesRequest, ctx: RequestContext[ChangesRequest, ChangesResponse], /) -> ChangesResponse:
         """
-        Waiting: answered when it may be worth asking again, at the latest after so many seconds.
+        Wait until something may have changed, or until the given number of seconds has passed.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def record(self, request: RecordRequest, ctx: RequestContext[RecordRequest, RecordResponse], /) -> RecordResponse:
         """
-        Facts from elsewhere.
+        Record events from outside of holdfast.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def expire(self, request: ExpireRequest, ctx: RequestContext[ExpireRequest, ExpireResponse], /) -> ExpireResponse:
         """
-        Keeping the store.
+        Maintain the store.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -1500,7 +1500,7 @@ class RegistryServiceSync(Protocol):
     def verify(self, request: VerifyRequest, ctx: RequestContext[VerifyRequest, VerifyResponse], /) -> VerifyResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
-    def examine(self, request: ExamineRequest, ctx: RequestContext[ExamineRequest, ExamineResponse], /) -> ExamineResponse:
+    def doctor(self, request: DoctorRequest, ctx: RequestContext[DoctorRequest, DoctorResponse], /) -> DoctorResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def now(self, request: NowRequest, ctx: RequestContext[NowRequest, NowResponse], /) -> NowResponse:
@@ -1655,27 +1655,27 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.cancel,
                 ),
-                "/holdfast.v1.RegistryService/Look": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/ReportValidation": EndpointSync.unary(
                     method=MethodInfo(
-                        name="Look",
+                        name="ReportValidation",
                         service_name="holdfast.v1.RegistryService",
-                        input=LookRequest,
+                        input=ReportValidationRequest,
                         output=JobResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.look,
+                    function=service.report_validation,
                 ),
-                "/holdfast.v1.RegistryService/Judge": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/CompleteValidation": EndpointSync.unary(
                     method=MethodInfo(
-                        name="Judge",
+                        name="CompleteValidation",
                         service_name="holdfast.v1.RegistryService",
-                        input=JudgeRequest,
+                        input=CompleteValidationRequest,
                         output=JobResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.judge,
+                    function=service.complete_validation,
                 ),
                 "/holdfast.v1.RegistryService/ListOutputs": EndpointSync.unary(
                     method=MethodInfo(
@@ -1710,27 +1710,27 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.resume,
                 ),
-                "/holdfast.v1.RegistryService/KeepManifest": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/StoreManifest": EndpointSync.unary(
                     method=MethodInfo(
-                        name="KeepManifest",
+                        name="StoreManifest",
                         service_name="holdfast.v1.RegistryService",
-                        input=KeepManifestRequest,
-                        output=KeepManifestResponse,
+                        input=StoreManifestRequest,
+                        output=StoreManifestResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.keep_manifest,
+                    function=service.store_manifest,
                 ),
-                "/holdfast.v1.RegistryService/GetJobs": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Status": EndpointSync.unary(
                     method=MethodInfo(
-                        name="GetJobs",
+                        name="Status",
                         service_name="holdfast.v1.RegistryService",
-                        input=GetJobsRequest,
-                        output=GetJobsResponse,
+                        input=StatusRequest,
+                        output=StatusResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.get_jobs,
+                    function=service.status,
                 ),
                 "/holdfast.v1.RegistryService/ListJobs": EndpointSync.unary(
                     method=MethodInfo(
@@ -1743,16 +1743,16 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.list_jobs,
                 ),
-                "/holdfast.v1.RegistryService/CountJobs": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Counts": EndpointSync.unary(
                     method=MethodInfo(
-                        name="CountJobs",
+                        name="Counts",
                         service_name="holdfast.v1.RegistryService",
-                        input=CountJobsRequest,
-                        output=CountJobsResponse,
+                        input=CountsRequest,
+                        output=CountsResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.count_jobs,
+                    function=service.counts,
                 ),
                 "/holdfast.v1.RegistryService/Why": EndpointSync.unary(
                     method=MethodInfo(
@@ -1776,27 +1776,27 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.history,
                 ),
-                "/holdfast.v1.RegistryService/ReadLog": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Logs": EndpointSync.unary(
                     method=MethodInfo(
-                        name="ReadLog",
+                        name="Logs",
                         service_name="holdfast.v1.RegistryService",
-                        input=ReadLogRequest,
-                        output=Slice,
+                        input=LogsRequest,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.read_log,
+                    function=service.logs,
                 ),
-                "/holdfast.v1.RegistryService/ReadFeed": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Events": EndpointSync.unary(
                     method=MethodInfo(
-                        name="ReadFeed",
+                        name="Events",
                         service_name="holdfast.v1.RegistryService",
-                        input=ReadFeedRequest,
-                        output=Slice,
+                        input=EventsRequest,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.read_feed,
+                    function=service.events,
                 ),
                 "/holdfast.v1.RegistryService/Tail": EndpointSync.unary(
                     method=MethodInfo(
@@ -1814,33 +1814,33 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                         name="Watch",
                         service_name="holdfast.v1.RegistryService",
                         input=WatchRequest,
-                        output=Slice,
+                        output=EventPage,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.SERVER_STREAM,
                     ),
                     function=service.watch,
                 ),
-                "/holdfast.v1.RegistryService/GetResource": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Locks": EndpointSync.unary(
                     method=MethodInfo(
-                        name="GetResource",
+                        name="Locks",
                         service_name="holdfast.v1.RegistryService",
-                        input=GetResourceRequest,
-                        output=Resource,
+                        input=LocksRequest,
+                        output=ResourceLock,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.get_resource,
+                    function=service.locks,
                 ),
-                "/holdfast.v1.RegistryService/AwaitChange": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Changes": EndpointSync.unary(
                     method=MethodInfo(
-                        name="AwaitChange",
+                        name="Changes",
                         service_name="holdfast.v1.RegistryService",
-                        input=AwaitChangeRequest,
-                        output=AwaitChangeResponse,
+                        input=ChangesRequest,
+                        output=ChangesResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.await_change,
+                    function=service.changes,
                 ),
                 "/holdfast.v1.RegistryService/Record": EndpointSync.unary(
                     method=MethodInfo(
@@ -1886,16 +1886,16 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.verify,
                 ),
-                "/holdfast.v1.RegistryService/Examine": EndpointSync.unary(
+                "/holdfast.v1.RegistryService/Doctor": EndpointSync.unary(
                     method=MethodInfo(
-                        name="Examine",
+                        name="Doctor",
                         service_name="holdfast.v1.RegistryService",
-                        input=ExamineRequest,
-                        output=ExamineResponse,
+                        input=DoctorRequest,
+                        output=DoctorResponse,
                         idempotency_level=IdempotencyLevel.UNKNOWN,
                         stream_type=StreamType.UNARY,
                     ),
-                    function=service.examine,
+                    function=service.doctor,
                 ),
                 "/holdfast.v1.RegistryService/Now": EndpointSync.unary(
                     method=MethodInfo(
@@ -1963,7 +1963,7 @@ class RegistryServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> EnqueueResponse:
         """
-        Making jobs.
+        Create jobs.
         """
         return self.execute_unary(
             request=request,
@@ -2026,7 +2026,7 @@ class RegistryServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> ClaimResponse:
         """
-        Owning them. Answers count leases in seconds, from before the request was sent.
+        Own jobs. Responses give leases in seconds, counted from before the request was sent.
         """
         return self.execute_unary(
             request=request,
@@ -2181,23 +2181,23 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def look(
+    def report_validation(
         self,
-        request: LookRequest,
+        request: ReportValidationRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
     ) -> JobResponse:
         """
-        What jobs promised to leave behind. Look and Judge are for validators that see it themselves; the
-        others are done by the server, which sees its own output store and nothing else.
+        Promised outputs. ReportValidation and CompleteValidation are for validators that see the outputs
+        themselves; the others are done by the server, which sees only its own output store.
         """
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Look",
+                name="ReportValidation",
                 service_name="holdfast.v1.RegistryService",
-                input=LookRequest,
+                input=ReportValidationRequest,
                 output=JobResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
@@ -2205,9 +2205,9 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def judge(
+    def complete_validation(
         self,
-        request: JudgeRequest,
+        request: CompleteValidationRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
@@ -2215,9 +2215,9 @@ class RegistryServiceClientSync(ConnectClientSync):
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Judge",
+                name="CompleteValidation",
                 service_name="holdfast.v1.RegistryService",
-                input=JudgeRequest,
+                input=CompleteValidationRequest,
                 output=JobResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
@@ -2285,43 +2285,43 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def keep_manifest(
+    def store_manifest(
         self,
-        request: KeepManifestRequest,
+        request: StoreManifestRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> KeepManifestResponse:
+    ) -> StoreManifestResponse:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="KeepManifest",
+                name="StoreManifest",
                 service_name="holdfast.v1.RegistryService",
-                input=KeepManifestRequest,
-                output=KeepManifestResponse,
+                input=StoreManifestRequest,
+                output=StoreManifestResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def get_jobs(
+    def status(
         self,
-        request: GetJobsRequest,
+        request: StatusRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> GetJobsResponse:
+    ) -> StatusResponse:
         """
-        Looking.
+        Query jobs and their events.
         """
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="GetJobs",
+                name="Status",
                 service_name="holdfast.v1.RegistryService",
-                input=GetJobsRequest,
-                output=GetJobsResponse,
+                input=StatusRequest,
+                output=StatusResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -2348,20 +2348,20 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def count_jobs(
+    def counts(
         self,
-        request: CountJobsRequest,
+        request: CountsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> CountJobsResponse:
+    ) -> CountsResponse:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="CountJobs",
+                name="Counts",
                 service_name="holdfast.v1.RegistryService",
-                input=CountJobsRequest,
-                output=CountJobsResponse,
+                input=CountsRequest,
+                output=CountsResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -2408,40 +2408,40 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def read_log(
+    def logs(
         self,
-        request: ReadLogRequest,
+        request: LogsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Slice:
+    ) -> EventPage:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="ReadLog",
+                name="Logs",
                 service_name="holdfast.v1.RegistryService",
-                input=ReadLogRequest,
-                output=Slice,
+                input=LogsRequest,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def read_feed(
+    def events(
         self,
-        request: ReadFeedRequest,
+        request: EventsRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Slice:
+    ) -> EventPage:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="ReadFeed",
+                name="Events",
                 service_name="holdfast.v1.RegistryService",
-                input=ReadFeedRequest,
-                output=Slice,
+                input=EventsRequest,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -2474,9 +2474,9 @@ class RegistryServiceClientSync(ConnectClientSync):
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Iterator[Slice]:
+    ) -> Iterator[EventPage]:
         """
-        Everything from the cursor on, then live. A slice without events says only that all is well.
+        Every event from the cursor on, then new ones as they come. A page without events is a keep-alive.
         """
         return self.execute_server_stream(
             request=request,
@@ -2484,50 +2484,50 @@ class RegistryServiceClientSync(ConnectClientSync):
                 name="Watch",
                 service_name="holdfast.v1.RegistryService",
                 input=WatchRequest,
-                output=Slice,
+                output=EventPage,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.SERVER_STREAM,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def get_resource(
+    def locks(
         self,
-        request: GetResourceRequest,
+        request: LocksRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> Resource:
+    ) -> ResourceLock:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="GetResource",
+                name="Locks",
                 service_name="holdfast.v1.RegistryService",
-                input=GetResourceRequest,
-                output=Resource,
+                input=LocksRequest,
+                output=ResourceLock,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def await_change(
+    def changes(
         self,
-        request: AwaitChangeRequest,
+        request: ChangesRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> AwaitChangeResponse:
+    ) -> ChangesResponse:
         """
-        Waiting: answered when it may be worth asking again, at the latest after so many seconds.
+        Wait until something may have changed, or until the given number of seconds has passed.
         """
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="AwaitChange",
+                name="Changes",
                 service_name="holdfast.v1.RegistryService",
-                input=AwaitChangeRequest,
-                output=AwaitChangeResponse,
+                input=ChangesRequest,
+                output=ChangesResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),
@@ -2542,7 +2542,7 @@ class RegistryServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> RecordResponse:
         """
-        Facts from elsewhere.
+        Record events from outside of holdfast.
         """
         return self.execute_unary(
             request=request,
@@ -2565,7 +2565,7 @@ class RegistryServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> ExpireResponse:
         """
-        Keeping the store.
+        Maintain the store.
         """
         return self.execute_unary(
             request=request,
@@ -2620,20 +2620,20 @@ class RegistryServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
         )
-    def examine(
+    def doctor(
         self,
-        request: ExamineRequest,
+        request: DoctorRequest,
         *,
         headers: Headers | Mapping[str, str] | None = None, 
         timeout_ms: int | None = None,
-    ) -> ExamineResponse:
+    ) -> DoctorResponse:
         return self.execute_unary(
             request=request,
             method=MethodInfo(
-                name="Examine",
+                name="Doctor",
                 service_name="holdfast.v1.RegistryService",
-                input=ExamineRequest,
-                output=ExamineResponse,
+                input=DoctorRequest,
+                output=DoctorResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

@@ -25,7 +25,7 @@ _ErrorDetailFields: TypeAlias = Literal["kind", "message", "advice", "job_id", "
 
 class ErrorDetail(Message[_ErrorDetailFields]):
     """
-    The detail of every error: which of our errors it is, and what to do.
+    The detail of every error: its kind, what happened, and what to do.
 
     ```proto
     message holdfast.v1.ErrorDetail
@@ -55,7 +55,7 @@ class ErrorDetail(Message[_ErrorDetailFields]):
             optional int64 version = 5;
             ```
         applied:
-            of Unavailable: no, or unknown (send the same again, under the same op_id)
+            of Unavailable: no, or unknown (send the same request again, with the same op_id)
 
             ```proto
             string applied = 6;
@@ -191,19 +191,19 @@ class OutputFile(Message[_OutputFileFields]):
         size: int
         sha256: str
 
-_PromiseFields: TypeAlias = Literal["files", "names", "manifest", "entries", "store", "place", "resume_attempt", "original_total"]
+_OutputPromiseFields: TypeAlias = Literal["files", "names", "manifest", "entries", "store", "place", "resume_attempt", "original_total"]
 
-class Promise(Message[_PromiseFields]):
+class OutputPromise(Message[_OutputPromiseFields]):
     """
-    What a job promises to leave behind. The number alone is Spec.promised_outputs.
+    The outputs that a job promises. A number alone is Spec.promised_outputs.
 
     ```proto
-    message holdfast.v1.Promise
+    message holdfast.v1.OutputPromise
     ```
 
     Attributes:
         files:
-            of commands
+            written by a command
 
             ```proto
             repeated holdfast.v1.OutputFile files = 1;
@@ -215,7 +215,7 @@ class Promise(Message[_PromiseFields]):
             repeated string names = 2;
             ```
         manifest:
-            its sha256; it is kept in the output store
+            its sha256; the manifest is in the output store
 
             ```proto
             optional string manifest = 3;
@@ -231,7 +231,7 @@ class Promise(Message[_PromiseFields]):
             optional string store = 5;
             ```
         place:
-            where that is, for people
+            where the output store is, for display
 
             ```proto
             optional string place = 6;
@@ -299,7 +299,7 @@ class Output(Message[_OutputFields]):
             optional string sha256 = 4;
             ```
         missing:
-            why it does not count; absent when it is there
+            why it does not count; absent when it exists
 
             ```proto
             optional string missing = 5;
@@ -333,12 +333,14 @@ class Output(Message[_OutputFields]):
         missing: str
         reused: bool
 
-_FoundFields: TypeAlias = Literal["verified", "missing", "reused", "names", "report"]
+_ValidationResultFields: TypeAlias = Literal["verified", "missing", "reused", "names", "report"]
 
-class Found(Message[_FoundFields]):
+class ValidationResult(Message[_ValidationResultFields]):
     """
+    What a validation found.
+
     ```proto
-    message holdfast.v1.Found
+    message holdfast.v1.ValidationResult
     ```
 
     Attributes:
@@ -355,7 +357,7 @@ class Found(Message[_FoundFields]):
             optional int64 reused = 3;
             ```
         names:
-            the first few of the missing ones
+            the first few missing outputs
 
             ```proto
             repeated string names = 4;
@@ -387,12 +389,14 @@ class Found(Message[_FoundFields]):
         names: list[str]
         report: str
 
-_CheckFields: TypeAlias = Literal["where", "by", "until", "done", "total", "tries", "reason", "next_at"]
+_ValidationProgressFields: TypeAlias = Literal["where", "by", "until", "done", "total", "tries", "reason", "next_at"]
 
-class Check(Message[_CheckFields]):
+class ValidationProgress(Message[_ValidationProgressFields]):
     """
+    How far the validation of a job is, and who does it.
+
     ```proto
-    message holdfast.v1.Check
+    message holdfast.v1.ValidationProgress
     ```
 
     Attributes:
@@ -542,7 +546,7 @@ class Spec(Message[_SpecFields]):
             ```
         outputs:
             ```proto
-            optional holdfast.v1.Promise outputs = 19;
+            optional holdfast.v1.OutputPromise outputs = 19;
             ```
     """
 
@@ -571,7 +575,7 @@ class Spec(Message[_SpecFields]):
             promised_outputs: int | None = None,
             replayed_from: str | None = None,
             resumed_from: str | None = None,
-            outputs: Promise | None = None,
+            outputs: OutputPromise | None = None,
         ) -> None:
             pass
 
@@ -593,14 +597,16 @@ class Spec(Message[_SpecFields]):
         promised_outputs: int
         replayed_from: str
         resumed_from: str
-        outputs: Promise | None
+        outputs: OutputPromise | None
 
-_RequestFields: TypeAlias = Literal["spec", "request_id", "job_id", "register", "submitted_by", "correlation_id", "trace_id", "traceparent"]
+_JobRequestFields: TypeAlias = Literal["spec", "request_id", "job_id", "register", "submitted_by", "correlation_id", "trace_id", "traceparent"]
 
-class Request(Message[_RequestFields]):
+class JobRequest(Message[_JobRequestFields]):
     """
+    One job to enqueue.
+
     ```proto
-    message holdfast.v1.Request
+    message holdfast.v1.JobRequest
     ```
 
     Attributes:
@@ -609,7 +615,7 @@ class Request(Message[_RequestFields]):
             optional holdfast.v1.Spec spec = 1;
             ```
         request_id:
-            its op_id, in its queue
+            the op_id of this request, unique in its queue
 
             ```proto
             optional string request_id = 2;
@@ -635,7 +641,7 @@ class Request(Message[_RequestFields]):
             optional string trace_id = 7;
             ```
         traceparent:
-            as the W3C writes it; says the trace_id as well
+            W3C trace context; it contains the trace_id
 
             ```proto
             optional string traceparent = 8;
@@ -707,13 +713,13 @@ class Lease(Message[_LeaseFields]):
             optional bool suspected = 7;
             ```
         timed:
-            the registry keeps the job's timeout, since the owner does not
+            the registry enforces the job's timeout, since the owner does not
 
             ```proto
             optional bool timed = 8;
             ```
         moved:
-            by how much the clock was set while it was held
+            how far the clock was set while the lease was held
 
             ```proto
             optional google.protobuf.Duration moved = 9;
@@ -787,19 +793,19 @@ class Failure(Message[_FailureFields]):
             optional string reason_code = 7;
             ```
         where:
-            as in Success: told by an owner, not kept in the record's error
+            as in Success: reported by the owner, not stored in the job's error
 
             ```proto
             optional string where = 8;
             ```
         not_understood:
-            nothing was begun: this worker does not know a name in the job
+            nothing was started: this worker does not know a name in the job
 
             ```proto
             optional bool not_understood = 9;
             ```
         not_started:
-            nothing was begun: this machine lacks what the job asks for, such as its folder; or what it made could not be kept
+            nothing was started: this machine lacks what the job needs, such as its folder; or its outputs could not be stored
 
             ```proto
             optional bool not_started = 10;
@@ -901,12 +907,12 @@ class DeadLetter(Message[_DeadLetterFields]):
         last_owner: str
         last_lease_expires_at: Timestamp | None
 
-_CancelNoteFields: TypeAlias = Literal["actor", "requested_at", "reason"]
+_CancellationFields: TypeAlias = Literal["actor", "requested_at", "reason"]
 
-class CancelNote(Message[_CancelNoteFields]):
+class Cancellation(Message[_CancellationFields]):
     """
     ```proto
-    message holdfast.v1.CancelNote
+    message holdfast.v1.Cancellation
     ```
 
     Attributes:
@@ -981,12 +987,12 @@ class Progress(Message[_ProgressFields]):
         total: int
         message: str
 
-_ResourceFields: TypeAlias = Literal["key", "token", "holder"]
+_ResourceLockFields: TypeAlias = Literal["key", "token", "holder"]
 
-class Resource(Message[_ResourceFields]):
+class ResourceLock(Message[_ResourceLockFields]):
     """
     ```proto
-    message holdfast.v1.Resource
+    message holdfast.v1.ResourceLock
     ```
 
     Attributes:
@@ -1088,7 +1094,7 @@ class Job(Message[_JobFields]):
             ```
         cancel:
             ```proto
-            optional holdfast.v1.CancelNote cancel = 15;
+            optional holdfast.v1.Cancellation cancel = 15;
             ```
         deadline_at:
             ```proto
@@ -1122,7 +1128,7 @@ class Job(Message[_JobFields]):
             ```
         found:
             ```proto
-            optional holdfast.v1.Found found = 23;
+            optional holdfast.v1.ValidationResult found = 23;
             ```
         handle:
             ```proto
@@ -1164,16 +1170,16 @@ class Job(Message[_JobFields]):
             ```
         check:
             ```proto
-            optional holdfast.v1.Check check = 33;
+            optional holdfast.v1.ValidationProgress check = 33;
             ```
         not_understood:
-            how often workers gave it back that did not know what it names
+            how often workers released it because they did not know a name in it
 
             ```proto
             optional int64 not_understood = 34;
             ```
         completed_at:
-            when the owner itself ended it without success, or said that its work is done
+            when the owner ended it without success, or reported that its work is done
 
             ```proto
             optional google.protobuf.Timestamp completed_at = 36;
@@ -1185,13 +1191,13 @@ class Job(Message[_JobFields]):
             optional holdfast.v1.Flaws flaws = 37;
             ```
         published_bytes:
-            what the events of the last attempt take
+            the size of the last attempt's events
 
             ```proto
             optional int64 published_bytes = 38;
             ```
         not_started:
-            how often workers gave it back that could not begin it
+            how often workers released it because they could not start it
 
             ```proto
             optional int64 not_started = 39;
@@ -1219,7 +1225,7 @@ class Job(Message[_JobFields]):
             fencing_token: int | None = None,
             lease: Lease | None = None,
             claim_op_id: str | None = None,
-            cancel: CancelNote | None = None,
+            cancel: Cancellation | None = None,
             deadline_at: Timestamp | None = None,
             started_at: Timestamp | None = None,
             ended_at: Timestamp | None = None,
@@ -1227,7 +1233,7 @@ class Job(Message[_JobFields]):
             error: Failure | None = None,
             dead_letter: DeadLetter | None = None,
             result: str | None = None,
-            found: Found | None = None,
+            found: ValidationResult | None = None,
             handle: dict[str, str] | None = None,
             submitted_by: str | None = None,
             correlation_id: str | None = None,
@@ -1237,7 +1243,7 @@ class Job(Message[_JobFields]):
             progress: Progress | None = None,
             checkpoint: str | None = None,
             traceparent: str | None = None,
-            check: Check | None = None,
+            check: ValidationProgress | None = None,
             not_understood: int | None = None,
             completed_at: Timestamp | None = None,
             flaws: Flaws | None = None,
@@ -1260,7 +1266,7 @@ class Job(Message[_JobFields]):
         fencing_token: int
         lease: Lease | None
         claim_op_id: str
-        cancel: CancelNote | None
+        cancel: Cancellation | None
         deadline_at: Timestamp | None
         started_at: Timestamp | None
         ended_at: Timestamp | None
@@ -1268,7 +1274,7 @@ class Job(Message[_JobFields]):
         error: Failure | None
         dead_letter: DeadLetter | None
         result: str
-        found: Found | None
+        found: ValidationResult | None
         handle: dict[str, str]
         submitted_by: str
         correlation_id: str
@@ -1278,7 +1284,7 @@ class Job(Message[_JobFields]):
         progress: Progress | None
         checkpoint: str
         traceparent: str
-        check: Check | None
+        check: ValidationProgress | None
         not_understood: int
         completed_at: Timestamp | None
         flaws: Flaws | None
@@ -1289,7 +1295,7 @@ _FlawsFields: TypeAlias = Literal["missed", "refused", "reason", "exit_code", "d
 
 class Flaws(Message[_FlawsFields]):
     """
-    What is wrong with what an attempt published.
+    What is wrong with the events that an attempt published.
 
     ```proto
     message holdfast.v1.Flaws
@@ -1309,7 +1315,7 @@ class Flaws(Message[_FlawsFields]):
             optional int64 refused = 2;
             ```
         reason:
-            why the last of them was
+            why the last one was refused
 
             ```proto
             optional string reason = 3;
@@ -1321,7 +1327,7 @@ class Flaws(Message[_FlawsFields]):
             optional int64 exit_code = 4;
             ```
         dropped_bytes:
-            beyond what an attempt may publish
+            output beyond the limit of an attempt
 
             ```proto
             optional int64 dropped_bytes = 5;
@@ -1573,7 +1579,7 @@ class Grant(Message[_GrantFields]):
             double lease_seconds = 4;
             ```
         task_token:
-            the proof of this grant: send it with everything its owner does
+            the proof of this grant: the owner sends it with every call about the attempt
 
             ```proto
             string task_token = 5;
@@ -1640,16 +1646,16 @@ class EnqueueRequest(Message[_EnqueueRequestFields]):
     Attributes:
         requests:
             ```proto
-            repeated holdfast.v1.Request requests = 1;
+            repeated holdfast.v1.JobRequest requests = 1;
             ```
         actor:
-            who asks; with a key, the key says
+            the actor, where no key identifies it
 
             ```proto
             string actor = 2;
             ```
         reuse:
-            one whose promised outputs are all in the server's output store is made succeeded
+            a job whose promised outputs are all in the server's output store is created as succeeded
 
             ```proto
             bool reuse = 3;
@@ -1663,13 +1669,13 @@ class EnqueueRequest(Message[_EnqueueRequestFields]):
         def __init__(
             self,
             *,
-            requests: list[Request] | None = None,
+            requests: list[JobRequest] | None = None,
             actor: str = "",
             reuse: bool = False,
         ) -> None:
             pass
 
-        requests: list[Request]
+        requests: list[JobRequest]
         actor: str
         reuse: bool
 
@@ -1849,13 +1855,13 @@ class ClaimRequest(Message[_ClaimRequestFields]):
             optional string executor = 9;
             ```
         wait_seconds:
-            how long to wait for the first one; 0: not at all
+            how long to wait for the first job; 0: return at once
 
             ```proto
             double wait_seconds = 10;
             ```
         keeps_timeout:
-            the worker itself ends what runs longer than its timeout; else the registry does
+            the worker ends an attempt that exceeds the job's timeout; otherwise the registry does
 
             ```proto
             bool keeps_timeout = 11;
@@ -1962,10 +1968,10 @@ class AcquireRequest(Message[_AcquireRequestFields]):
             ```
         create:
             ```proto
-            optional holdfast.v1.Request create = 8;
+            optional holdfast.v1.JobRequest create = 8;
             ```
         keeps_timeout:
-            the worker itself ends what runs longer than its timeout; else the registry does
+            the worker ends an attempt that exceeds the job's timeout; otherwise the registry does
 
             ```proto
             bool keeps_timeout = 9;
@@ -1986,7 +1992,7 @@ class AcquireRequest(Message[_AcquireRequestFields]):
             heartbeat_interval: Duration | None = None,
             region: str | None = None,
             executor: str | None = None,
-            create: Request | None = None,
+            create: JobRequest | None = None,
             keeps_timeout: bool = False,
         ) -> None:
             pass
@@ -1998,7 +2004,7 @@ class AcquireRequest(Message[_AcquireRequestFields]):
         heartbeat_interval: Duration | None
         region: str
         executor: str
-        create: Request | None
+        create: JobRequest | None
         keeps_timeout: bool
 
 _AcquireResponseFields: TypeAlias = Literal["grant"]
@@ -2246,7 +2252,7 @@ class Completion(Message[_CompletionFields]):
             ```
         follow_ups:
             ```proto
-            repeated holdfast.v1.Request follow_ups = 7;
+            repeated holdfast.v1.JobRequest follow_ups = 7;
             ```
     """
 
@@ -2261,7 +2267,7 @@ class Completion(Message[_CompletionFields]):
             outcome: Oneof[Literal["success"], Success] | Oneof[Literal["failure"], Failure] | Oneof[Literal["stopped"], Stopped] | None = None,
             op_id: str | None = None,
             compensated: bool | None = None,
-            follow_ups: list[Request] | None = None,
+            follow_ups: list[JobRequest] | None = None,
         ) -> None:
             pass
 
@@ -2269,7 +2275,7 @@ class Completion(Message[_CompletionFields]):
         outcome: Oneof[Literal["success"], Success] | Oneof[Literal["failure"], Failure] | Oneof[Literal["stopped"], Stopped] | None
         op_id: str
         compensated: bool
-        follow_ups: list[Request]
+        follow_ups: list[JobRequest]
 
 _CompleteRequestFields: TypeAlias = Literal["completions"]
 
@@ -2312,7 +2318,7 @@ class CompleteResponse(Message[_CompleteResponseFields]):
             one for each, in order
 
             ```proto
-            repeated holdfast.v1.Answer answers = 1;
+            repeated holdfast.v1.JobOrError answers = 1;
             ```
     """
 
@@ -2323,18 +2329,18 @@ class CompleteResponse(Message[_CompleteResponseFields]):
         def __init__(
             self,
             *,
-            answers: list[Answer] | None = None,
+            answers: list[JobOrError] | None = None,
         ) -> None:
             pass
 
-        answers: list[Answer]
+        answers: list[JobOrError]
 
-_AnswerFields: TypeAlias = Literal["job", "error"]
+_JobOrErrorFields: TypeAlias = Literal["job", "error"]
 
-class Answer(Message[_AnswerFields]):
+class JobOrError(Message[_JobOrErrorFields]):
     """
     ```proto
-    message holdfast.v1.Answer
+    message holdfast.v1.JobOrError
     ```
 
     Attributes:
@@ -2461,12 +2467,12 @@ class CancelRequest(Message[_CancelRequestFields]):
         reason: str
         hard: bool
 
-_LookRequestFields: TypeAlias = Literal["job_id", "actor", "version", "done", "total", "trouble"]
+_ReportValidationRequestFields: TypeAlias = Literal["job_id", "actor", "version", "done", "total", "trouble"]
 
-class LookRequest(Message[_LookRequestFields]):
+class ReportValidationRequest(Message[_ReportValidationRequestFields]):
     """
     ```proto
-    message holdfast.v1.LookRequest
+    message holdfast.v1.ReportValidationRequest
     ```
 
     Attributes:
@@ -2475,13 +2481,13 @@ class LookRequest(Message[_LookRequestFields]):
             string job_id = 1;
             ```
         actor:
-            which validator; with a key, one of that key
+            the validator; with a key, a validator of that key
 
             ```proto
             string actor = 2;
             ```
         version:
-            only while the job is still what it was
+            fails if the job has changed since this version
 
             ```proto
             optional int64 version = 3;
@@ -2495,7 +2501,7 @@ class LookRequest(Message[_LookRequestFields]):
             int64 total = 5;
             ```
         trouble:
-            why the outputs could not be seen
+            why the outputs could not be read
 
             ```proto
             optional string trouble = 6;
@@ -2525,12 +2531,12 @@ class LookRequest(Message[_LookRequestFields]):
         total: int
         trouble: str
 
-_JudgeRequestFields: TypeAlias = Literal["job_id", "actor", "op_id", "found", "evidence", "version", "override", "reason"]
+_CompleteValidationRequestFields: TypeAlias = Literal["job_id", "actor", "op_id", "found", "evidence", "version", "override", "reason"]
 
-class JudgeRequest(Message[_JudgeRequestFields]):
+class CompleteValidationRequest(Message[_CompleteValidationRequestFields]):
     """
     ```proto
-    message holdfast.v1.JudgeRequest
+    message holdfast.v1.CompleteValidationRequest
     ```
 
     Attributes:
@@ -2548,7 +2554,7 @@ class JudgeRequest(Message[_JudgeRequestFields]):
             ```
         found:
             ```proto
-            optional holdfast.v1.Found found = 4;
+            optional holdfast.v1.ValidationResult found = 4;
             ```
         evidence:
             ```proto
@@ -2559,7 +2565,7 @@ class JudgeRequest(Message[_JudgeRequestFields]):
             optional int64 version = 6;
             ```
         override:
-            succeeded or failed: an operator's word, with its reason
+            succeeded or failed: an operator's decision, with its reason
 
             ```proto
             optional string override = 7;
@@ -2580,7 +2586,7 @@ class JudgeRequest(Message[_JudgeRequestFields]):
             job_id: str = "",
             actor: str = "",
             op_id: str | None = None,
-            found: Found | None = None,
+            found: ValidationResult | None = None,
             evidence: list[Output] | None = None,
             version: int | None = None,
             override: str | None = None,
@@ -2591,7 +2597,7 @@ class JudgeRequest(Message[_JudgeRequestFields]):
         job_id: str
         actor: str
         op_id: str
-        found: Found | None
+        found: ValidationResult | None
         evidence: list[Output]
         version: int
         override: str
@@ -2611,7 +2617,7 @@ class ListOutputsRequest(Message[_ListOutputsRequestFields]):
             string job_id = 1;
             ```
         missing:
-            only those that lack
+            only the missing ones
 
             ```proto
             bool missing = 2;
@@ -2667,7 +2673,7 @@ class ListOutputsResponse(Message[_ListOutputsResponseFields]):
             optional string next = 2;
             ```
         checked:
-            false: nobody has looked yet
+            false: the outputs have not been validated yet
 
             ```proto
             optional bool checked = 3;
@@ -2709,7 +2715,7 @@ class ValidateRequest(Message[_ValidateRequestFields]):
             string actor = 2;
             ```
         force:
-            also when the job is not due for it
+            also when the job is not due for validation
 
             ```proto
             bool force = 3;
@@ -2755,17 +2761,17 @@ class ResumeRequest(Message[_ResumeRequestFields]):
             optional string op_id = 3;
             ```
         promise:
-            absent: what is missing, as the server sees it
+            absent: the outputs that the server finds missing
 
             ```proto
-            optional holdfast.v1.Promise promise = 4;
+            optional holdfast.v1.OutputPromise promise = 4;
             ```
         dry_run:
             ```proto
             bool dry_run = 5;
             ```
         again:
-            also when it is being resumed already
+            also when another job resumes it already
 
             ```proto
             bool again = 6;
@@ -2782,7 +2788,7 @@ class ResumeRequest(Message[_ResumeRequestFields]):
             job_id: str = "",
             actor: str = "",
             op_id: str | None = None,
-            promise: Promise | None = None,
+            promise: OutputPromise | None = None,
             dry_run: bool = False,
             again: bool = False,
         ) -> None:
@@ -2791,7 +2797,7 @@ class ResumeRequest(Message[_ResumeRequestFields]):
         job_id: str
         actor: str
         op_id: str
-        promise: Promise | None
+        promise: OutputPromise | None
         dry_run: bool
         again: bool
 
@@ -2809,7 +2815,7 @@ class ResumeResponse(Message[_ResumeResponseFields]):
             int64 missing = 1;
             ```
         names:
-            the first few of them
+            the first few missing outputs
 
             ```proto
             repeated string names = 2;
@@ -2821,7 +2827,7 @@ class ResumeResponse(Message[_ResumeResponseFields]):
             optional holdfast.v1.Job job = 3;
             ```
         earlier:
-            the job was made by an earlier resume
+            the job was created by an earlier resume
 
             ```proto
             bool earlier = 4;
@@ -2847,12 +2853,12 @@ class ResumeResponse(Message[_ResumeResponseFields]):
         job: Job | None
         earlier: bool
 
-_KeepManifestRequestFields: TypeAlias = Literal["lines"]
+_StoreManifestRequestFields: TypeAlias = Literal["lines"]
 
-class KeepManifestRequest(Message[_KeepManifestRequestFields]):
+class StoreManifestRequest(Message[_StoreManifestRequestFields]):
     """
     ```proto
-    message holdfast.v1.KeepManifestRequest
+    message holdfast.v1.StoreManifestRequest
     ```
 
     Attributes:
@@ -2877,12 +2883,12 @@ class KeepManifestRequest(Message[_KeepManifestRequestFields]):
 
         lines: list[str]
 
-_KeepManifestResponseFields: TypeAlias = Literal["sha256", "entries", "store"]
+_StoreManifestResponseFields: TypeAlias = Literal["sha256", "entries", "store"]
 
-class KeepManifestResponse(Message[_KeepManifestResponseFields]):
+class StoreManifestResponse(Message[_StoreManifestResponseFields]):
     """
     ```proto
-    message holdfast.v1.KeepManifestResponse
+    message holdfast.v1.StoreManifestResponse
     ```
 
     Attributes:
@@ -2895,7 +2901,7 @@ class KeepManifestResponse(Message[_KeepManifestResponseFields]):
             int64 entries = 2;
             ```
         store:
-            the id of the output store it is in
+            the id of the output store that holds it
 
             ```proto
             string store = 3;
@@ -2919,12 +2925,12 @@ class KeepManifestResponse(Message[_KeepManifestResponseFields]):
         entries: int
         store: str
 
-_GetJobsRequestFields: TypeAlias = Literal["job_ids"]
+_StatusRequestFields: TypeAlias = Literal["job_ids"]
 
-class GetJobsRequest(Message[_GetJobsRequestFields]):
+class StatusRequest(Message[_StatusRequestFields]):
     """
     ```proto
-    message holdfast.v1.GetJobsRequest
+    message holdfast.v1.StatusRequest
     ```
 
     Attributes:
@@ -2947,20 +2953,20 @@ class GetJobsRequest(Message[_GetJobsRequestFields]):
 
         job_ids: list[str]
 
-_GetJobsResponseFields: TypeAlias = Literal["answers"]
+_StatusResponseFields: TypeAlias = Literal["answers"]
 
-class GetJobsResponse(Message[_GetJobsResponseFields]):
+class StatusResponse(Message[_StatusResponseFields]):
     """
     ```proto
-    message holdfast.v1.GetJobsResponse
+    message holdfast.v1.StatusResponse
     ```
 
     Attributes:
         answers:
-            one for each, in order; neither job nor error: there is none
+            one for each id, in order; neither job nor error: there is no such job
 
             ```proto
-            repeated holdfast.v1.Answer answers = 1;
+            repeated holdfast.v1.JobOrError answers = 1;
             ```
     """
 
@@ -2971,18 +2977,20 @@ class GetJobsResponse(Message[_GetJobsResponseFields]):
         def __init__(
             self,
             *,
-            answers: list[Answer] | None = None,
+            answers: list[JobOrError] | None = None,
         ) -> None:
             pass
 
-        answers: list[Answer]
+        answers: list[JobOrError]
 
-_FilterFields: TypeAlias = Literal["queue", "kind", "states", "owner", "labels"]
+_JobFilterFields: TypeAlias = Literal["queue", "kind", "states", "owner", "labels"]
 
-class Filter(Message[_FilterFields]):
+class JobFilter(Message[_JobFilterFields]):
     """
+    Which jobs a listing contains; an empty filter selects all.
+
     ```proto
-    message holdfast.v1.Filter
+    message holdfast.v1.JobFilter
     ```
 
     Attributes:
@@ -3040,10 +3048,10 @@ class ListJobsRequest(Message[_ListJobsRequestFields]):
     Attributes:
         which:
             ```proto
-            optional holdfast.v1.Filter which = 1;
+            optional holdfast.v1.JobFilter which = 1;
             ```
         after:
-            `next` of the page before
+            `next` of the previous page
 
             ```proto
             optional string after = 2;
@@ -3067,14 +3075,14 @@ class ListJobsRequest(Message[_ListJobsRequestFields]):
         def __init__(
             self,
             *,
-            which: Filter | None = None,
+            which: JobFilter | None = None,
             after: str | None = None,
             limit: int | None = None,
             newest: bool = False,
         ) -> None:
             pass
 
-        which: Filter | None
+        which: JobFilter | None
         after: str
         limit: int
         newest: bool
@@ -3115,12 +3123,12 @@ class ListJobsResponse(Message[_ListJobsResponseFields]):
         jobs: list[Job]
         next: str
 
-_CountJobsRequestFields: TypeAlias = Literal["queue"]
+_CountsRequestFields: TypeAlias = Literal["queue"]
 
-class CountJobsRequest(Message[_CountJobsRequestFields]):
+class CountsRequest(Message[_CountsRequestFields]):
     """
     ```proto
-    message holdfast.v1.CountJobsRequest
+    message holdfast.v1.CountsRequest
     ```
 
     Attributes:
@@ -3143,12 +3151,12 @@ class CountJobsRequest(Message[_CountJobsRequestFields]):
 
         queue: str
 
-_CountJobsResponseFields: TypeAlias = Literal["counts"]
+_CountsResponseFields: TypeAlias = Literal["counts"]
 
-class CountJobsResponse(Message[_CountJobsResponseFields]):
+class CountsResponse(Message[_CountsResponseFields]):
     """
     ```proto
-    message holdfast.v1.CountJobsResponse
+    message holdfast.v1.CountsResponse
     ```
 
     Attributes:
@@ -3285,7 +3293,7 @@ class HistoryResponse(Message[_HistoryResponseFields]):
             repeated holdfast.v1.Event events = 1;
             ```
         next:
-            send it as `after`; absent: this is the last page
+            send it as `after`; absent on the last page
 
             ```proto
             optional string next = 2;
@@ -3307,12 +3315,12 @@ class HistoryResponse(Message[_HistoryResponseFields]):
         events: list[Event]
         next: str
 
-_ReadLogRequestFields: TypeAlias = Literal["job_id", "after", "limit", "without_output"]
+_LogsRequestFields: TypeAlias = Literal["job_id", "after", "limit", "without_output"]
 
-class ReadLogRequest(Message[_ReadLogRequestFields]):
+class LogsRequest(Message[_LogsRequestFields]):
     """
     ```proto
-    message holdfast.v1.ReadLogRequest
+    message holdfast.v1.LogsRequest
     ```
 
     Attributes:
@@ -3355,12 +3363,12 @@ class ReadLogRequest(Message[_ReadLogRequestFields]):
         limit: int
         without_output: bool
 
-_ReadFeedRequestFields: TypeAlias = Literal["after", "limit"]
+_EventsRequestFields: TypeAlias = Literal["after", "limit"]
 
-class ReadFeedRequest(Message[_ReadFeedRequestFields]):
+class EventsRequest(Message[_EventsRequestFields]):
     """
     ```proto
-    message holdfast.v1.ReadFeedRequest
+    message holdfast.v1.EventsRequest
     ```
 
     Attributes:
@@ -3391,12 +3399,12 @@ class ReadFeedRequest(Message[_ReadFeedRequestFields]):
         after: str
         limit: int
 
-_SliceFields: TypeAlias = Literal["events", "cursor"]
+_EventPageFields: TypeAlias = Literal["events", "cursor"]
 
-class Slice(Message[_SliceFields]):
+class EventPage(Message[_EventPageFields]):
     """
     ```proto
-    message holdfast.v1.Slice
+    message holdfast.v1.EventPage
     ```
 
     Attributes:
@@ -3405,7 +3413,7 @@ class Slice(Message[_SliceFields]):
             repeated holdfast.v1.Event events = 1;
             ```
         cursor:
-            read on from here
+            continue reading from here
 
             ```proto
             string cursor = 2;
@@ -3509,12 +3517,12 @@ class WatchRequest(Message[_WatchRequestFields]):
         job_id: str
         after: str
 
-_GetResourceRequestFields: TypeAlias = Literal["key"]
+_LocksRequestFields: TypeAlias = Literal["key"]
 
-class GetResourceRequest(Message[_GetResourceRequestFields]):
+class LocksRequest(Message[_LocksRequestFields]):
     """
     ```proto
-    message holdfast.v1.GetResourceRequest
+    message holdfast.v1.LocksRequest
     ```
 
     Attributes:
@@ -3537,17 +3545,17 @@ class GetResourceRequest(Message[_GetResourceRequestFields]):
 
         key: str
 
-_AwaitChangeRequestFields: TypeAlias = Literal["mark", "seconds", "claim", "job_id"]
+_ChangesRequestFields: TypeAlias = Literal["mark", "seconds", "claim", "job_id"]
 
-class AwaitChangeRequest(Message[_AwaitChangeRequestFields]):
+class ChangesRequest(Message[_ChangesRequestFields]):
     """
     ```proto
-    message holdfast.v1.AwaitChangeRequest
+    message holdfast.v1.ChangesRequest
     ```
 
     Attributes:
         mark:
-            of the answer before, about the same; absent: answered at once
+            of the previous response to the same request; absent: return at once
 
             ```proto
             optional string mark = 1;
@@ -3557,13 +3565,13 @@ class AwaitChangeRequest(Message[_AwaitChangeRequestFields]):
             double seconds = 2;
             ```
         claim:
-            only for what this claim might get, which needs no mark
+            wait only for jobs that this claim might get; needs no mark
 
             ```proto
             optional holdfast.v1.ClaimRequest claim = 3;
             ```
         job_id:
-            only for what happens to this job
+            wait only for changes of this job
 
             ```proto
             optional string job_id = 4;
@@ -3589,12 +3597,12 @@ class AwaitChangeRequest(Message[_AwaitChangeRequestFields]):
         claim: ClaimRequest | None
         job_id: str
 
-_AwaitChangeResponseFields: TypeAlias = Literal["mark"]
+_ChangesResponseFields: TypeAlias = Literal["mark"]
 
-class AwaitChangeResponse(Message[_AwaitChangeResponseFields]):
+class ChangesResponse(Message[_ChangesResponseFields]):
     """
     ```proto
-    message holdfast.v1.AwaitChangeResponse
+    message holdfast.v1.ChangesResponse
     ```
 
     Attributes:
@@ -3655,7 +3663,7 @@ class RecordResponse(Message[_RecordResponseFields]):
 
     Attributes:
         recorded:
-            how many were new
+            how many events were new
 
             ```proto
             int64 recorded = 1;
@@ -3905,12 +3913,12 @@ class VerifyResponse(Message[_VerifyResponseFields]):
         control: int
         mismatches: list[Mismatch]
 
-_ExamineRequestFields: TypeAlias = NoReturn
+_DoctorRequestFields: TypeAlias = NoReturn
 
-class ExamineRequest(Message[_ExamineRequestFields]):
+class DoctorRequest(Message[_DoctorRequestFields]):
     """
     ```proto
-    message holdfast.v1.ExamineRequest
+    message holdfast.v1.DoctorRequest
     ```
     """
 
@@ -3969,12 +3977,12 @@ class Finding(Message[_FindingFields]):
         words: str
         advice: str
 
-_ExamineResponseFields: TypeAlias = Literal["findings"]
+_DoctorResponseFields: TypeAlias = Literal["findings"]
 
-class ExamineResponse(Message[_ExamineResponseFields]):
+class DoctorResponse(Message[_DoctorResponseFields]):
     """
     ```proto
-    message holdfast.v1.ExamineResponse
+    message holdfast.v1.DoctorResponse
     ```
 
     Attributes:
@@ -4197,7 +4205,7 @@ class CreateKeyResponse(Message[_CreateKeyResponseFields]):
             optional holdfast.v1.Key key = 1;
             ```
         text:
-            shown this once
+            returned only once
 
             ```proto
             string text = 2;
@@ -4329,7 +4337,7 @@ class RevokeKeyResponse(Message[_RevokeKeyResponseFields]):
 
 
 _DESC = file_desc(
-    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8f\x01\n\nOutputFile\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n\x05count\x18\x02 \x01(\x03H\x00R\x05count\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01B\x08\n\x06_countB\x07\n\x05_sizeB\t\n\x07_sha256"\xef\x02\n\x07Promise\x12-\n\x05files\x18\x01 \x03(\x0b2\x17.holdfast.v1.OutputFileR\x05files\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12\x1f\n\x08manifest\x18\x03 \x01(\tH\x00R\x08manifest\x88\x01\x01\x12\x1d\n\x07entries\x18\x04 \x01(\x03H\x01R\x07entries\x88\x01\x01\x12\x19\n\x05store\x18\x05 \x01(\tH\x02R\x05store\x88\x01\x01\x12\x19\n\x05place\x18\x06 \x01(\tH\x03R\x05place\x88\x01\x01\x12*\n\x0eresume_attempt\x18\x07 \x01(\x03H\x04R\rresumeAttempt\x88\x01\x01\x12*\n\x0eoriginal_total\x18\x08 \x01(\x03H\x05R\roriginalTotal\x88\x01\x01B\x0b\n\t_manifestB\n\n\x08_entriesB\x08\n\x06_storeB\x08\n\x06_placeB\x11\n\x0f_resume_attemptB\x11\n\x0f_original_total"\xdb\x01\n\x06Output\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n\x04path\x18\x02 \x01(\tH\x00R\x04path\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01\x12\x1d\n\x07missing\x18\x05 \x01(\tH\x03R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x06 \x01(\x08H\x04R\x06reused\x88\x01\x01B\x07\n\x05_pathB\x07\n\x05_sizeB\t\n\x07_sha256B\n\n\x08_missingB\t\n\x07_reused"\xc6\x01\n\x05Found\x12\x1f\n\x08verified\x18\x01 \x01(\x03H\x00R\x08verified\x88\x01\x01\x12\x1d\n\x07missing\x18\x02 \x01(\x03H\x01R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x03 \x01(\x03H\x02R\x06reused\x88\x01\x01\x12\x14\n\x05names\x18\x04 \x03(\tR\x05names\x12\x1b\n\x06report\x18\x05 \x01(\tH\x03R\x06report\x88\x01\x01B\x0b\n\t_verifiedB\n\n\x08_missingB\t\n\x07_reusedB\t\n\x07_report"\xc3\x02\n\x05Check\x12\x19\n\x05where\x18\x01 \x01(\tH\x00R\x05where\x88\x01\x01\x12\x13\n\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01\x120\n\x05until\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n\x04done\x18\x04 \x01(\x03H\x02R\x04done\x88\x01\x01\x12\x19\n\x05total\x18\x05 \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x19\n\x05tries\x18\x06 \x01(\x03H\x04R\x05tries\x88\x01\x01\x12\x1b\n\x06reason\x18\x07 \x01(\tH\x05R\x06reason\x88\x01\x01\x123\n\x07next_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06nextAtB\x08\n\x06_whereB\x05\n\x03_byB\x07\n\x05_doneB\x08\n\x06_totalB\x08\n\x06_triesB\t\n\x07_reason"\xbd\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x12.\n\x07outputs\x18\x13 \x01(\x0b2\x14.holdfast.v1.PromiseR\x07outputs\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x94\x03\n\x07Request\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xd0\x03\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01\x12\x19\n\x05timed\x18\x08 \x01(\x08H\x01R\x05timed\x88\x01\x01\x12/\n\x05moved\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05movedB\x0c\n\n_suspectedB\x08\n\x06_timed"\xc0\x03\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01\x12\x19\n\x05where\x18\x08 \x01(\tH\x06R\x05where\x88\x01\x01\x12*\n\x0enot_understood\x18\t \x01(\x08H\x07R\rnotUnderstood\x88\x01\x01\x12$\n\x0bnot_started\x18\n \x01(\x08H\x08R\nnotStarted\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_codeB\x08\n\x06_whereB\x11\n\x0f_not_understoodB\x0e\n\x0c_not_started"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x89\x01\n\nCancelNote\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"Z\n\x08Resource\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\xaf\x0f\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x12/\n\x06cancel\x18\x0f \x01(\x0b2\x17.holdfast.v1.CancelNoteR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x12(\n\x05found\x18\x17 \x01(\x0b2\x12.holdfast.v1.FoundR\x05found\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\tR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\nR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0bR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\x0cR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\rR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0eR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x0fR\x0btraceparent\x88\x01\x01\x12(\n\x05check\x18! \x01(\x0b2\x12.holdfast.v1.CheckR\x05check\x12*\n\x0enot_understood\x18" \x01(\x03H\x10R\rnotUnderstood\x88\x01\x01\x12=\n\x0ccompleted_at\x18$ \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bcompletedAt\x12(\n\x05flaws\x18% \x01(\x0b2\x12.holdfast.v1.FlawsR\x05flaws\x12,\n\x0fpublished_bytes\x18& \x01(\x03H\x11R\x0epublishedBytes\x88\x01\x01\x12$\n\x0bnot_started\x18\' \x01(\x03H\x12R\nnotStarted\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparentB\x11\n\x0f_not_understoodB\x12\n\x10_published_bytesB\x0e\n\x0c_not_started"\xee\x01\n\x05Flaws\x12\x1b\n\x06missed\x18\x01 \x01(\x03H\x00R\x06missed\x88\x01\x01\x12\x1d\n\x07refused\x18\x02 \x01(\x03H\x01R\x07refused\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x02R\x06reason\x88\x01\x01\x12 \n\texit_code\x18\x04 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12(\n\rdropped_bytes\x18\x05 \x01(\x03H\x04R\x0cdroppedBytes\x88\x01\x01B\t\n\x07_missedB\n\n\x08_refusedB\t\n\x07_reasonB\x0c\n\n_exit_codeB\x10\n\x0e_dropped_bytes"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"n\n\x0eEnqueueRequest\x120\n\x08requests\x18\x01 \x03(\x0b2\x14.holdfast.v1.RequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05reuse\x18\x03 \x01(\x08R\x05reuse"7\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\xb4\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSeconds\x12#\n\rkeeps_timeout\x18\x0b \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\x85\x03\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12,\n\x06create\x18\x08 \x01(\x0b2\x14.holdfast.v1.RequestR\x06create\x12#\n\rkeeps_timeout\x18\t \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"V\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01B\t\n\x07_resultB\x08\n\x06_where"V\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01B\t\n\x07_reasonB\x08\n\x06_where"\xdc\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x123\n\nfollow_ups\x18\x07 \x03(\x0b2\x14.holdfast.v1.RequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"A\n\x10CompleteResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"j\n\x06Answer\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason"\xba\x01\n\x0bLookRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x1d\n\x07version\x18\x03 \x01(\x03H\x00R\x07version\x88\x01\x01\x12\x12\n\x04done\x18\x04 \x01(\x03R\x04done\x12\x14\n\x05total\x18\x05 \x01(\x03R\x05total\x12\x1d\n\x07trouble\x18\x06 \x01(\tH\x01R\x07trouble\x88\x01\x01B\n\n\x08_versionB\n\n\x08_trouble"\xbb\x02\n\x0cJudgeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12(\n\x05found\x18\x04 \x01(\x0b2\x12.holdfast.v1.FoundR\x05found\x12/\n\x08evidence\x18\x05 \x03(\x0b2\x13.holdfast.v1.OutputR\x08evidence\x12\x1d\n\x07version\x18\x06 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x1f\n\x08override\x18\x07 \x01(\tH\x02R\x08override\x88\x01\x01\x12\x1b\n\x06reason\x18\x08 \x01(\tH\x03R\x06reason\x88\x01\x01B\x08\n\x06_op_idB\n\n\x08_versionB\x0b\n\t_overrideB\t\n\x07_reason"\x8f\x01\n\x12ListOutputsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07missing\x18\x02 \x01(\x08R\x07missing\x12\x19\n\x05after\x18\x03 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x04 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"\x91\x01\n\x13ListOutputsResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b2\x13.holdfast.v1.OutputR\x07outputs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01\x12\x1d\n\x07checked\x18\x03 \x01(\x08H\x01R\x07checked\x88\x01\x01B\x07\n\x05_nextB\n\n\x08_checked"T\n\x0fValidateRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05force\x18\x03 \x01(\x08R\x05force"\xbf\x01\n\rResumeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12.\n\x07promise\x18\x04 \x01(\x0b2\x14.holdfast.v1.PromiseR\x07promise\x12\x17\n\x07dry_run\x18\x05 \x01(\x08R\x06dryRun\x12\x14\n\x05again\x18\x06 \x01(\x08R\x05againB\x08\n\x06_op_id"~\n\x0eResumeResponse\x12\x18\n\x07missing\x18\x01 \x01(\x03R\x07missing\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12"\n\x03job\x18\x03 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12\x18\n\x07earlier\x18\x04 \x01(\x08R\x07earlier"+\n\x13KeepManifestRequest\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines"^\n\x14KeepManifestResponse\x12\x16\n\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n\x07entries\x18\x02 \x01(\x03R\x07entries\x12\x14\n\x05store\x18\x03 \x01(\tR\x05store")\n\x0eGetJobsRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"@\n\x0fGetJobsResponse\x12-\n\x07answers\x18\x01 \x03(\x0b2\x13.holdfast.v1.AnswerR\x07answers"\x80\x02\n\x06Filter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x127\n\x06labels\x18\x05 \x03(\x0b2\x1f.holdfast.v1.Filter.LabelsEntryR\x06labels\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_owner"\x9e\x01\n\x0fListJobsRequest\x12)\n\x05which\x18\x01 \x01(\x0b2\x13.holdfast.v1.FilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"7\n\x10CountJobsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x92\x01\n\x11CountJobsResponse\x12B\n\x06counts\x18\x01 \x03(\x0b2*.holdfast.v1.CountJobsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"q\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"_\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"\x98\x01\n\x0eReadLogRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutputB\x08\n\x06_afterB\x08\n\x06_limit"[\n\x0fReadFeedRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"K\n\x05Slice\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after"&\n\x12GetResourceRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb7\x01\n\x12AwaitChangeRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id")\n\x13AwaitChangeResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\x8f\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x10\n\x0eExamineRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"C\n\x0fExamineResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\xb9\x14\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12<\n\x04Look\x12\x18.holdfast.v1.LookRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12>\n\x05Judge\x12\x19.holdfast.v1.JudgeRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12R\n\x0bListOutputs\x12\x1f.holdfast.v1.ListOutputsRequest\x1a .holdfast.v1.ListOutputsResponse"\x00\x12D\n\x08Validate\x12\x1c.holdfast.v1.ValidateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12C\n\x06Resume\x12\x1a.holdfast.v1.ResumeRequest\x1a\x1b.holdfast.v1.ResumeResponse"\x00\x12U\n\x0cKeepManifest\x12 .holdfast.v1.KeepManifestRequest\x1a!.holdfast.v1.KeepManifestResponse"\x00\x12F\n\x07GetJobs\x12\x1b.holdfast.v1.GetJobsRequest\x1a\x1c.holdfast.v1.GetJobsResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12L\n\tCountJobs\x12\x1d.holdfast.v1.CountJobsRequest\x1a\x1e.holdfast.v1.CountJobsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12<\n\x07ReadLog\x12\x1b.holdfast.v1.ReadLogRequest\x1a\x12.holdfast.v1.Slice"\x00\x12>\n\x08ReadFeed\x12\x1c.holdfast.v1.ReadFeedRequest\x1a\x12.holdfast.v1.Slice"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12:\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x12.holdfast.v1.Slice"\x000\x01\x12G\n\x0bGetResource\x12\x1f.holdfast.v1.GetResourceRequest\x1a\x15.holdfast.v1.Resource"\x00\x12R\n\x0bAwaitChange\x12\x1f.holdfast.v1.AwaitChangeRequest\x1a .holdfast.v1.AwaitChangeResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12F\n\x07Examine\x12\x1b.holdfast.v1.ExamineRequest\x1a\x1c.holdfast.v1.ExamineResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
+    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8f\x01\n\nOutputFile\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n\x05count\x18\x02 \x01(\x03H\x00R\x05count\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01B\x08\n\x06_countB\x07\n\x05_sizeB\t\n\x07_sha256"\xf5\x02\n\rOutputPromise\x12-\n\x05files\x18\x01 \x03(\x0b2\x17.holdfast.v1.OutputFileR\x05files\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12\x1f\n\x08manifest\x18\x03 \x01(\tH\x00R\x08manifest\x88\x01\x01\x12\x1d\n\x07entries\x18\x04 \x01(\x03H\x01R\x07entries\x88\x01\x01\x12\x19\n\x05store\x18\x05 \x01(\tH\x02R\x05store\x88\x01\x01\x12\x19\n\x05place\x18\x06 \x01(\tH\x03R\x05place\x88\x01\x01\x12*\n\x0eresume_attempt\x18\x07 \x01(\x03H\x04R\rresumeAttempt\x88\x01\x01\x12*\n\x0eoriginal_total\x18\x08 \x01(\x03H\x05R\roriginalTotal\x88\x01\x01B\x0b\n\t_manifestB\n\n\x08_entriesB\x08\n\x06_storeB\x08\n\x06_placeB\x11\n\x0f_resume_attemptB\x11\n\x0f_original_total"\xdb\x01\n\x06Output\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n\x04path\x18\x02 \x01(\tH\x00R\x04path\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01\x12\x1d\n\x07missing\x18\x05 \x01(\tH\x03R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x06 \x01(\x08H\x04R\x06reused\x88\x01\x01B\x07\n\x05_pathB\x07\n\x05_sizeB\t\n\x07_sha256B\n\n\x08_missingB\t\n\x07_reused"\xd1\x01\n\x10ValidationResult\x12\x1f\n\x08verified\x18\x01 \x01(\x03H\x00R\x08verified\x88\x01\x01\x12\x1d\n\x07missing\x18\x02 \x01(\x03H\x01R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x03 \x01(\x03H\x02R\x06reused\x88\x01\x01\x12\x14\n\x05names\x18\x04 \x03(\tR\x05names\x12\x1b\n\x06report\x18\x05 \x01(\tH\x03R\x06report\x88\x01\x01B\x0b\n\t_verifiedB\n\n\x08_missingB\t\n\x07_reusedB\t\n\x07_report"\xd0\x02\n\x12ValidationProgress\x12\x19\n\x05where\x18\x01 \x01(\tH\x00R\x05where\x88\x01\x01\x12\x13\n\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01\x120\n\x05until\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n\x04done\x18\x04 \x01(\x03H\x02R\x04done\x88\x01\x01\x12\x19\n\x05total\x18\x05 \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x19\n\x05tries\x18\x06 \x01(\x03H\x04R\x05tries\x88\x01\x01\x12\x1b\n\x06reason\x18\x07 \x01(\tH\x05R\x06reason\x88\x01\x01\x123\n\x07next_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06nextAtB\x08\n\x06_whereB\x05\n\x03_byB\x07\n\x05_doneB\x08\n\x06_totalB\x08\n\x06_triesB\t\n\x07_reason"\xc3\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x124\n\x07outputs\x18\x13 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07outputs\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x97\x03\n\nJobRequest\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xd0\x03\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01\x12\x19\n\x05timed\x18\x08 \x01(\x08H\x01R\x05timed\x88\x01\x01\x12/\n\x05moved\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05movedB\x0c\n\n_suspectedB\x08\n\x06_timed"\xc0\x03\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01\x12\x19\n\x05where\x18\x08 \x01(\tH\x06R\x05where\x88\x01\x01\x12*\n\x0enot_understood\x18\t \x01(\x08H\x07R\rnotUnderstood\x88\x01\x01\x12$\n\x0bnot_started\x18\n \x01(\x08H\x08R\nnotStarted\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_codeB\x08\n\x06_whereB\x11\n\x0f_not_understoodB\x0e\n\x0c_not_started"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x8b\x01\n\x0cCancellation\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"^\n\x0cResourceLock\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\xc9\x0f\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x121\n\x06cancel\x18\x0f \x01(\x0b2\x19.holdfast.v1.CancellationR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x123\n\x05found\x18\x17 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\tR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\nR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0bR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\x0cR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\rR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0eR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x0fR\x0btraceparent\x88\x01\x01\x125\n\x05check\x18! \x01(\x0b2\x1f.holdfast.v1.ValidationProgressR\x05check\x12*\n\x0enot_understood\x18" \x01(\x03H\x10R\rnotUnderstood\x88\x01\x01\x12=\n\x0ccompleted_at\x18$ \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bcompletedAt\x12(\n\x05flaws\x18% \x01(\x0b2\x12.holdfast.v1.FlawsR\x05flaws\x12,\n\x0fpublished_bytes\x18& \x01(\x03H\x11R\x0epublishedBytes\x88\x01\x01\x12$\n\x0bnot_started\x18\' \x01(\x03H\x12R\nnotStarted\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparentB\x11\n\x0f_not_understoodB\x12\n\x10_published_bytesB\x0e\n\x0c_not_started"\xee\x01\n\x05Flaws\x12\x1b\n\x06missed\x18\x01 \x01(\x03H\x00R\x06missed\x88\x01\x01\x12\x1d\n\x07refused\x18\x02 \x01(\x03H\x01R\x07refused\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x02R\x06reason\x88\x01\x01\x12 \n\texit_code\x18\x04 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12(\n\rdropped_bytes\x18\x05 \x01(\x03H\x04R\x0cdroppedBytes\x88\x01\x01B\t\n\x07_missedB\n\n\x08_refusedB\t\n\x07_reasonB\x0c\n\n_exit_codeB\x10\n\x0e_dropped_bytes"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"q\n\x0eEnqueueRequest\x123\n\x08requests\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobRequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05reuse\x18\x03 \x01(\x08R\x05reuse"7\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\xb4\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSeconds\x12#\n\rkeeps_timeout\x18\x0b \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\x88\x03\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12/\n\x06create\x18\x08 \x01(\x0b2\x17.holdfast.v1.JobRequestR\x06create\x12#\n\rkeeps_timeout\x18\t \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"V\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01B\t\n\x07_resultB\x08\n\x06_where"V\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01B\t\n\x07_reasonB\x08\n\x06_where"\xdf\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x126\n\nfollow_ups\x18\x07 \x03(\x0b2\x17.holdfast.v1.JobRequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"E\n\x10CompleteResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"n\n\nJobOrError\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason"\xc6\x01\n\x17ReportValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x1d\n\x07version\x18\x03 \x01(\x03H\x00R\x07version\x88\x01\x01\x12\x12\n\x04done\x18\x04 \x01(\x03R\x04done\x12\x14\n\x05total\x18\x05 \x01(\x03R\x05total\x12\x1d\n\x07trouble\x18\x06 \x01(\tH\x01R\x07trouble\x88\x01\x01B\n\n\x08_versionB\n\n\x08_trouble"\xd3\x02\n\x19CompleteValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x123\n\x05found\x18\x04 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x12/\n\x08evidence\x18\x05 \x03(\x0b2\x13.holdfast.v1.OutputR\x08evidence\x12\x1d\n\x07version\x18\x06 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x1f\n\x08override\x18\x07 \x01(\tH\x02R\x08override\x88\x01\x01\x12\x1b\n\x06reason\x18\x08 \x01(\tH\x03R\x06reason\x88\x01\x01B\x08\n\x06_op_idB\n\n\x08_versionB\x0b\n\t_overrideB\t\n\x07_reason"\x8f\x01\n\x12ListOutputsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07missing\x18\x02 \x01(\x08R\x07missing\x12\x19\n\x05after\x18\x03 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x04 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"\x91\x01\n\x13ListOutputsResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b2\x13.holdfast.v1.OutputR\x07outputs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01\x12\x1d\n\x07checked\x18\x03 \x01(\x08H\x01R\x07checked\x88\x01\x01B\x07\n\x05_nextB\n\n\x08_checked"T\n\x0fValidateRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05force\x18\x03 \x01(\x08R\x05force"\xc5\x01\n\rResumeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x124\n\x07promise\x18\x04 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07promise\x12\x17\n\x07dry_run\x18\x05 \x01(\x08R\x06dryRun\x12\x14\n\x05again\x18\x06 \x01(\x08R\x05againB\x08\n\x06_op_id"~\n\x0eResumeResponse\x12\x18\n\x07missing\x18\x01 \x01(\x03R\x07missing\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12"\n\x03job\x18\x03 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12\x18\n\x07earlier\x18\x04 \x01(\x08R\x07earlier",\n\x14StoreManifestRequest\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines"_\n\x15StoreManifestResponse\x12\x16\n\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n\x07entries\x18\x02 \x01(\x03R\x07entries\x12\x14\n\x05store\x18\x03 \x01(\tR\x05store"(\n\rStatusRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"C\n\x0eStatusResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"\x86\x02\n\tJobFilter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x12:\n\x06labels\x18\x05 \x03(\x0b2".holdfast.v1.JobFilter.LabelsEntryR\x06labels\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_owner"\xa1\x01\n\x0fListJobsRequest\x12,\n\x05which\x18\x01 \x01(\x0b2\x16.holdfast.v1.JobFilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"4\n\rCountsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x8c\x01\n\x0eCountsResponse\x12?\n\x06counts\x18\x01 \x03(\x0b2\'.holdfast.v1.CountsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"q\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"_\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"\x95\x01\n\x0bLogsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutputB\x08\n\x06_afterB\x08\n\x06_limit"Y\n\rEventsRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"O\n\tEventPage\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after" \n\x0cLocksRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb3\x01\n\x0eChangesRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id"%\n\x0fChangesResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\x8f\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x0f\n\rDoctorRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"B\n\x0eDoctorResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\xcd\x14\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12T\n\x10ReportValidation\x12$.holdfast.v1.ReportValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12X\n\x12CompleteValidation\x12&.holdfast.v1.CompleteValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12R\n\x0bListOutputs\x12\x1f.holdfast.v1.ListOutputsRequest\x1a .holdfast.v1.ListOutputsResponse"\x00\x12D\n\x08Validate\x12\x1c.holdfast.v1.ValidateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12C\n\x06Resume\x12\x1a.holdfast.v1.ResumeRequest\x1a\x1b.holdfast.v1.ResumeResponse"\x00\x12X\n\rStoreManifest\x12!.holdfast.v1.StoreManifestRequest\x1a".holdfast.v1.StoreManifestResponse"\x00\x12C\n\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12C\n\x06Counts\x12\x1a.holdfast.v1.CountsRequest\x1a\x1b.holdfast.v1.CountsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12:\n\x04Logs\x12\x18.holdfast.v1.LogsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12>\n\x06Events\x12\x1a.holdfast.v1.EventsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12>\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x16.holdfast.v1.EventPage"\x000\x01\x12?\n\x05Locks\x12\x19.holdfast.v1.LocksRequest\x1a\x19.holdfast.v1.ResourceLock"\x00\x12F\n\x07Changes\x12\x1b.holdfast.v1.ChangesRequest\x1a\x1c.holdfast.v1.ChangesResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12C\n\x06Doctor\x12\x1a.holdfast.v1.DoctorRequest\x1a\x1b.holdfast.v1.DoctorResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
     [
         duration_pb.desc(),
         timestamp_pb.desc(),
@@ -4338,18 +4346,18 @@ _DESC = file_desc(
         "ErrorDetail": ErrorDetail,
         "Retry": Retry,
         "OutputFile": OutputFile,
-        "Promise": Promise,
+        "OutputPromise": OutputPromise,
         "Output": Output,
-        "Found": Found,
-        "Check": Check,
+        "ValidationResult": ValidationResult,
+        "ValidationProgress": ValidationProgress,
         "Spec": Spec,
-        "Request": Request,
+        "JobRequest": JobRequest,
         "Lease": Lease,
         "Failure": Failure,
         "DeadLetter": DeadLetter,
-        "CancelNote": CancelNote,
+        "Cancellation": Cancellation,
         "Progress": Progress,
-        "Resource": Resource,
+        "ResourceLock": ResourceLock,
         "Job": Job,
         "Flaws": Flaws,
         "Event": Event,
@@ -4371,38 +4379,38 @@ _DESC = file_desc(
         "Completion": Completion,
         "CompleteRequest": CompleteRequest,
         "CompleteResponse": CompleteResponse,
-        "Answer": Answer,
+        "JobOrError": JobOrError,
         "ReleaseRequest": ReleaseRequest,
         "CancelRequest": CancelRequest,
-        "LookRequest": LookRequest,
-        "JudgeRequest": JudgeRequest,
+        "ReportValidationRequest": ReportValidationRequest,
+        "CompleteValidationRequest": CompleteValidationRequest,
         "ListOutputsRequest": ListOutputsRequest,
         "ListOutputsResponse": ListOutputsResponse,
         "ValidateRequest": ValidateRequest,
         "ResumeRequest": ResumeRequest,
         "ResumeResponse": ResumeResponse,
-        "KeepManifestRequest": KeepManifestRequest,
-        "KeepManifestResponse": KeepManifestResponse,
-        "GetJobsRequest": GetJobsRequest,
-        "GetJobsResponse": GetJobsResponse,
-        "Filter": Filter,
+        "StoreManifestRequest": StoreManifestRequest,
+        "StoreManifestResponse": StoreManifestResponse,
+        "StatusRequest": StatusRequest,
+        "StatusResponse": StatusResponse,
+        "JobFilter": JobFilter,
         "ListJobsRequest": ListJobsRequest,
         "ListJobsResponse": ListJobsResponse,
-        "CountJobsRequest": CountJobsRequest,
-        "CountJobsResponse": CountJobsResponse,
+        "CountsRequest": CountsRequest,
+        "CountsResponse": CountsResponse,
         "WhyRequest": WhyRequest,
         "WhyResponse": WhyResponse,
         "HistoryRequest": HistoryRequest,
         "HistoryResponse": HistoryResponse,
-        "ReadLogRequest": ReadLogRequest,
-        "ReadFeedRequest": ReadFeedRequest,
-        "Slice": Slice,
+        "LogsRequest": LogsRequest,
+        "EventsRequest": EventsRequest,
+        "EventPage": EventPage,
         "TailRequest": TailRequest,
         "TailResponse": TailResponse,
         "WatchRequest": WatchRequest,
-        "GetResourceRequest": GetResourceRequest,
-        "AwaitChangeRequest": AwaitChangeRequest,
-        "AwaitChangeResponse": AwaitChangeResponse,
+        "LocksRequest": LocksRequest,
+        "ChangesRequest": ChangesRequest,
+        "ChangesResponse": ChangesResponse,
         "RecordRequest": RecordRequest,
         "RecordResponse": RecordResponse,
         "ExpireRequest": ExpireRequest,
@@ -4412,9 +4420,9 @@ _DESC = file_desc(
         "VerifyRequest": VerifyRequest,
         "Mismatch": Mismatch,
         "VerifyResponse": VerifyResponse,
-        "ExamineRequest": ExamineRequest,
+        "DoctorRequest": DoctorRequest,
         "Finding": Finding,
-        "ExamineResponse": ExamineResponse,
+        "DoctorResponse": DoctorResponse,
         "NowRequest": NowRequest,
         "NowResponse": NowResponse,
         "Key": Key,

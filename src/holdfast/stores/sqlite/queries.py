@@ -1,0 +1,221 @@
+"""Queries for jobs, pages, counts and logs, on a connection that never writes."""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from heapq import merge
+from operator import itemgetter
+
+import apsw
+import msgspec
+
+from holdfast.core.access import Key
+from holdfast.core.errors import Conflict
+from holdfast.core.event import Event
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.process_spec import claim_kinds
+from holdfast.core.state import State
+from holdfast.ports import Census, EventPage, HistoryPage, JobFilter, JobPage
+from holdfast.stores import filters
+from holdfast.stores.census import DUE_ITEMS
+from holdfast.stores.filters import (
+    EVENT_BYTES,
+    PUBLISHED_ROWS,
+    HistoryBuilder,
+    PageBuilder,
+    cursor_number,
+    is_rare,
+    is_selective,
+    page_end,
+    page_start,
+    queue_patterns,
+    record_bytes,
+    regions,
+)
+from holdfast.stores.records import key_from
+from holdfast.stores.sqlite.commit import json_list
+from holdfast.stores.sqlite.event_rows import EventRow, events_of
+from holdfast.stores.sqlite.job_rows import JobRow, job_of
+from holdfast.stores.sqlite.statements import Value, statement
+from holdfast.stores.sqlite.timestamps import from_microseconds, from_microseconds_or_none
+
+
+def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]:
+    rows = connection.execute(statement("select_jobs_by_id"), (json_list(job_ids),))
+    found = {job.job_id: job for _, job in map(job_of, rows)}
+    return [found.get(job_id) for job_id in job_ids]
+
+
+def list_jobs(
+    connection: apsw.Connection, which: JobFilter, after: str | None, limit: int, *, newest: bool
+) -> JobPage:
+    parameters = _asked(which)
+    parameters["after"] = page_start(after, newest=newest)
+    if is_selective(which) and not _any(connection, parameters):
+        return JobPage((), None)
+    order = "_newest" if newest else ""
+    until = _until(connection, which, parameters, newest=newest)
+    parameters["until"] = page_start(None, newest=not newest) if until is None else until
+    page = PageBuilder(which, limit)
+    with closing(_rows(connection, which, parameters, order)) as rows:
+        for row in rows:
+            seq, job = job_of(row)
+            if not page.take(str(seq), job, record_bytes(row[-2], row[-1])):
+                return page.cut()
+    return page.end(None if until is None else str(until))
+
+
+def _asked(which: JobFilter) -> dict[str, Value]:
+    patterns, near = queue_patterns(which), regions(which)
+    return {
+        "queue": which.queue,
+        "queues": json_list(patterns) if patterns is not None else None,
+        "regions": json_list(near) if near is not None else None,
+        "kinds": json_list(claim_kinds([which.kind])) if which.kind is not None else None,
+        "states": json_list(which.states) if which.states else None,
+        "owner": which.owner,
+        "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
+    }
+
+
+def _any(connection: apsw.Connection, parameters: dict[str, Value]) -> bool:
+    """Whether there is any job in these queues and states, by their counts."""
+    return connection.execute(statement("select_any"), parameters).fetchone() is not None
+
+
+def _until(
+    connection: apsw.Connection, which: JobFilter, parameters: dict[str, Value], *, newest: bool
+) -> int | None:
+    """Return the last enqueue sequence to read for this page; None when that is the last there is."""
+    order = "_newest" if newest else ""
+    if not is_rare(which):
+        [(first, last)] = connection.execute(statement(f"select_list_bounds{order}"), parameters)
+        return None if first is None else page_end(first, last, newest=newest)
+    found: list[int] = []
+    for state in which.states:
+        asked = {**parameters, "state": state, "rows": filters.LIST_ROWS_MAX}
+        found += [seq for (seq,) in connection.execute(statement(f"select_rare_bound{order}"), asked)]
+    if not found:
+        return None
+    return max(found) + 1 if newest else min(found) - 1
+
+
+def _rows(
+    connection: apsw.Connection, which: JobFilter, parameters: dict[str, Value], order: str
+) -> Generator[JobRow]:
+    """Yield the jobs in order, read one by one; those of rare states by the index, state by state."""
+    if not is_rare(which):
+        yield from connection.execute(statement(f"list_jobs{order}"), parameters)
+        return
+    sql = statement(f"list_rare_jobs{order}")
+    found = (connection.execute(sql, {**parameters, "state": s}) for s in set(which.states))
+    yield from merge(*found, key=itemgetter(0), reverse=bool(order))
+
+
+def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
+    return {State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))}
+
+
+def census(connection: apsw.Connection, limit: int) -> Census:
+    """Return the census; each query sees the file as of its own time. They are not one transaction: a
+    failing read may end it, and the error of ending it again would hide the failure."""
+    queues: dict[str, dict[State, int]] = {}
+    for queue, state, jobs in connection.execute(statement("select_census")):
+        queues.setdefault(queue, {})[State(state)] = jobs
+    found = connection.execute(statement("select_first_ready"), (limit,))
+    ready = {queue: from_microseconds(at) for queue, at in found}
+    [(owners, suspected, due)] = connection.execute(statement("select_owners"), (DUE_ITEMS,))
+    return Census(
+        queues=queues,
+        ready=ready,
+        owners=owners,
+        suspected=suspected,
+        due_at=from_microseconds_or_none(due),
+    )
+
+
+def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[Event]]:
+    chains: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
+    for row in connection.execute(statement("select_histories"), (json_list(job_ids),)):
+        [event] = events_of(row)
+        chains[event.job_id].append(event)
+    return [chains[job_id] for job_id in job_ids]
+
+
+def history(connection: apsw.Connection, job_id: str, after: str | None, limit: int) -> HistoryPage:
+    start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
+    with closing(connection.execute(statement("select_history"), (job_id, start))) as rows:
+        for row in rows:
+            [event] = events_of(row)
+            body = len(row[-1].encode()) if isinstance(row[-1], str) else 0
+            if not page.take(event.offset, event, EVENT_BYTES + body):
+                return page.cut()
+    return page.end()
+
+
+def published(connection: apsw.Connection, job_id: str, token: int, first: int) -> list[int]:
+    parameters = (job_id, token, first, PUBLISHED_ROWS)
+    rows = connection.execute(statement("select_published"), parameters)
+    found = [event.sequence or 0 for row in rows for event in events_of(row)]
+    return [sequence for sequence in found if sequence >= first]
+
+
+def logs(
+    connection: apsw.Connection,
+    epoch: int,
+    job_id: str,
+    after: str | None,
+    limit: int,
+    *,
+    output: bool,
+) -> EventPage:
+    start = _position(after, epoch)
+    parameters: dict[str, Value] = {
+        "job_id": job_id,
+        "after": start,
+        "limit": limit,
+        "output": int(output),
+    }
+    return _page(connection.execute(statement("select_logs"), parameters), epoch, start)
+
+
+def events(connection: apsw.Connection, epoch: int, after: str | None, limit: int) -> EventPage:
+    start = _position(after, epoch)
+    return _page(connection.execute(statement("select_events"), (start, limit)), epoch, start)
+
+
+def tail(connection: apsw.Connection, epoch: int) -> str:
+    [(last,)] = connection.execute(statement("select_tail"))
+    return f"{epoch}.{last}"
+
+
+def _position(cursor: str | None, epoch: int) -> int:
+    if cursor is None:
+        return 0
+    before, place = map(cursor_number, cursor.partition(".")[::2])
+    if before != epoch:
+        raise Conflict("The store was restored from a backup since; start again without a cursor.")
+    return place
+
+
+def _page(rows: Iterable[EventRow], epoch: int, start: int) -> EventPage:
+    """Return the events of the rows, which are read one by one, up to `EVENT_PAGE_BYTES`. A batch is never
+    cut."""
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        found = events_of(row)
+        events += found
+        start = found[0].log_id or start
+        size += len(row[-1]) if isinstance(row[-1], str) else 0
+        if size > filters.EVENT_PAGE_BYTES:
+            break
+    return EventPage(tuple(events), f"{epoch}.{start}")
+
+
+def locks(connection: apsw.Connection, key: str) -> ResourceLock:
+    row = connection.execute(statement("select_resources"), (json_list([key]),)).fetchone()
+    return ResourceLock(*row) if row else ResourceLock(key)
+
+
+def list_keys(connection: apsw.Connection) -> list[Key]:
+    return [key_from(row[0]) for row in connection.execute(statement("select_api_keys"))]

@@ -1,0 +1,361 @@
+"""The executor of Python functions: the handlers of an app run in runner processes, not in the worker.
+
+A handler that has to stop is told to; one that does not is cancelled, or its process is killed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core import retry
+from holdfast.core.catalogue import WorkerEventType
+from holdfast.core.errors import HoldfastError, Invalid
+from holdfast.core.job import Progress
+from holdfast.core.limits import NOT_STARTED_MAX
+from holdfast.worker.attempt_stop import kill_runner, stop_attempt
+from holdfast.worker.executor import Ending, Host
+from holdfast.worker.failures import machine_fault, needs_compensation, stopped, timed_out
+from holdfast.worker.frames import (
+    Checkpoint,
+    CheckpointReply,
+    Compensate,
+    EmittedEvent,
+    Ended,
+    Hello,
+    KnownJob,
+    ProgressUpdate,
+    Renewed,
+    StopReceived,
+    ToWorker,
+)
+from holdfast.worker.held_job import HeldJob
+from holdfast.worker.output import AttemptOutput
+from holdfast.worker.processes import Processes, ProcessExit
+from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
+from holdfast.worker.runner_attempt import RunnerAttempt, crash_ending, run_message
+from holdfast.worker.runner_connection import RunnerConnection
+from holdfast.worker.runner_pool import RunnerPool
+from holdfast.worker.tasks import Tasks
+
+DEADLINE_SECONDS = 0.25
+SUSPECTS_MAX = 10_000
+
+
+class FunctionExecutor:
+    """Runs the jobs of one app; call `load` first. `runner_argv` is the command line of the runner program.
+
+    `stray` receives what the shared runner writes directly to its standard streams, which may be of any
+    job; without it, that goes where the worker's stderr goes.
+    """
+
+    kinds: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        processes: Processes,
+        app: str,
+        *,
+        runner_argv: Sequence[str],
+        slots: int,
+        env: Mapping[str, str],
+        url: str | None = None,
+        outputs: str | None = None,
+        stray: Callable[[bytes], None] | None = None,
+        redactor: Redactor = NOTHING_HIDDEN,
+    ) -> None:
+        self._app = app
+        self._stray = stray
+        self._redactor = redactor
+        self._pool = RunnerPool(
+            self,
+            processes,
+            app,
+            runner_argv=runner_argv,
+            slots=slots,
+            env=env,
+            stores=(url or "", outputs or ""),
+            piped=stray is not None,
+        )
+        self._known: dict[str, KnownJob] = {}
+        self._running: dict[HeldJob, tuple[RunnerConnection, RunnerAttempt]] = {}
+        self._suspects: dict[str, None] = {}
+        self._number = 0
+
+    async def load(self) -> Hello:
+        """Load the app in a runner. Raise `Invalid` when it cannot be loaded."""
+        try:
+            hello = await self._pool.load()
+        except Invalid as error:  # its message has text of the app
+            error.message = self._redactor.text(error.message)
+            raise
+        if not hello.known:
+            raise Invalid(f"{self._app} has no jobs.", advice="Decorate a function with @app.job.")
+        self._known = {known.kind: known for known in hello.known}
+        self.kinds = tuple(self._known)
+        return hello
+
+    async def open(self, host: Host) -> None:
+        self._host = host
+        self._tasks = Tasks(host.trouble)
+        self._tasks.start(self._set_deadlines())
+
+    async def close(self) -> None:
+        for held in list(self._running):
+            held.listener = None
+            held.lose("the worker has ended")
+        await self._tasks.stop()
+        await self._pool.close()
+
+    def run(self, held_jobs: Sequence[HeldJob]) -> None:
+        for held in held_jobs:
+            self._submit(RunnerAttempt(held))
+
+    def _submit(self, attempt: RunnerAttempt) -> None:
+        known = self._known[attempt.held.grant.job.spec.kind]
+        if attempt.held.job_id in self._suspects:
+            known = replace(known, isolation="process")
+        self._pool.submit(attempt, known)
+
+    def begin(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
+        """Send the attempt to a runner: it has begun."""
+        held = attempt.held
+        if attempt.failed is None:
+            held.timed_out = False  # its timeout counts from now, not from when it began to wait
+        if held.lost or (held.must_stop and attempt.failed is None):
+            self._host.ended(held, stopped(held))
+            return
+        self._number += 1
+        attempt.number = self._number
+        runner.attempts[attempt.number] = attempt
+        self._running[held] = runner, attempt
+        now = self._host.clock.monotonic()
+        if held.deadline < runner.deadline:
+            runner.set_deadline(held.deadline, now)
+        held.listener = lambda: self._changed(runner, attempt)
+        run = run_message(attempt)
+        if attempt.failed is None:
+            self._host.begun(held)
+            runner.send(run)
+        else:
+            runner.send(Compensate(run))
+            if (limit := held.grant.job.spec.timeout) is not None:
+                self._tasks.start(self._time_out(runner, attempt, limit.total_seconds()))
+
+    async def _time_out(self, runner: RunnerConnection, attempt: RunnerAttempt, seconds: float) -> None:
+        """Stop a compensation that takes longer than the timeout of its handler."""
+        await self._host.clock.sleep(seconds)
+        if attempt.number in runner.attempts:
+            attempt.held.timed_out = True
+            await self._stop(runner, attempt)
+
+    def no_runner(self, attempt: RunnerAttempt, error: Exception) -> None:
+        if attempt.failed is None:
+            self._host.ended(attempt.held, machine_fault(error, f"{self._app} cannot be run"))
+        else:
+            self._retry_compensation(attempt, attempt.failed, str(error))
+
+    def _retry_compensation(self, attempt: RunnerAttempt, failed: Ending, why: str) -> None:
+        """Try the compensation again here: a released job would be run again, not compensated. After
+        `NOT_STARTED_MAX` tries it is reported as not compensated."""
+        held, tries = attempt.held, attempt.tries + 1
+        self._host.trouble(f"{self._app} cannot be run, to compensate {held.job_id}: {why}")
+        if tries >= NOT_STARTED_MAX:
+            self._host.ended(held, replace(failed, compensated=False))
+        else:
+            self._tasks.start(self._submit_later(RunnerAttempt(held, failed, tries)))
+
+    async def _submit_later(self, attempt: RunnerAttempt) -> None:
+        await self._host.clock.sleep(retry.give_back_wait(attempt.tries).total_seconds())
+        self._submit(attempt)
+
+    def renewed(self, held: HeldJob) -> None:
+        if (place := self._running.get(held)) is not None:
+            runner, attempt = place
+            runner.send(Renewed(attempt.number, held.deadline))
+
+    async def _set_deadlines(self) -> None:
+        """Tell the process supervisor how long each runner may live: until the first lease in it ends."""
+        while True:
+            await self._host.clock.sleep(DEADLINE_SECONDS)
+            for runner in self._pool.runners:
+                if runner.ready:
+                    self._set_deadline(runner)
+
+    def _set_deadline(self, runner: RunnerConnection) -> None:
+        """Set the deadline of a runner from the leases in it. An attempt that ignores a cancel does not
+        count: its job ends with its lease, so no other worker gets it."""
+        held_jobs = [attempt.held for attempt in runner.attempts.values()]
+        deadlines = [held.deadline for held in held_jobs if not held.abandoned]
+        runner.set_deadline(min(deadlines, default=float("inf")), self._host.clock.monotonic())
+
+    def _changed(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
+        if attempt.failed is not None and not attempt.held.lost:
+            return  # only the loss of its lease stops a compensation
+        if attempt.stopping is None or attempt.stopping.done():
+            attempt.stopping = self._tasks.start(self._stop(runner, attempt))
+        elif attempt.changed is not None:
+            attempt.changed.set()
+
+    async def _stop(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
+        """Stop an attempt. Where the work goes on all the same, the runner gets no more work: a cancelled
+        job ends with its lease, any other ends here."""
+        if await stop_attempt(self._host.clock, runner, attempt):
+            return
+        held = attempt.held
+        self._pool.retire(runner)
+        if self._compensates_stopped(attempt):  # not beside the work that it is to undo
+            kill_runner(runner, "another job in its process could not be stopped otherwise")
+        elif held.cancelled and not (held.lost or held.timed_out or held.released):
+            held.abandon()
+        else:
+            self._finish(runner, attempt, stopped(held))
+            if not runner.attempts:
+                runner.kill()
+
+    # What runners send.
+
+    def received(self, runner: RunnerConnection, message: ToWorker) -> None:
+        assert not isinstance(message, Hello)  # the connection keeps that to itself
+        attempt = runner.attempts.get(message.number)
+        if attempt is None:
+            return  # the attempt is over here already
+        try:
+            self._handle(runner, attempt, message)
+        except Exception as error:
+            self._host.trouble(f"the worker has a fault: {error!r}")
+            attempt.held.lose("the worker could not handle a message of its runner")
+
+    def _handle(self, runner: RunnerConnection, attempt: RunnerAttempt, message: ToWorker) -> None:
+        match message:
+            case Ended():
+                if attempt.held.timed_out and _in_time(attempt.held, message.at):
+                    attempt.held.timed_out = False  # it ended in time, and the message came late
+                self._finish(runner, attempt, message.ending)
+            case EmittedEvent():
+                self._emit(runner, attempt.held, message)
+            case ProgressUpdate():
+                progress = Progress(message.done, message.total, message.message)
+                self._host.progress(attempt.held, progress)
+            case Checkpoint():
+                self._tasks.start(self._checkpoint(runner, attempt.held, message))
+            case StopReceived():
+                if attempt.stop_reply is not None and not attempt.stop_reply.done():
+                    attempt.stop_reply.set_result(message.thread)
+
+    def _emit(self, runner: RunnerConnection, held: HeldJob, event: EmittedEvent) -> None:
+        output = self._host.output(held)
+        at = datetime.fromtimestamp(event.at, UTC)
+        if event.data is not None:
+            output.write(event.data, event.stream or "stdout", at)
+        else:
+            output.add_event(WorkerEventType(event.event_type), at=at, **(event.attributes or {}))
+        self._slow_down(runner, output)
+
+    def wrote(self, runner: RunnerConnection, stream: str, data: bytes) -> None:
+        """Direct output of an exclusive runner belongs to its job. A runner that writes while it has no job
+        still runs something of the last one, whose output must not pass for the next one's: it is retired.
+        Output of the shared runner may be of any job in it, and output while an app loads is of none: that
+        goes to `stray`."""
+        if not (runner.exclusive and runner.ready):
+            if self._stray is not None:
+                self._stray(data)
+            return
+        if not runner.attempts:
+            self._pool.retire(runner)
+        for attempt in runner.attempts.values():
+            output = self._host.output(attempt.held)
+            output.write(data, stream)
+            self._slow_down(runner, output)
+
+    def _slow_down(self, runner: RunnerConnection, output: AttemptOutput) -> None:
+        """Read no more from a runner whose job writes more than the store takes, until there is room. A
+        runner with an attempt to stop is read: else its reply would wait behind all that was written."""
+        if output.full and not _is_stopping(runner) and runner.pause_reading():
+            self._tasks.start(self._resume_reading(runner, output))
+
+    async def _resume_reading(self, runner: RunnerConnection, output: AttemptOutput) -> None:
+        await output.wait_for_room()
+        runner.resume_reading()
+
+    async def _checkpoint(self, runner: RunnerConnection, held: HeldJob, message: Checkpoint) -> None:
+        error: str | None = None
+        try:
+            await self._host.checkpoint(held, msgspec.json.decode(message.value))
+        except HoldfastError as refused:
+            error = refused.message
+        runner.send(CheckpointReply(message.number, message.call, error))
+
+    def _finish(self, runner: RunnerConnection, attempt: RunnerAttempt, ending: Ending) -> None:
+        """The attempt is over. If it failed for good it is compensated, if the job can be; then
+        reported."""
+        held = attempt.held
+        if runner.exclusive:
+            for stream, data in runner.unread_output():
+                self.wrote(runner, stream, data)
+        del runner.attempts[attempt.number]
+        del self._running[held]
+        if attempt.ended is not None and attempt.changed is not None:
+            attempt.ended.set()
+            attempt.changed.set()
+        if attempt.stop_reply is not None and not attempt.stop_reply.done():
+            attempt.stop_reply.set_result(False)
+        if held.lost:
+            self._set_deadline(runner)  # now: the supervisor must not kill the others for it
+        self._pool.attempt_ended(runner)
+        if attempt.failed is not None and ending.machine and ending.failure is not None:
+            self._retry_compensation(attempt, attempt.failed, ending.failure.message)
+            return
+        if attempt.failed is not None:
+            ending = replace(attempt.failed, compensated=ending.compensated is True)
+        elif held.timed_out:
+            ending = Ending(failure=timed_out(held))
+        elif held.cancelled and ending.snooze is not None:
+            ending = stopped(held)
+        if attempt.failed is None and self._compensates(held, ending):
+            self._submit(RunnerAttempt(held, ending))
+        else:
+            self._host.ended(held, ending)
+
+    def _compensates(self, held: HeldJob, ending: Ending) -> bool:
+        known = self._known[held.grant.job.spec.kind]
+        return known.compensates and needs_compensation(held, ending)
+
+    def _compensates_stopped(self, attempt: RunnerAttempt) -> bool:
+        """Whether a compensation follows when this attempt is ended as it is."""
+        held = attempt.held
+        ending = Ending(failure=timed_out(held)) if held.timed_out else stopped(held)
+        return attempt.failed is None and not held.cancelled and self._compensates(held, ending)
+
+    def runner_ended(self, runner: RunnerConnection, exit: ProcessExit) -> None:  # noqa: A002
+        """The process has ended, and the attempts in it.
+
+        When there were several, it is unknown which one was at fault: all are released at no cost, and each
+        gets a process of its own the next time it is run here.
+        """
+        attempts = list(runner.attempts.values())
+        if len(attempts) > 1:
+            for attempt in attempts:
+                self._suspect(attempt.held)
+        for attempt in attempts:
+            self._finish(runner, attempt, crash_ending(attempt.held, exit, runner.memory_bytes))
+
+    def _suspect(self, held: HeldJob) -> None:
+        self._suspects[held.job_id] = None
+        while len(self._suspects) > SUSPECTS_MAX:
+            del self._suspects[next(iter(self._suspects))]
+        if not held.must_stop:
+            held.listener = None
+            held.give_back("the process that ran it died, with others in it")
+
+
+def _is_stopping(runner: RunnerConnection) -> bool:
+    """Whether an attempt in this runner was told to stop and has not ended yet."""
+    attempts = runner.attempts.values()
+    return any(attempt.ended is not None and not attempt.held.abandoned for attempt in attempts)
+
+
+def _in_time(held: HeldJob, ended_at: float) -> bool:
+    limit, begun_at = held.grant.job.spec.timeout, held.begun_at
+    return not (limit is None or begun_at is None) and ended_at - begun_at < limit.total_seconds()
