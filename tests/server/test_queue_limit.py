@@ -9,7 +9,11 @@ from holdfast.core.job import Job
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import JobRequest
+from holdfast.registry.local import LocalRegistry
 from holdfast.server.context import ServerSettings
+from holdfast.server.queue_limit import QueueLimit
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.fakes import CountingIds, ManualClock
 from tests.server.served_registry import open_served
 
 
@@ -47,6 +51,29 @@ async def test_a_queue_is_not_longer_than_it_may_be_however_many_come_at_once(
         )
         assert {type(one) for one in got} == {Job, Exhausted}
         assert await served.registry.counts("q") == {State.QUEUED: 10}
+
+
+async def test_a_count_includes_what_was_admitted_and_is_not_committed_yet() -> None:
+    clock, ids = ManualClock(), CountingIds()
+    limit = QueueLimit(LocalRegistry(MemoryStore(clock, ids), ids), clock, most=2)
+    admitted, committing = asyncio.Semaphore(0), asyncio.Event()
+
+    async def call() -> None:
+        await limit.admit("q")
+        admitted.release()
+        await committing.wait()
+
+    calls = [asyncio.create_task(call()) for _ in range(2)]
+    for _ in calls:
+        await admitted.acquire()
+    clock.advance(60)
+
+    with pytest.raises(Exhausted):
+        await limit.admit("q")
+    committing.set()
+    await asyncio.gather(*calls)
+    clock.advance(60)
+    await limit.admit("q", 2)  # neither call has made a job
 
 
 async def test_a_job_that_is_made_by_acquiring_it_counts() -> None:
