@@ -62,7 +62,7 @@ def test_whoever_looks_is_named_with_how_far_it_is_until_it_falls_silent() -> No
     assert "have not been validated yet" in explain(counting, NOW + 60 * SECOND)
     for check in ({"by": None}, {"until": None}, {"until": NOW}):
         told = explain(validating(**{"by": "x", "until": NOW + SECOND} | check), NOW)
-        assert "is looking" not in told
+        assert "is validating" not in told
 
 
 def test_outputs_that_could_not_be_seen_say_why_when_again_and_how_to_end_it() -> None:

@@ -260,3 +260,16 @@ def test_batches_keep_to_both_limits_and_a_larger_element_is_a_batch_of_its_own(
 def test_slices_are_in_order_and_the_last_may_be_shorter() -> None:
     assert list(slices([], 2)) == []
     assert list(slices([1, 2, 3], 2)) == [[1, 2], [3]]
+
+
+def test_a_batch_ends_before_an_element_that_would_be_too_much() -> None:
+    most = BATCH_ITEMS_MAX
+
+    assert list(batches([], 10)) == []
+    assert list(batches([(1, 10), (1, 0), (1, 1)], 10)) == [(0, 2, 10), (2, 3, 1)]
+    assert list(batches([(1, 99), (1, 99)], 10)) == [(0, 1, 99), (1, 2, 99)]  # one element always fits
+    assert list(batches([(most, 0), (1, 0), (most - 1, 0), (1, 0)], 10)) == [
+        (0, 1, 0),
+        (1, 3, 0),
+        (3, 4, 0),
+    ]

@@ -8,7 +8,15 @@ from holdfast.core.job import Job
 from holdfast.core.outputs import ValidationResult
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.core.visibility import can_see, can_see_all, is_submitter, submitter
+from holdfast.core.visibility import (
+    HOLDER_TEXTS,
+    REFUSED_FOR_HOLDER,
+    WAITS_FOR_HOLDER,
+    can_see,
+    can_see_all,
+    is_submitter,
+    submitter,
+)
 from holdfast.testing.fakes import EPOCH
 
 KEY = "0123456789ab"
@@ -66,3 +74,10 @@ def test_only_observers_of_everything_see_all_there_is() -> None:
     assert not can_see_all(holder(Scope.SUBMIT, Scope.WORK))
     assert not can_see_all(holder(Scope.OBSERVE, queues="a*"))
     assert not can_see_all(holder(Scope.OBSERVE, regions=("eu",)))
+
+
+@pytest.mark.parametrize("text", [WAITS_FOR_HOLDER, REFUSED_FOR_HOLDER])
+def test_every_sentence_about_a_holder_is_known_to_those_who_hide_it(text: str) -> None:
+    assert text in HOLDER_TEXTS
+    assert "{lock}" in text
+    assert "{holder}" in text

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -91,9 +92,11 @@ def test_a_used_up_budget_ends_the_job_by_its_policy(
 ) -> None:
     job = running(max_failures=1, max_crashes=1, on_exhausted=policy)
 
-    ended = changed(job, complete(outcome)).after
+    change = changed(job, complete(outcome))
 
+    ended = change.after
     assert (ended.state, ended.error, ended.ended_at) == (end, outcome, NOW)
+    assert change.events[-1].attributes["error"] == msgspec.to_builtins(outcome)
     assert (ended.dead_letter is not None) == (end is State.DEAD_LETTERED)
 
 
