@@ -1,0 +1,187 @@
+"""The segment: the events of one type in one commit, as one JSON object that SQL can take apart again.
+
+A segment holds `n` events. Each of its fields is one value for all of them or, in a JSON array, one value for
+each; a field that is absent is null for all. `job` is the store's key of a job, instants are microseconds
+since 1970 in UTC, and `op_start` is the beginning that all op_ids share. The place of an event is its number
+in the segment, from 0.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.core.catalogue import EventClass
+from holdfast.core.event import Event
+from holdfast.core.state import State
+
+SEGMENT_EVENTS_MAX = 10_000
+"""The most events of one segment: more of one type are several."""
+
+JobKey: TypeAlias = int | str | None
+"""What identifies a job in a store: its number, or its id."""
+
+
+class Segment(msgspec.Struct, frozen=True, gc=False):
+    """The encoded events of one type in one commit: for all of them their type and class, the time of the
+    first, their number, and the keys of their jobs (one for each event, or one for all)."""
+
+    event_type: str
+    event_class: EventClass
+    occurred_at: datetime
+    events: int
+    jobs: list[JobKey]
+    text: str
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@lru_cache(maxsize=4096)
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+@lru_cache(maxsize=4096)
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+_CONVERTED: dict[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
+    "event_class": (str, EventClass),
+    "occurred_at": (_microseconds, _moment),
+    "received_at": (_microseconds, _moment),
+    "expires_at": (_microseconds, _moment),
+    "from_state": (str, State),
+    "to_state": (str, State),
+    "data": (lambda data: data, lambda text: msgspec.convert(text, bytes)),
+}
+"""How a field's values are written and read, where that is not as they are."""
+
+_OWN = ("job_id", "log_id")
+_FIELDS = tuple(name for name in Event.__struct_fields__ if name not in _OWN)
+_COMMON = (
+    "event_type",
+    "event_class",
+    "occurred_at",
+    "offset",
+    "transition_no",
+    "from_state",
+    "to_state",
+    "attempt",
+    "fencing_token",
+    "op_id",
+    "actor",
+    "reason",
+    "attributes",
+    "correlation_id",
+    "trace_id",
+)
+_RARE = tuple(name for name in _FIELDS if name not in _COMMON)
+_GETTERS = {name: attrgetter(name) for name in _FIELDS}
+_rare_values = attrgetter(*_RARE)
+_DEFAULTS = dict(
+    zip(Event.__struct_fields__[-len(Event.__struct_defaults__) :], Event.__struct_defaults__, strict=True)
+)
+_RARE_DEFAULTS = tuple(_DEFAULTS[name] for name in _RARE)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def encode(events: Sequence[Event], key: Callable[[str | None], JobKey]) -> list[Segment]:
+    """Return the segments of these events. `key` gives the key of a job. No event comes before an earlier
+    one of its job, neither in a segment nor in the list of segments."""
+    return [_segment(alike, key) for alike in _grouped(events)]
+
+
+def _grouped(events: Sequence[Event]) -> list[list[Event]]:
+    """Group the events by type, so that no event comes before an earlier one of its job."""
+    groups: list[list[Event]] = []
+    newest: dict[str, int] = {}
+    reached: dict[str | None, int] = {}
+    for event in events:
+        n = newest.get(event.event_type, -1)
+        if n < reached.get(event.job_id, 0) or len(groups[n]) == SEGMENT_EVENTS_MAX:
+            n = newest[event.event_type] = len(groups)
+            groups.append([])
+        reached[event.job_id] = n
+        groups[n].append(event)
+    return groups
+
+
+def _segment(events: list[Event], key: Callable[[str | None], JobKey]) -> Segment:
+    first = events[0]
+    jobs = [key(event.job_id) for event in events]
+    if jobs.count(jobs[0]) == len(jobs):
+        jobs = jobs[:1]
+    fields: dict[str, Any] = {"n": len(events), "job": jobs[0] if len(jobs) == 1 else jobs}
+    names: Iterable[str] = _COMMON
+    if any(_rare_values(event) != _RARE_DEFAULTS for event in events):
+        names = _FIELDS
+    for name in names:
+        fields |= _column(name, list(map(_GETTERS[name], events)))
+    if isinstance(op_ids := fields.get("op_id"), list) and None not in op_ids:
+        fields["op_start"] = start = _common_start(min(op_ids), max(op_ids))
+        fields["op_id"] = [op_id[len(start) :] for op_id in op_ids]
+    text = _encode(fields).decode()
+    return Segment(first.event_type, first.event_class, first.occurred_at, len(events), jobs, text)
+
+
+def _column(name: str, values: list[Any]) -> dict[str, Any]:
+    """Return the field as it is written; nothing when all events have its default."""
+    first = values[0]
+    write = _CONVERTED[name][0] if name in _CONVERTED else None
+    if values.count(first) == len(values):
+        if first is None or first == _DEFAULTS.get(name):
+            return {}
+        return {name: first if write is None else write(first)}
+    if write is not None:
+        values = [None if value is None else write(value) for value in values]
+    return {name: values}
+
+
+def _common_start(first: str, last: str) -> str:
+    """Return the beginning that two texts share."""
+    for n, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:n]
+    return first
+
+
+def decode(text: str | bytes, job_ids: Mapping[JobKey, str | None]) -> Iterator[tuple[int, Event]]:
+    """Yield the events of the jobs in `job_ids`, which maps keys to ids, each with its place. Raise
+    `msgspec.DecodeError`, `KeyError`, `TypeError` or `ValueError` when this is no segment."""
+    fields = _decode(text)
+    size, jobs = fields["n"], fields["job"]
+    keys = jobs if isinstance(jobs, list) else [jobs] * size
+    chosen = [n for n in range(size) if keys[n] in job_ids]
+    if chosen:
+        columns = [_values(fields, name, size, chosen) for name in _FIELDS]
+        for n, values in zip(chosen, zip(*columns, strict=True), strict=True):
+            # job_id is the fourth field of an event.
+            kept: tuple[Any, ...] = (*values[:3], job_ids[keys[n]], *values[3:])
+            yield n, Event(*kept)
+
+
+def _values(fields: dict[str, Any], name: str, size: int, chosen: list[int]) -> list[Any]:
+    """Return the values of a field for the chosen events."""
+    value = fields.get(name)
+    read = _CONVERTED[name][1] if name in _CONVERTED else None
+    if isinstance(value, list):
+        if len(value) != size:
+            raise ValueError(f"{name} has {len(value)} values for {size} events")
+        values = [value[n] for n in chosen]
+        if name == "op_id" and (start := fields.get("op_start")):
+            values = [start + op_id for op_id in values]
+        if read is not None:
+            values = [None if item is None else read(item) for item in values]
+        return [_DEFAULTS.get(name) if item is None else item for item in values]
+    if value is None:
+        value = _DEFAULTS.get(name)
+    elif read is not None:
+        value = read(value)
+    return [value] * len(chosen)
