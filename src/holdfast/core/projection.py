@@ -14,7 +14,7 @@ from holdfast.core.state import ENDED, LEASED, LEGAL, UNSUCCESSFUL, State
 
 
 class FoldedJob(Struct, kw_only=True):
-    """A job as its log gives it: everything but liveness data and the spec."""
+    """A job as its log gives it: everything but liveness data, instants and the spec."""
 
     state: State | None = None
     version: int = 0
@@ -33,6 +33,7 @@ class FoldedJob(Struct, kw_only=True):
     dead_letter: object = None
     result: object = None
     found: object = None
+    handle: object = None
 
 
 class Projection(Struct, frozen=True, kw_only=True):
@@ -129,6 +130,7 @@ def _apply(folded: FoldedJob, event: Event) -> None:
     folded.error = attributes.get("error", folded.error)
     folded.result = attributes.get("result", folded.result)
     folded.dead_letter = attributes.get("dead_letter", folded.dead_letter)
+    folded.handle = attributes.get("handle", folded.handle)
 
 
 def _number(attributes: Attributes, name: str, default: int) -> int:
@@ -161,6 +163,7 @@ def folded_view(job: Job) -> FoldedJob:
         dead_letter=None if job.dead_letter is None else msgspec.to_builtins(job.dead_letter),
         result=job.result,
         found=to_json_value(job.found),
+        handle=job.handle,
     )
 
 

@@ -25,7 +25,7 @@ JobKey: TypeAlias = int | str | None
 """What identifies a job in a store: its number, or its id."""
 
 
-class Segment(msgspec.Struct, frozen=True, gc=False):
+class Segment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The encoded events of one type in one commit: for all of them their type and class, the time of the
     first, their number, and the keys of their jobs (one for each event, or one for all)."""
 
@@ -128,7 +128,14 @@ def _segment(events: list[Event], key: Callable[[str | None], JobKey]) -> Segmen
         fields["op_start"] = start = _common_start(min(op_ids), max(op_ids))
         fields["op_id"] = [op_id[len(start) :] for op_id in op_ids]
     text = _encode(fields).decode()
-    return Segment(first.event_type, first.event_class, first.occurred_at, len(events), jobs, text)
+    return Segment(
+        event_type=first.event_type,
+        event_class=first.event_class,
+        occurred_at=first.occurred_at,
+        events=len(events),
+        jobs=jobs,
+        text=text,
+    )
 
 
 def _column(name: str, values: list[Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def test_it_is_given_back_at_no_cost() -> None:
     assert (given.error, given.lease) == (None, None)
     assert given.reason == f"w: {NOWHERE.message}"
     assert given.ready_at == NOW + SECOND
-    assert change.events[-1].attributes == {"cause": "not_started", "not_started": 1}
+    when = "2026-01-01T00:00:01Z"
+    assert change.events[-1].attributes == {"cause": "not_started", "not_started": 1, "ready_at": when}
 
 
 def test_another_machine_runs_it() -> None:

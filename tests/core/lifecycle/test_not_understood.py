@@ -50,7 +50,12 @@ def test_it_is_given_back_at_no_cost() -> None:
     assert (given.state, given.attempt, given.not_understood) == (State.QUEUED, 2, 1)
     assert (given.failures, given.crashes, given.error, given.lease) == (0, 0, None, None)
     assert given.reason == "w does not understand it: send: there is no argument gift; it takes to."
-    assert change.events[-1].attributes == {"cause": "not_understood", "not_understood": 1}
+    when = "2026-01-01T00:00:01Z"
+    assert change.events[-1].attributes == {
+        "cause": "not_understood",
+        "not_understood": 1,
+        "ready_at": when,
+    }
 
 
 def test_a_name_that_is_long_is_shortened() -> None:

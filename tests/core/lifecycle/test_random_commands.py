@@ -35,6 +35,7 @@ from holdfast.core.lifecycle import (
 )
 from holdfast.core.outputs import ValidationResult
 from holdfast.core.projection import differences, fold, folded_view
+from holdfast.core.rebuild import rebuild
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, LEGAL, advances
@@ -123,7 +124,7 @@ def command_for(job: Job, verb: str, n: int, *, stale: bool, choice: int) -> Com
             return ReportValidation(actor=f"validator:v-{choice % 2}", trouble=trouble)
         case "handoff":
             actor = ("user:ana", "sync:k8s")[choice % 2]
-            return Handoff(op_id=op_id, actor=actor, step=list(HandoffStep)[choice % 3])
+            return Handoff(op_id=op_id, actor=actor, step=list(HandoffStep)[choice % 3], handle={"id": verb})
         case "restore":
             return Restore(op_id=op_id)
         case "expire":
@@ -156,6 +157,7 @@ def test_any_tape_keeps_the_invariants(
             assert_lock_follows_the_lease(job, resource)
     assert_budgets(job, log)
     assert_folds_in_any_order(job, log, Random(seed))
+    assert_rebuilt(job, made.after, log, Random(seed))
 
 
 def assert_history(job: Job, log: list[Event]) -> None:
@@ -239,3 +241,29 @@ def assert_folds_in_any_order(job: Job, log: list[Event], chance: Random) -> Non
 
     assert differences(job, projection) == []
     assert projection.duplicates == 2 * len(log)
+
+
+def assert_rebuilt(job: Job, created: Job, log: list[Event], chance: Random) -> None:
+    """The creation and the log, in any order, give the record back, all but its liveness data."""
+    mixed = [*log, *log]
+    chance.shuffle(mixed)
+
+    rebuilt = rebuild(created, mixed)
+
+    assert rebuilt.owner == job.owner
+    assert without_liveness(rebuilt) == without_liveness(job)
+
+
+def without_liveness(job: Job) -> Job:
+    return replace(
+        job,
+        lease=None,
+        heartbeats=0,
+        published=0,
+        published_bytes=0,
+        progress=None,
+        checkpoint=None,
+        check=None,
+        flaws=None,
+        updated_at=NOW,
+    )

@@ -191,6 +191,7 @@ def test_the_wait_grows_with_the_failures_of_the_same_kind() -> None:
         "failures": 4,
         "crashes": 1,
         "cause": "retryable_error",
+        "ready_at": msgspec.to_builtins(failed.after.ready_at),
     }
 
 

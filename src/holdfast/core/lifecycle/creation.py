@@ -137,7 +137,8 @@ def handoff(job: Job, command: Handoff, now: datetime) -> Change:
         case HandoffStep.BEGIN:
             draft.move(State.SUBMITTING)
         case HandoffStep.DONE:
-            draft.move(State.QUEUED, handle=command.handle)
+            handle = command.handle
+            draft.move(State.QUEUED, attributes={"handle": handle} if handle else None, handle=handle)
             if job.cancel is not None:
                 draft.move(State.CANCELLED, reason=_cancel_reason(job.cancel), ended_at=now)
         case _:

@@ -130,13 +130,14 @@ def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
     budgets = {"failures": failures, "crashes": crashes}
     if not is_last_failure(job, failure):
         tries = crashes if failure.crash else failures
-        wait = backoff(retry, tries, f"{job.job_id}/{job.attempt}")
+        ready_at = draft.now + backoff(retry, tries, f"{job.job_id}/{job.attempt}")
         error = msgspec.to_builtins(failure)
+        when = msgspec.to_builtins(ready_at)
         draft.move(
             State.QUEUED,
             reason=failure.message,
-            attributes={"error": error, **budgets, "cause": "retryable_error"},
-            ready_at=draft.now + wait,
+            attributes={"error": error, **budgets, "cause": "retryable_error", "ready_at": when},
+            ready_at=ready_at,
             error=failure,
             **budgets,
         )
@@ -160,11 +161,12 @@ def _give_back(draft: Draft, failure: Failure) -> None:
     else:
         cause, times = "not_started", job.not_started + 1
         reason = f"{job.owner}: {failure.message}"
+    ready_at = draft.now + give_back_wait(times)
     draft.move(
         State.QUEUED,
         reason=clip(reason),
-        attributes={"cause": cause, cause: times},
-        ready_at=draft.now + give_back_wait(times),
+        attributes={"cause": cause, cause: times, "ready_at": msgspec.to_builtins(ready_at)},
+        ready_at=ready_at,
         **{cause: times},
     )
 
@@ -247,12 +249,13 @@ def release(job: Job, command: Release, now: datetime, resource: ResourceLock | 
         _cancelled(draft, job.cancel, command.reason)
         return draft.change()
     cause = "undelivered" if command.undelivered else "released"
-    draft.move(
-        State.QUEUED,
-        reason=clip(command.reason) if command.reason else cause,
-        attributes={"cause": cause},
-        ready_at=job.ready_at if command.delay is None else now + check_delay(command.delay),
-    )
+    attributes: Attributes = {"cause": cause}
+    changes: dict[str, object] = {}
+    if command.delay is not None:
+        changes["ready_at"] = ready_at = now + check_delay(command.delay)
+        attributes["ready_at"] = msgspec.to_builtins(ready_at)
+    reason = clip(command.reason) if command.reason else cause
+    draft.move(State.QUEUED, reason=reason, attributes=attributes, **changes)
     return draft.change()
 
 
