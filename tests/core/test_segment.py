@@ -45,7 +45,7 @@ def decoded(events: list[Event]) -> list[Event]:
     found: list[Event] = []
     for one in segment.encode(events, lambda job_id: job_id):
         numbered = list(segment.decode(one.text, ids))
-        assert [place for place, _ in numbered] == list(range(one.events))
+        assert [place for place, _ in numbered] == list(range(one.place, one.place + one.events))
         assert {event.event_type for _, event in numbered} == {one.event_type}
         found += [event for _, event in numbered]
     return found
@@ -112,6 +112,25 @@ def test_events_of_one_job_name_it_once() -> None:
     [one] = segment.encode(events, lambda job_id: job_id)
     assert one.jobs == ["a"]
     assert decoded(events) == events
+
+
+def test_events_that_are_left_keep_their_places() -> None:
+    events = [started("a", "x.1"), started("b", "x.2"), started("c", "x.3"), claimed("c", 4), claimed("b", 4)]
+    first, second = segment.encode(events, lambda job_id: job_id)
+    ids: dict[segment.JobKey, str | None] = {"b": "b", "c": "c"}
+
+    left, later = segment.without(first.text, {"a"}) or "", segment.without(second.text, {"a"}) or ""
+
+    assert segment.keys(left) == ["b", "c"]
+    assert list(segment.decode(left, ids)) == [(1, events[1]), (2, events[2])]
+    assert list(segment.decode(later, ids)) == [(3, events[3]), (4, events[4])]
+    assert list(segment.decode(segment.without(left, {"b"}) or "", ids)) == [(2, events[2])]
+    assert segment.without(left, {"b", "c"}) is None
+
+
+def test_numbers_follow_commits_and_places() -> None:
+    assert segment.commit_of(segment.log_id(7, 12)) == (7, 12)
+    assert segment.log_id(7, segment.PLACES_MAX - 1) < segment.log_id(8, 0)
 
 
 TEXTS = st.none() | st.text(max_size=5)

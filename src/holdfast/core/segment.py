@@ -2,11 +2,13 @@
 
 A segment holds `n` events. Each of its fields is one value for all of them or, in a JSON array, one value for
 each; a field that is absent is null for all. `job` is the store's key of a job, instants are microseconds
-since 1970 in UTC, and `op_start` is the beginning that all op_ids share. The place of an event is its number
-in the segment, from 0.
+since 1970 in UTC, and `op_start` is the beginning that all op_ids share.
+
+The events of a commit have places from 0 on, through all of its segments. `at` is the place of a segment's
+first event (0 when absent), or an array of the places that are left when events were removed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
@@ -21,17 +23,32 @@ from holdfast.core.state import State
 SEGMENT_EVENTS_MAX = 10_000
 """The most events of one segment: more of one type are several."""
 
+PLACES_MAX = 1 << 20
+"""The most events of one commit."""
+
 JobKey: TypeAlias = int | str | None
 """What identifies a job in a store: its number, or its id."""
 
 
+def log_id(commit: int, place: int) -> int:
+    """Return the number of an event in the log of all jobs: first by commit, then by place."""
+    return commit * PLACES_MAX + place
+
+
+def commit_of(log_id: int) -> tuple[int, int]:
+    """Return the commit and the place of the event with this number."""
+    return divmod(log_id, PLACES_MAX)
+
+
 class Segment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The encoded events of one type in one commit: for all of them their type and class, the time of the
-    first, their number, and the keys of their jobs (one for each event, or one for all)."""
+    first, its place in the commit, their number, and the keys of their jobs (one for each event, or one for
+    all)."""
 
     event_type: str
     event_class: EventClass
     occurred_at: datetime
+    place: int
     events: int
     jobs: list[JobKey]
     text: str
@@ -87,6 +104,7 @@ _rare_values = attrgetter(*_RARE)
 _DEFAULTS = dict(
     zip(Event.__struct_fields__[-len(Event.__struct_defaults__) :], Event.__struct_defaults__, strict=True)
 )
+_DEFAULTS["attributes"] = {}
 _RARE_DEFAULTS = tuple(_DEFAULTS[name] for name in _RARE)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -95,7 +113,11 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 def encode(events: Sequence[Event], key: Callable[[str | None], JobKey]) -> list[Segment]:
     """Return the segments of these events. `key` gives the key of a job. No event comes before an earlier
     one of its job, neither in a segment nor in the list of segments."""
-    return [_segment(alike, key) for alike in _grouped(events)]
+    segments, place = [], 0
+    for alike in _grouped(events):
+        segments.append(_segment(alike, place, key))
+        place += len(alike)
+    return segments
 
 
 def _grouped(events: Sequence[Event]) -> list[list[Event]]:
@@ -113,12 +135,14 @@ def _grouped(events: Sequence[Event]) -> list[list[Event]]:
     return groups
 
 
-def _segment(events: list[Event], key: Callable[[str | None], JobKey]) -> Segment:
+def _segment(events: list[Event], place: int, key: Callable[[str | None], JobKey]) -> Segment:
     first = events[0]
     jobs = [key(event.job_id) for event in events]
     if jobs.count(jobs[0]) == len(jobs):
         jobs = jobs[:1]
     fields: dict[str, Any] = {"n": len(events), "job": jobs[0] if len(jobs) == 1 else jobs}
+    if place:
+        fields["at"] = place
     names: Iterable[str] = _COMMON
     if any(_rare_values(event) != _RARE_DEFAULTS for event in events):
         names = _FIELDS
@@ -132,6 +156,7 @@ def _segment(events: list[Event], key: Callable[[str | None], JobKey]) -> Segmen
         event_type=first.event_type,
         event_class=first.event_class,
         occurred_at=first.occurred_at,
+        place=place,
         events=len(events),
         jobs=jobs,
         text=text,
@@ -163,15 +188,47 @@ def decode(text: str | bytes, job_ids: Mapping[JobKey, str | None]) -> Iterator[
     """Yield the events of the jobs in `job_ids`, which maps keys to ids, each with its place. Raise
     `msgspec.DecodeError`, `KeyError`, `TypeError` or `ValueError` when this is no segment."""
     fields = _decode(text)
-    size, jobs = fields["n"], fields["job"]
-    keys = jobs if isinstance(jobs, list) else [jobs] * size
+    size, keys = fields["n"], _keys(fields)
+    places = _places(fields)
     chosen = [n for n in range(size) if keys[n] in job_ids]
     if chosen:
         columns = [_values(fields, name, size, chosen) for name in _FIELDS]
         for n, values in zip(chosen, zip(*columns, strict=True), strict=True):
             # job_id is the fourth field of an event.
             kept: tuple[Any, ...] = (*values[:3], job_ids[keys[n]], *values[3:])
-            yield n, Event(*kept)
+            yield places[n], Event(*kept)
+
+
+def keys(text: str | bytes) -> list[JobKey]:
+    """Return the key of each event's job."""
+    return _keys(_decode(text))
+
+
+def without(text: str | bytes, removed: Container[JobKey]) -> str | None:
+    """Return the segment without the events of these jobs; None when nothing is left of it. All other
+    events keep their places."""
+    fields = _decode(text)
+    size, keys, places = fields["n"], _keys(fields), _places(fields)
+    kept = [n for n in range(size) if keys[n] not in removed]
+    if not kept:
+        return None
+    left = {
+        name: [value[n] for n in kept] if isinstance(value, list) else value
+        for name, value in fields.items()
+        if name != "at"
+    }
+    left |= {"n": len(kept), "at": [places[n] for n in kept]}
+    return _encode(left).decode()
+
+
+def _keys(fields: dict[str, Any]) -> list[JobKey]:
+    jobs = fields["job"]
+    return jobs if isinstance(jobs, list) else [jobs] * fields["n"]
+
+
+def _places(fields: dict[str, Any]) -> Sequence[int]:
+    at = fields.get("at", 0)
+    return at if isinstance(at, list) else range(at, at + fields["n"])
 
 
 def _values(fields: dict[str, Any], name: str, size: int, chosen: list[int]) -> list[Any]:

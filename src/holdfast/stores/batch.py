@@ -152,6 +152,37 @@ class Batch:
             resource.holder is None for resource in self.taken.values()
         )
 
+    def queue_changes(self) -> tuple[list[Job], list[Job]]:
+        """Return the jobs that the write puts into the queue, and (as they were) those it takes out of it.
+        A job whose place changes is in both."""
+        put = [job for job in self.created.values() if job.state is _QUEUED]
+        taken = []
+        for job_id, job in self.updated.items():
+            before = self.stored[job_id]
+            was, stays = before.state is _QUEUED, job.state is _QUEUED
+            moved = was and stays and before.ready_at != job.ready_at
+            if was and (moved or not stays):
+                taken.append(before)
+            if stays and (moved or not was):
+                put.append(job)
+        return put, taken
+
+    def untimed(self) -> list[Job]:
+        """Return the written jobs that no earlier alarm covers: those that are due sooner than before.
+
+        An alarm is set for the jobs of one commit, at the time when the first of them is due. When it goes
+        off, each of them is looked at, and those that are not due yet get a new one. So a job that is due
+        later than before needs none.
+        """
+        new = [job for job in self.created.values() if job.due_at is not None]
+        for jobs in (self.updated, self.touched):
+            for job_id, job in jobs.items():
+                if (due := job.due_at) is not None:
+                    earlier = self.stored[job_id].due_at
+                    if earlier is None or due < earlier:
+                        new.append(job)
+        return new
+
     def count_changes(self) -> list[tuple[str, State, int]]:
         """Return the change in the number of jobs of each queue and state. It is stored with the commit,
         so that no reader has to count the jobs."""
