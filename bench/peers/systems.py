@@ -196,6 +196,37 @@ SYSTEMS = (
     ),
     _GRAPHILE,
     replace(_GRAPHILE, variant="no local queue"),
+    System(
+        name="River",
+        store="PostgreSQL",
+        program="run_river.go",
+        packages=(
+            "github.com/riverqueue/river@v0.51.0",
+            "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.51.0",
+        ),
+        guarantees=Guarantees(
+            events="no",
+            zombies="not tried",
+            history="row, for 24 hours",
+            acked="after, in batches",
+            durable="yes",
+            source="riverqueue.com/docs (benchmarks, batch-job-insertion); `client.go` in the module",
+        ),
+    ),
+    System(
+        name="DBOS",
+        store="PostgreSQL",
+        program="run_dbos.py",
+        packages=("dbos==3.4.0", "psycopg[binary]==3.3.9", "sqlalchemy==2.1.8"),
+        guarantees=Guarantees(
+            events="no (a row per step, of which these jobs have none)",
+            zombies="not tried",
+            history="yes: row with input and output, kept for good",
+            acked="after",
+            durable="yes",
+            source="docs.dbos.dev/python (queues, client, recovery); `dbos/_queue.py` in the package",
+        ),
+    ),
     _SAQ,
     replace(
         _SAQ,
