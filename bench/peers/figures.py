@@ -7,7 +7,9 @@ BULK, SINGLE, CLIENTS, DRAIN, LONG_DRAIN = "bulk", "single", "clients", "drain",
 CLIENTS_P99, P50, P95, P99 = "clients_p99_ms", "p50_ms", "p95_ms", "p99_ms"
 WORKER_CPU, SERVER_CPU, WAL = "worker_cpu_us", "server_cpu_us", "wal_bytes"
 RSS, IDLE_RSS, RECOVERY = "rss_mb", "idle_rss_mb", "recovery_s"
-_RATES = {BULK, SINGLE, CLIENTS, DRAIN, LONG_DRAIN}
+DEFAULT_DRAIN, STORED = "default_drain", "stored_bytes"
+UNDISTURBED, HELD = "undisturbed", "beside_a_snapshot"
+_RATES = {BULK, SINGLE, CLIENTS, DRAIN, LONG_DRAIN, DEFAULT_DRAIN, UNDISTURBED, HELD}
 
 
 def behind(level: int) -> str:

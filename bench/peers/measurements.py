@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
 
+import apsw
+
 import verbs
 from environments import Environment
 from peers.drains import START_SECONDS, Meter, drain, drain_some
@@ -25,6 +27,7 @@ from peers.figures import (
     P99,
     RECOVERY,
     SINGLE,
+    STORED,
     Found,
     behind,
 )
@@ -38,6 +41,11 @@ CLIENTS_MANY = 64
 WARM_WAITS = 3
 FILL_SECONDS = 90.0
 BULK_SECONDS, FEW_SECONDS, BULK_MOST = 15.0, 6.0, 150_000
+_STORED = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
+FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'm') AND nspname NOT IN ('pg_catalog', 'information_schema');
+"""
 NO_WAY = "not measured: no quick way to queue so many"
 
 
@@ -66,15 +74,19 @@ class Measurements:
 
     def one_round(self, system: System, environment: Environment, found: Found) -> None:
         """Bulk, drain and waits with idle workers; then single calls, whose jobs are not run."""
-        jobs, drained = self._jobs(found), False
+        jobs, drained = self.jobs_of(found, self.size.jobs), False
         with self.scene(system, environment, "drain") as session:
             if not found.settings:
                 found.settings = str(session.ask("settings"))
                 found.recovery = str(session.ask("recovery"))
+            empty = self.stored(session)
             if attempt(found, [BULK, DRAIN], self._bulk, session, found, jobs):
-                self._vacuum(session)
+                self.vacuum(session)
                 drained = attempt(found, [DRAIN], self._drain, session, found, jobs)
             emptied = drained and session.counted().jobs >= jobs
+            if emptied and empty is not None:
+                self.vacuum(session)
+                found.add(STORED, ((self.stored(session) or 0) - empty) / jobs)
             if emptied:
                 attempt(found, [P50, P95, P99, IDLE_RSS], self._waits, session, found)
             session.stop()
@@ -86,12 +98,12 @@ class Measurements:
                 session.start()
                 attempt(found, [P50, P95, P99, IDLE_RSS], self._waits, session, found)
 
-    def _jobs(self, found: Found) -> int:
+    def jobs_of(self, found: Found, jobs: int) -> int:
         """Fewer for whoever was stopped in the round before."""
         rate = found.best(DRAIN)
         if rate is None or DRAIN not in found.remarks:
-            return self.size.jobs
-        return min(self.size.jobs, max(1_000, int(rate * self.size.drain_seconds / 3)))
+            return jobs
+        return min(jobs, max(1_000, int(rate * self.size.drain_seconds / 3)))
 
     def _bulk(self, session: Session, found: Found, jobs: int) -> None:
         answer = session.ask("bulk", str(jobs))
@@ -151,7 +163,7 @@ class Measurements:
                 if not self._fill(session, found, self.size.long_jobs, BULK_SECONDS):
                     found.lack(LONG_DRAIN, NO_WAY)
                     return
-                self._vacuum(session)
+                self.vacuum(session)
                 done = drain(session, self.size.long_jobs, 2 * expected + 10)
                 found.add(LONG_DRAIN, done.rate)
                 if done.remark:
@@ -170,7 +182,7 @@ class Measurements:
                     for _ in range(self.size.behind_runs):
                         if not self._fill(session, found, level + self.size.behind_jobs, FEW_SECONDS):
                             return
-                        self._vacuum(session)
+                        self.vacuum(session)
                         done = drain_some(session, self.size.behind_jobs, self.size.behind_seconds)
                         session.stop()
                         found.add(behind(level), done.rate)
@@ -194,10 +206,22 @@ class Measurements:
             session.ask("bulk", str(wanted), seconds=FILL_SECONDS)
         return True
 
-    def _vacuum(self, session: Session) -> None:
+    def vacuum(self, session: Session) -> None:
         """Nobody waits for autovacuum to come by."""
         if session.system.store == "PostgreSQL" and self.setup:
             self.setup.server.sql("VACUUM ANALYZE;", urlsplit(session.url).path.strip("/"))
+
+    def stored(self, session: Session) -> int | None:
+        """Bytes of all tables and indexes, or of the file with its log in it."""
+        if session.system.store == "PostgreSQL" and self.setup:
+            return int(self.setup.server.sql(_STORED, urlsplit(session.url).path.strip("/")))
+        path = Path(session.url.removeprefix("sqlite:///"))
+        if session.system.store == "SQLite" and path.exists():
+            connection = apsw.Connection(str(path))
+            connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+            connection.close()
+            return path.stat().st_size
+        return None
 
     def recovery(self, system: System, environment: Environment, found: Found, leave: Event) -> None:
         """Kill -9 the worker that has the job, beside another that is idle. The store goes when all may

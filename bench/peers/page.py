@@ -10,6 +10,7 @@ from peers.figures import (
     CLIENTS,
     CLIENTS_P99,
     DRAIN,
+    HELD,
     IDLE_RSS,
     LONG_DRAIN,
     P50,
@@ -19,6 +20,8 @@ from peers.figures import (
     RSS,
     SERVER_CPU,
     SINGLE,
+    STORED,
+    UNDISTURBED,
     WAL,
     WORKER_CPU,
     Found,
@@ -27,6 +30,7 @@ from peers.figures import (
 from peers.outcome import Entry, Outcome
 from peers.plots import plots
 from peers.soak_tables import soaked
+from peers.verdicts import table
 
 CELL_MAX = 160
 Column = tuple[str, Callable[[Entry], str]]
@@ -52,6 +56,7 @@ def page(outcome: Outcome, pictures: list[str]) -> str:
         ["# holdfast beside others", "", page_text.PREFACE],
         [*(f"- {name}: {value}" for name, value in outcome.about.items()), ""],
         [*(f"![{name}]({name})" for name in pictures), ""],
+        _verdicts(outcome),
         ["## Enqueue, drain, wait", "", *_table(outcome.entries, _speed(outcome))],
         [
             "",
@@ -72,6 +77,8 @@ def page(outcome: Outcome, pictures: list[str]) -> str:
             page_text.CLAIMS.format(jobs=f"{size.behind_jobs:,}"),
         ],
         _table(outcome.entries, _claims(size.levels)),
+        ["", "## Beside a snapshot", "", page_text.SNAPSHOT.format(seconds=f"{size.snapshot_seconds:,.0f}")],
+        _table(outcome.entries, _snapshots()),
         ["", "## Recovery", "", page_text.RECOVERY, *_table(outcome.entries, _recovery())],
         ["", "## Soak", "", page_text.SOAK, *soaked(outcome.soaks)],
         ["", "## What is guaranteed for it", "", page_text.GUARANTEES],
@@ -81,6 +88,17 @@ def page(outcome: Outcome, pictures: list[str]) -> str:
         ["", "## Time", "", *_times(outcome), ""],
     ]
     return "\n".join(line for section in sections for line in section)
+
+
+def _verdicts(outcome: Outcome) -> list[str]:
+    size, lines = outcome.size, table(outcome.entries, outcome.limits)
+    words = page_text.VERDICTS.format(
+        seconds=f"{size.snapshot_seconds:,.0f}",
+        rate=size.snapshot_rate,
+        crowd=f"{size.crowd_jobs:,}",
+        unfit=f"{size.unfit_jobs:,}",
+    )
+    return ["## What issue 21 asks for", "", words, *lines, ""] if lines else []
 
 
 def cell(text: str) -> str:
@@ -151,6 +169,7 @@ def _costs() -> list[Column]:
         ("workers' CPU µs", _of(WORKER_CPU)),
         ("server's CPU µs", _of(SERVER_CPU)),
         ("WAL bytes", _of(WAL)),
+        ("kept bytes", _of(STORED)),
         ("RSS after the drain MB", _of(RSS)),
         ("RSS idle MB", _of(IDLE_RSS)),
     ]
@@ -165,6 +184,14 @@ def _claims(levels: tuple[int, ...]) -> list[Column]:
         *((f"{level:,} behind /s", _of(behind(level))) for level in levels),
         ("last to first", flat),
     ]
+
+
+def _snapshots() -> list[Column]:
+    def share(entry: Entry) -> str:
+        undisturbed, held = (entry.found.best(name) for name in (UNDISTURBED, HELD))
+        return f"{held / undisturbed:.2f}" if undisturbed and held else ""
+
+    return [("undisturbed /s", _of(UNDISTURBED)), ("beside it /s", _of(HELD)), ("share", share)]
 
 
 def _recovery() -> list[Column]:

@@ -11,6 +11,18 @@ The numbers do not mean the same everywhere: some of these systems keep a histor
 and are durable when they answer, and some are not. The table of guarantees below says who is which.
 """
 
+VERDICTS = """\
+- *before* is holdfast of another commit, in the same run, with an environment of its own.
+- *no options* is a worker as its documentation starts one; everywhere else holdfast runs with `-c 1000`.
+- *server CPU* and *WAL* are of a drain. Bytes per ended job are what the store grew by from before the
+  enqueue until all jobs had ended, after a `VACUUM` or a checkpoint.
+- *snapshot*: drains; then a session that holds a snapshot for {seconds} s while {rate} jobs a second come and
+  are run; then drains of as many jobs again, with the snapshot still held.
+- *claims* are of 100 jobs, the median, in turns with an almost empty store: behind {crowd} jobs that wait,
+  behind as many that ended under somebody's snapshot, beside {unfit} that do not fit.
+- *pages* are of 100 among all of these, by what few jobs have and by what none has; the worse of the two.
+"""
+
 COLUMNS = """\
 - The best of all rounds; in brackets the least and the most. Rates depend on the machine, so compare
   rows.
@@ -26,8 +38,9 @@ COLUMNS = """\
 
 COSTS = """\
 Per job of the drain: CPU of all processes of the workers; CPU of the PostgreSQL server and its
-write-ahead log where that is the store. Memory is of all worker processes together, shared pages counted
-in each.
+write-ahead log where that is the store. *kept*: by how much the store was larger when all jobs had ended
+than before they were enqueued, after a `VACUUM` or a checkpoint. Memory is of all worker processes
+together, shared pages counted in each.
 """
 
 LIMITS = """\
@@ -40,6 +53,11 @@ CLAIMS = """\
 Jobs per second over the second half of the first {jobs}, with so many more queued behind them, after
 `VACUUM ANALYZE` where the store is PostgreSQL; the best of the runs. *last to first* of 1 means that the
 number makes no difference.
+"""
+
+SNAPSHOT = """\
+Jobs per second of a drain, before another session opened a snapshot and after it had held it for {seconds} s
+under a steady load, so that no row that died meanwhile could be removed.
 """
 
 RECOVERY = """\

@@ -24,23 +24,36 @@ class Size:
     soak_seconds: float = 600.0
     soak_mark_seconds: float = 60.0
     soak_rate: int = 150
+    snapshot_seconds: float = 60.0
+    snapshot_rate: int = 500
+    snapshot_jobs: int = 20_000
+    crowd_jobs: int = 1_000_000
+    unfit_jobs: int = 100_000
+    crowd_claims: int = 60
+    page_seconds: float = 6.0
 
 
 FULL = Size()
 QUICK = Size(
     rounds=1,
-    jobs=5_000,
+    jobs=10_000,
     limit_jobs=10_000,
     long_jobs=20_000,
     long_if_seconds=1.0,
     drain_seconds=5.0,
     single_seconds=0.4,
-    waits=20,
+    waits=60,
     levels=(1_000, 20_000),
     behind_runs=1,
     recovery_seconds=30.0,
     soak_seconds=20.0,
     soak_mark_seconds=5.0,
+    snapshot_seconds=20.0,
+    snapshot_jobs=10_000,
+    crowd_jobs=50_000,
+    unfit_jobs=20_000,
+    crowd_claims=30,
+    page_seconds=1.0,
 )
 SMOKE = replace(
     QUICK,
@@ -55,4 +68,11 @@ SMOKE = replace(
     soak_seconds=2.0,
     soak_mark_seconds=1.0,
     soak_rate=50,
+    snapshot_seconds=2.0,
+    snapshot_rate=50,
+    snapshot_jobs=400,
+    crowd_jobs=2_000,
+    unfit_jobs=1_000,
+    crowd_claims=3,
+    page_seconds=0.1,
 )

@@ -16,7 +16,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE {_OWN} OR nspn
     AND c.oid >= 16384;
 """
 _ROWS = """
-SELECT (SELECT count(*) FROM holdfast.job), (SELECT count(*) FROM holdfast.event),
+SELECT (SELECT count(*) FROM holdfast.job_event_log),
        (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables);
 """
 _UNUSED = f"""
@@ -33,7 +33,8 @@ LEFT JOIN sqlite_schema USING (name) WHERE aggregate = TRUE GROUP BY 1
 
 @dataclass(frozen=True)
 class Sizes:
-    """`unused` is dead or free inside the tables: what would grow where a store bloats."""
+    """`jobs` and `events` are what our counts and the view say; `unused` is dead or free inside the
+    tables: what would grow where a store bloats."""
 
     tables: int
     indexes: int
@@ -43,24 +44,23 @@ class Sizes:
     unused: int | None
 
 
-def postgres_sizes(server: PostgresServer, url: str) -> Sizes:
+def postgres_sizes(server: PostgresServer, url: str, jobs: int) -> Sizes:
     database = urlsplit(url).path.strip("/")
 
     def ask(text: str) -> list[int]:
         return [int(word) for word in server.sql(text, database).split("|")]
 
-    [tables, indexes], [jobs, events, dead] = ask(_SIZES), ask(_ROWS)
+    [tables, indexes], [events, dead] = ask(_SIZES), ask(_ROWS)
     return Sizes(tables, indexes, jobs, events, dead, sum(ask(_UNUSED)))
 
 
-def sqlite_sizes(url: str) -> Sizes:
+def sqlite_sizes(url: str, jobs: int) -> Sizes:
     path = Path(url.removeprefix("sqlite:///"))
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         parts = {bool(index): int(size) for index, size in connection.execute(_DBSTAT)}
-        [(jobs,)] = connection.execute("SELECT count(*) FROM job")
-        [(events,)] = connection.execute("SELECT count(*) FROM event")
+        [(events,)] = connection.execute("SELECT count(*) FROM job_event_log")
         free = int(connection.pragma("freelist_count")) * int(connection.pragma("page_size"))
     finally:
         connection.close()
-    return Sizes(parts.get(False, 0), parts.get(True, 0), int(jobs), int(events), None, free)
+    return Sizes(parts.get(False, 0), parts.get(True, 0), jobs, int(events), None, free)

@@ -134,10 +134,11 @@ def soak(
 
 def _ready(measurements: Measurements, session: Session, told: Soak) -> Run:
     def sizes() -> Sizes:
+        jobs = int(session.ask("kept"))
         if session.system.store == "SQLite":
-            return sqlite_sizes(session.url)
+            return sqlite_sizes(session.url, jobs)
         assert measurements.setup
-        return postgres_sizes(measurements.setup.server, session.url)
+        return postgres_sizes(measurements.setup.server, session.url, jobs)
 
     session.start()
     waited(session)

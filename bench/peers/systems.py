@@ -28,7 +28,8 @@ class Guarantees:
 
 @dataclass(frozen=True)
 class System:
-    """One row of the tables. `variant` is passed to the program and named in the title."""
+    """One row of the tables. `variant` is passed to the program and named in the title; `revision` is that
+    of another checkout of ours."""
 
     name: str
     store: Kind
@@ -37,6 +38,7 @@ class System:
     guarantees: Guarantees
     processes: int = 2
     variant: str = ""
+    revision: str = ""
 
     @property
     def key(self) -> str:
@@ -50,7 +52,9 @@ class System:
 
     @property
     def version(self) -> str:
-        return self.packages[0].rpartition("==")[2].rpartition("@")[2] if self.packages else ""
+        if not self.packages:
+            return self.revision
+        return self.packages[0].rpartition("==")[2].rpartition("@")[2].removeprefix("v")
 
     @property
     def ours(self) -> bool:

@@ -11,10 +11,26 @@ from environments import Environment
 from peers.budget import Budget
 from peers.charts import Bar, Line, bars, lines, ranges
 from peers.drains import settled_rate
-from peers.figures import BULK, DRAIN, LONG_DRAIN, P50, P95, P99, RECOVERY, SINGLE, Found, behind
+from peers.figures import (
+    BULK,
+    DEFAULT_DRAIN,
+    DRAIN,
+    HELD,
+    LONG_DRAIN,
+    P50,
+    P95,
+    P99,
+    RECOVERY,
+    SINGLE,
+    STORED,
+    UNDISTURBED,
+    Found,
+    behind,
+)
 from peers.measurements import attempt
 from peers.outcome import Entry, Outcome
 from peers.page import cell, page, write
+from peers.plan import Plan
 from peers.plots import plots
 from peers.run import install, measure
 from peers.size import FULL, SMOKE
@@ -42,10 +58,11 @@ def mark(seconds: float, jobs: int, bytes_each: int) -> Mark:
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_frame_has_a_figure_for_everything_it_measures_of_us(tmp_path: Path) -> None:
-    found = measure(OURS, SIZE, tmp_path / "cache")
+    found = measure(Plan(OURS, SIZE), tmp_path / "cache")
 
     assert found.failures == []
     wanted = {BULK, SINGLE, DRAIN, P50, P95, P99, RECOVERY, *map(behind, SIZE.levels)}
+    wanted |= {DEFAULT_DRAIN, STORED, UNDISTURBED, HELD, "claim_dead_ms", "page_label_p99_ms"}
     for entry in found.entries:
         figures = entry.found.figures
         assert wanted <= set(figures)

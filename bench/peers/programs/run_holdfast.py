@@ -64,7 +64,9 @@ async def clients(many, jobs):
 
 def work():
     spool = side.FOLDER / f"spool-{side.WORKER}"
-    options = ["-c", str(SLOTS), "--store", side.URL, "--name", side.WORKER, "--spool", str(spool)]
+    options = ["--store", side.URL, "--name", side.WORKER, "--spool", str(spool)]
+    if os.environ.get("PEERS_SCENE") != "default":
+        options += ["-c", str(SLOTS)]
     if os.environ.get("PEERS_SCENE") == "recovery":
         options += ["--lease", LEASE]
     side.script("holdfast", "worker", "run_holdfast:app", *options)
@@ -82,6 +84,16 @@ async def hold():
 async def left():
     counts = await (await client()).counts("default")
     return sum(counts.get(state, 0) for state in (State.QUEUED, State.ASSIGNED, State.RUNNING))
+
+
+async def kept():
+    return sum((await (await client()).counts("default")).values())
+
+
+async def crowd(waiting, unfit, claims, page_seconds):
+    import crowd_holdfast  # a worker need not load it
+
+    return await crowd_holdfast.crowd(side.URL, int(waiting), int(unfit), int(claims), float(page_seconds))
 
 
 async def soak(seconds, rate):
@@ -114,5 +126,7 @@ if __name__ == "__main__":
         waits=waits,
         hold=hold,
         left=left,
+        kept=kept,
+        crowd=crowd,
         soak=soak,
     )
