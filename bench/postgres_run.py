@@ -193,7 +193,7 @@ def growth_figures(found: growth.Growth, ended: int) -> list[Figure]:
         figures.append(Figure(f"claim of 100, {situation.name}, p50", situation.wall.p50, words))
     for situation in found.situations[1:]:
         figures.append(flat(f"claim cost, {situation.name}", situation.times, gate=True))
-    words = f"counts after {ended:,} jobs, never analysed, {found.count_rows:,} rows"
+    words = f"counts after {ended:,} jobs, never analysed"
     return [*figures, at_most(words, found.counts)]
 
 

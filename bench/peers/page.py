@@ -30,7 +30,7 @@ from peers.figures import (
 from peers.outcome import Entry, Outcome
 from peers.plots import plots
 from peers.soak_tables import soaked
-from peers.verdicts import table
+from peers.verdicts import COLUMNS, cells, table
 
 CELL_MAX = 160
 Column = tuple[str, Callable[[Entry], str]]
@@ -43,7 +43,8 @@ def write(outcome: Outcome, folder: Path | None) -> str:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "peers.md").write_text(text, encoding="utf-8")
-        document = json.dumps(outcome.document(), indent=2) + "\n"
+        told = [dict(zip(COLUMNS, row, strict=True)) for row in cells(outcome.entries, outcome.limits)]
+        document = json.dumps({**outcome.document(), "table": told}, indent=2) + "\n"
         (folder / "peers.json").write_text(document, encoding="utf-8")
         for name, picture in pictures.items():
             (folder / name).write_text(picture, encoding="utf-8")

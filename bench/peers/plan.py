@@ -6,7 +6,7 @@ from peers.before import systems_before
 from peers.size import Size
 from peers.systems import System
 
-REST_SECONDS, TABLE_SECONDS = 28.5 * 60, 25.0 * 60
+REST_SECONDS, TABLE_SECONDS = 20.0 * 60, 45.0 * 60
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Plan:
         size = self.size
         words = (
             f"plan: {len(self.all)} systems; installs; {size.rounds} rounds of {size.jobs:,} jobs; snapshots "
-            f"held for {size.snapshot_seconds:.0f} s; calls beside {size.crowd_jobs:,} jobs"
+            f"held for {size.snapshot_seconds:.0f} s; calls beside {size.crowd_jobs:,} jobs; drains of "
+            f"{size.long_jobs:,} where quick"
         )
         if self.whole:
             levels = ", ".join(f"{level:,}" for level in size.levels)
-            words += f"; drains of {size.long_jobs:,} where quick; claims with {levels} behind; soak of "
-            words += f"{size.soak_seconds:.0f} s"
+            words += f"; claims with {levels} behind; soak of {size.soak_seconds:.0f} s"
         return f"{words}; at most {self.seconds / 60:.0f} minutes in all"

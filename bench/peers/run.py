@@ -50,7 +50,7 @@ Act = Callable[[System, Environment, Found], None]
 
 class Show:
     """One run: environments, rounds, what the table of issue 21 needs beside them, and where the whole is
-    asked for, long drains, claims, and at the end the soak with the recoveries."""
+    asked for, claims, and at the end the soak with the recoveries."""
 
     def __init__(self, outcome: Outcome, measurements: Measurements) -> None:
         self._outcome, self._measurements, self._budget = outcome, measurements, outcome.budget
@@ -62,6 +62,8 @@ class Show:
                 self._each(f"round {number}", ROUND_SECONDS, self._measurements.one_round, BULK, DRAIN)
                 self._default_drains(f"round {number}")
                 self._limits(f"limit, after round {number}")
+        with self._budget.part("long drains"):
+            self._each("long drain", LONG_SECONDS, self._measurements.long_drain, LONG_DRAIN)
         with self._budget.part("beside a snapshot"):
             turns = [(e.system, e.environment, e.found) for e in self._compared() if e.environment]
             comparison.beside_snapshots(self._measurements, turns, self._budget.say)
@@ -73,8 +75,6 @@ class Show:
             self._rest()
 
     def _rest(self) -> None:
-        with self._budget.part("long drains"):
-            self._each("long drain", LONG_SECONDS, self._measurements.long_drain, LONG_DRAIN)
         with self._budget.part("claims"):
             names = [behind(level) for level in self._measurements.size.levels]
             self._each("claims", CLAIMS_SECONDS, self._measurements.claims, *names)

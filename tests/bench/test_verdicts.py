@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from peers.before import BEFORE, systems_before
+from environments import NotInstalled
+from peers.before import BEFORE, earlier, systems_before
 from peers.figures import BULK, DRAIN, HELD, P50, SINGLE, STORED, UNDISTURBED, WAL, Found
 from peers.outcome import Entry
 from peers.plan import Plan
@@ -65,7 +66,7 @@ def test_ours_is_held_against_before_and_against_the_peers() -> None:
 
     lines = table(entries, {})
 
-    drain = line(lines, "PostgreSQL drain, two workers, `-c 1000`")
+    drain = line(lines, "PostgreSQL drain, two workers, `-c 1000` ")
     assert drain[:2] == ["≥ 2.0 x before · ahead of PgQueuer", "ahead of pg-boss 12"]
     assert "40,000 (before: 20,000, 2 x), 1.33 x PgQueuer, 0.8 x pg-boss" in drain[2]
     assert drain[3:] == ["yes", "no"]
@@ -87,7 +88,7 @@ def test_sqlite_is_held_against_the_bare_script_and_half_of_what_it_took_before(
 
     lines = table(entries, {"SQLite": limit})
 
-    assert line(lines, "SQLite drain")[3:] == ["yes", "yes"]
+    assert line(lines, "SQLite drain, one worker, `-c 1000` ")[3:] == ["yes", "yes"]
     assert line(lines, "file bytes per ended job")[3:] == ["yes", ""]
     assert line(lines, "one awaited enqueue, SQLite")[3:] == ["yes", "no"]
     assert line(lines, "drain while another session holds a snapshot, SQLite")[3:] == ["no", "no"]
@@ -123,3 +124,8 @@ def test_before_comes_beside_ours_on_the_stores_that_are_measured() -> None:
 
 def test_every_system_the_table_speaks_of_is_measured() -> None:
     assert set(NAMES) <= {system.name for system in SYSTEMS} | {BEFORE}
+
+
+def test_a_revision_that_nobody_has_is_said_to_be_missing() -> None:
+    with pytest.raises(NotInstalled, match="no-such-revision"), earlier("no-such-revision"):
+        pass
