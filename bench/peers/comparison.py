@@ -12,14 +12,14 @@ import asyncpg
 
 from environments import Environment
 from peers.drains import drain
-from peers.figures import DEFAULT_DRAIN, HELD, UNDISTURBED, Found
+from peers.figures import DEFAULT_DRAIN, DRAIN, HELD, UNDISTURBED, Found
 from peers.measurements import Measurements, attempt
 from peers.session import Session
 from peers.systems import System
 
 CROWD_SECONDS_PER_JOB, CROWD_SECONDS = 1 / 2_000, 120.0
 LOAD_SECONDS = 5.0
-DRAINS = 2
+DRAINS, DRAIN_SECONDS, FEWEST = 2, 2.0, 1_000
 LOAD_SETTLE_SECONDS = 30.0
 
 Turn = tuple[System, Environment, Found]
@@ -79,16 +79,22 @@ def _undisturbed(
 ) -> None:
     """A first drain makes its files and does not count."""
     session = stack.enter_context(measurements.scene(system, environment, "snapshot"))
-    jobs = measurements.jobs_of(found, measurements.size.snapshot_jobs)
+    jobs = _jobs(measurements, found)
     _drained(measurements, session, jobs)
     for _ in range(DRAINS):
         found.add(UNDISTURBED, _drained(measurements, session, jobs))
     ready.append((session, found))
 
 
+def _jobs(measurements: Measurements, found: Found) -> int:
+    """Fewer for whoever is slow: drains of some seconds tell enough."""
+    rate = found.best(DRAIN) or 0.0
+    return min(measurements.size.snapshot_jobs, max(FEWEST, int(rate * DRAIN_SECONDS)))
+
+
 def _disturbed(measurements: Measurements, session: Session, found: Found) -> None:
     session.stop()
-    jobs = measurements.jobs_of(found, measurements.size.snapshot_jobs)
+    jobs = _jobs(measurements, found)
     for _ in range(DRAINS):
         found.add(HELD, _drained(measurements, session, jobs))
 

@@ -6,7 +6,7 @@ import pytest
 
 from environments import NotInstalled
 from peers.before import BEFORE, earlier, systems_before
-from peers.figures import BULK, DRAIN, HELD, P50, SINGLE, STORED, UNDISTURBED, WAL, Found
+from peers.figures import BULK, DRAIN, HELD, LONG_DRAIN, P50, SINGLE, STORED, UNDISTURBED, WAL, Found
 from peers.outcome import Entry
 from peers.plan import Plan
 from peers.size import QUICK
@@ -59,7 +59,7 @@ def test_one_bound_that_is_missed_is_enough_and_one_that_is_unknown_is_not() -> 
 def test_ours_is_held_against_before_and_against_the_peers() -> None:
     entries = [
         entry(OURS, "PostgreSQL", **{DRAIN: 40_000, BULK: 60_000, WAL: 800, STORED: 950, P50: 4.0}),
-        entry(BEFORE, "PostgreSQL", **{DRAIN: 20_000, BULK: 30_000, WAL: 2_500, STORED: 2_000, P50: 6.0}),
+        entry(BEFORE, "PostgreSQL", **{DRAIN: 20_000, BULK: 30_000, WAL: 2_500, STORED: 2_000, P50: 3.0}),
         entry("PgQueuer", "PostgreSQL", **{DRAIN: 30_000, BULK: 50_000, SINGLE: 2_000, P50: 5.0}),
         entry("pg-boss", "PostgreSQL", **{DRAIN: 50_000, BULK: 80_000, P50: 9.0}),
     ]
@@ -73,6 +73,7 @@ def test_ours_is_held_against_before_and_against_the_peers() -> None:
     assert line(lines, "WAL per job")[3:] == ["yes", "no"]
     assert line(lines, "tables and indexes per ended job")[3:] == ["no", "no"]
     assert line(lines, "bulk enqueue, PostgreSQL")[3:] == ["yes", "no"]
+    assert "4 (before: 3, 1.33 x) ms, 0.8 x the best peer" in line(lines, "idle p50, PostgreSQL")
     assert line(lines, "idle p50, PostgreSQL")[3:] == ["yes", "yes"]
     assert line(lines, "one awaited enqueue, PostgreSQL")[3:] == ["not measured", "not measured"]
 
@@ -81,7 +82,11 @@ def test_sqlite_is_held_against_the_bare_script_and_half_of_what_it_took_before(
     limit = Found()
     limit.add(DRAIN, 50_000)
     entries = [
-        entry(OURS, "SQLite", **{DRAIN: 36_000, STORED: 480, SINGLE: 1_900, UNDISTURBED: 100, HELD: 89}),
+        entry(
+            OURS,
+            "SQLite",
+            **{DRAIN: 36_000, LONG_DRAIN: 32_000, STORED: 480, SINGLE: 1_900, UNDISTURBED: 100, HELD: 89},
+        ),
         entry(BEFORE, "SQLite", **{DRAIN: 18_000, STORED: 990}),
         entry("huey", "SQLite", **{DRAIN: 4_000, SINGLE: 2_000}),
     ]
@@ -89,6 +94,7 @@ def test_sqlite_is_held_against_the_bare_script_and_half_of_what_it_took_before(
     lines = table(entries, {"SQLite": limit})
 
     assert line(lines, "SQLite drain, one worker, `-c 1000` ")[3:] == ["yes", "yes"]
+    assert "0.64 of the bare script, 8 x huey" in line(lines, "SQLite drain, one worker, `-c 1000`, many")[2]
     assert line(lines, "file bytes per ended job")[3:] == ["yes", ""]
     assert line(lines, "one awaited enqueue, SQLite")[3:] == ["yes", "no"]
     assert line(lines, "drain while another session holds a snapshot, SQLite")[3:] == ["no", "no"]
@@ -100,7 +106,9 @@ def test_claims_are_held_against_the_same_claims_alone() -> None:
 
     lines = table(entries, {})
 
-    assert line(lines, "claim behind many queued rows, PostgreSQL")[3] == "yes"
+    queued = line(lines, "claim behind many queued rows, PostgreSQL")
+    assert "4.7 ms: 1.18 x" in queued[2]
+    assert queued[3] == "yes"
     assert line(lines, "claim behind many dead rows, PostgreSQL")[3] == "not measured"
     assert line(lines, "claim by kind beside many that do not fit, PostgreSQL")[3] == "no"
     assert line(lines, "a page by owner, p99, PostgreSQL")[3] == "no"
