@@ -93,7 +93,6 @@ def _jobs(measurements: Measurements, found: Found) -> int:
 
 
 def _disturbed(measurements: Measurements, session: Session, found: Found) -> None:
-    session.stop()
     jobs = _jobs(measurements, found)
     for _ in range(DRAINS):
         found.add(HELD, _drained(measurements, session, jobs))
@@ -110,7 +109,8 @@ def _drained(measurements: Measurements, session: Session, jobs: int) -> float:
 
 
 def _loaded(ready: list[tuple[Session, Found]], seconds: float, rate: int) -> None:
-    """So many jobs a second for each, in portions, one system after the other, while its workers work."""
+    """So many jobs a second for each, in portions, one system after the other, while its workers work. In
+    the end all workers leave, so that nobody's idle ones are beside the drains that follow."""
     portion = max(1, int(rate * LOAD_SECONDS))
     for session, _ in ready:
         session.forget()
@@ -123,6 +123,8 @@ def _loaded(ready: list[tuple[Session, Found]], seconds: float, rate: int) -> No
         time.sleep(max(0.0, min(began + LOAD_SECONDS, ends) - time.monotonic()))
     for session, found in ready:
         attempt(found, [HELD], _emptied, session)
+    for session, _ in ready:
+        session.stop()
 
 
 def _emptied(session: Session) -> None:
