@@ -5,6 +5,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import apsw
@@ -18,11 +19,22 @@ from peers.session import Session
 from peers.systems import System
 
 CROWD_SECONDS_PER_JOB, CROWD_SECONDS = 1 / 2_000, 120.0
-LOAD_SECONDS = 5.0
+LOAD_SECONDS = 10.0
+QUICKER = 8
+TOO_SLOW = "not run: the load would keep it busy"
 DRAINS, DRAIN_SECONDS, FEWEST = 2, 2.0, 1_000
 LOAD_SETTLE_SECONDS = 30.0
 
 Turn = tuple[System, Environment, Found]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two stores with the same past, of one of which somebody holds a snapshot."""
+
+    free: Session
+    held: Session
+    found: Found
 
 
 def default_drain(measurements: Measurements, system: System, environment: Environment, found: Found) -> None:
@@ -50,40 +62,42 @@ def crowd(measurements: Measurements, system: System, environment: Environment, 
 
 
 def beside_snapshots(measurements: Measurements, turns: list[Turn], say: Callable[[str], None]) -> None:
-    """Drains of each; then a session holds a snapshot of each store while jobs come in evenly and are run,
-    in all of them at the same time; then drains of each again, with the snapshots still held."""
+    """Two stores of each; another session holds a snapshot of one of them while jobs come in evenly and are
+    run in all at the same time. Then both are drained in turns, the snapshots still held."""
     size = measurements.size
     with ExitStack() as stack:
-        ready: list[tuple[Session, Found]] = []
+        pairs: list[Pair] = []
         for system, environment, found in turns:
-            opened = partial(_undisturbed, measurements, stack, ready)
+            if (found.best(DRAIN) or 0.0) < QUICKER * size.snapshot_rate:
+                found.lack(UNDISTURBED, TOO_SLOW)
+                found.lack(HELD, TOO_SLOW)
+                continue
+            opened = partial(_pair, measurements, stack, pairs)
             attempt(found, [UNDISTURBED, HELD], opened, system, environment, found)
-        with ExitStack() as holders:
-            for session, _ in ready:
-                holders.enter_context(snapshot(session))
-            say(f"snapshots of {len(ready)} stores are held for {size.snapshot_seconds:.0f} s")
-            _loaded(ready, size.snapshot_seconds, size.snapshot_rate)
-            for session, found in ready:
-                if attempt(found, [HELD], _disturbed, measurements, session, found):
-                    rates = f"{found.figures[UNDISTURBED][-1]:,.0f}, then {found.figures[HELD][-1]:,.0f}"
-                    say(f"beside a snapshot: {session.system.title}: {rates}")
+        say(f"snapshots of {len(pairs)} stores, held for {size.snapshot_seconds:.0f} s")
+        _loaded(pairs, size.snapshot_seconds, size.snapshot_rate)
+        for pair in pairs:
+            if attempt(pair.found, [UNDISTURBED, HELD], _in_turns, measurements, pair):
+                rates = [pair.found.best(name) or 0.0 for name in (UNDISTURBED, HELD)]
+                say(f"beside a snapshot: {pair.held.system.title}: {rates[1]:,.0f} of {rates[0]:,.0f}")
 
 
-def _undisturbed(
+def _pair(
     measurements: Measurements,
     stack: ExitStack,
-    ready: list[tuple[Session, Found]],
+    pairs: list[Pair],
     system: System,
     environment: Environment,
     found: Found,
 ) -> None:
-    """A first drain makes its files and does not count."""
-    session = stack.enter_context(measurements.scene(system, environment, "snapshot"))
-    jobs = _jobs(measurements, found)
-    _drained(measurements, session, jobs)
-    for _ in range(DRAINS):
-        found.add(UNDISTURBED, _drained(measurements, session, jobs))
-    ready.append((session, found))
+    """A first drain makes the files of each, and does not count."""
+    free, held = (
+        stack.enter_context(measurements.scene(system, environment, name)) for name in ("free", "held")
+    )
+    for session in (free, held):
+        _drained(measurements, session, _jobs(measurements, found))
+    stack.enter_context(snapshot(held))
+    pairs.append(Pair(free, held, found))
 
 
 def _jobs(measurements: Measurements, found: Found) -> int:
@@ -92,10 +106,11 @@ def _jobs(measurements: Measurements, found: Found) -> int:
     return min(measurements.size.snapshot_jobs, max(FEWEST, int(rate * DRAIN_SECONDS)))
 
 
-def _disturbed(measurements: Measurements, session: Session, found: Found) -> None:
-    jobs = _jobs(measurements, found)
+def _in_turns(measurements: Measurements, pair: Pair) -> None:
+    jobs = _jobs(measurements, pair.found)
     for _ in range(DRAINS):
-        found.add(HELD, _drained(measurements, session, jobs))
+        pair.found.add(UNDISTURBED, _drained(measurements, pair.free, jobs))
+        pair.found.add(HELD, _drained(measurements, pair.held, jobs))
 
 
 def _drained(measurements: Measurements, session: Session, jobs: int) -> float:
@@ -108,22 +123,22 @@ def _drained(measurements: Measurements, session: Session, jobs: int) -> float:
         session.stop()
 
 
-def _loaded(ready: list[tuple[Session, Found]], seconds: float, rate: int) -> None:
-    """So many jobs a second for each, in portions, one system after the other, while its workers work. In
-    the end all workers leave, so that nobody's idle ones are beside the drains that follow."""
+def _loaded(pairs: list[Pair], seconds: float, rate: int) -> None:
+    """So many jobs a second for each, in portions, one store after the other, while its workers work. In the
+    end all workers leave, so that nobody's idle ones are beside the drains that follow."""
     portion = max(1, int(rate * LOAD_SECONDS))
-    for session, _ in ready:
+    sessions = [(session, pair.found) for pair in pairs for session in (pair.free, pair.held)]
+    for session, _ in sessions:
         session.forget()
         session.start()
     ends = time.monotonic() + seconds
-    while ready and time.monotonic() < ends:
+    while sessions and time.monotonic() < ends:
         began = time.monotonic()
-        for session, found in ready:
+        for session, found in sessions:
             attempt(found, [HELD], session.ask, "bulk", str(portion))
         time.sleep(max(0.0, min(began + LOAD_SECONDS, ends) - time.monotonic()))
-    for session, found in ready:
+    for session, found in sessions:
         attempt(found, [HELD], _emptied, session)
-    for session, _ in ready:
         session.stop()
 
 

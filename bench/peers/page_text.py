@@ -16,8 +16,9 @@ VERDICTS = """\
 - *no options* is a worker as its documentation starts one; everywhere else holdfast runs with `-c 1000`.
 - *server CPU* and *WAL* are of a drain. Bytes per ended job are what the store grew by from before the
   enqueue until all jobs had ended, after a `VACUUM` or a checkpoint.
-- *snapshot*: drains; then a session that holds a snapshot for {seconds} s while {rate} jobs a second come and
-  are run; then drains of as many jobs again, with the snapshot still held.
+- *snapshot*: two stores of each system take {rate} jobs a second for {seconds} s and run them, while another
+  session holds a snapshot of one of them; then both are drained in turns, with the snapshot still held.
+  *undisturbed* is the other store.
 - *claims* are of 100 jobs, the median, in turns with an almost empty store: behind {crowd} jobs that wait,
   behind as many that ended under somebody's snapshot, beside {unfit} that do not fit.
 - *pages* are of 100 among all of these, by what few jobs have and by what none has; the worse of the two.
@@ -56,8 +57,9 @@ number makes no difference.
 """
 
 SNAPSHOT = """\
-Jobs per second of a drain, before another session opened a snapshot and after it had held it for {seconds} s
-under a steady load, so that no row that died meanwhile could be removed.
+Jobs per second of drains, in turns, of two stores that have had the same steady load; of one of them another
+session has held a snapshot for {seconds} s and holds it still, so that no row that died since could be
+removed.
 """
 
 RECOVERY = """\

@@ -25,7 +25,7 @@ class Size:
     soak_mark_seconds: float = 60.0
     soak_rate: int = 150
     snapshot_seconds: float = 60.0
-    snapshot_rate: int = 500
+    snapshot_rate: int = 250
     snapshot_jobs: int = 20_000
     crowd_jobs: int = 1_000_000
     unfit_jobs: int = 100_000
