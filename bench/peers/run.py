@@ -202,7 +202,7 @@ def measure(plan: Plan, cache: Path) -> Outcome:
     )
     outcome.budget.say(str(plan))
     with ExitStack() as stack:
-        if plan.before:
+        if plan.before and any(system.revision for system in systems):
             check_out(outcome, plan.before, stack)
         install(outcome, cache)
         folder = Path(tempfile.mkdtemp(prefix=".run-peers-", dir=HERE.parent))
@@ -220,6 +220,8 @@ def measure(plan: Plan, cache: Path) -> Outcome:
         outcome.about["node"] = NODE
     if any(system.program.endswith(".go") for system in systems):
         outcome.about["go"] = GO
+    if plan.before:
+        outcome.about["before"] = plan.before
     outcome.about["took"] = f"{outcome.budget.elapsed / 60:.1f} minutes"
     return outcome
 

@@ -68,7 +68,9 @@ func connections() *pgxpool.Pool {
 	return must(pgxpool.NewWithConfig(forever, config))
 }
 
+// Also for who only inserts: it notifies at most once in this time.
 func client(config *river.Config) *river.Client[pgx.Tx] {
+	config.FetchCooldown = cooldown
 	config.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	return must(river.NewClient(riverpgxv5.New(connections()), config))
 }
@@ -79,7 +81,6 @@ func (atOnce) NextRetry(*rivertype.JobRow) time.Time { return time.Now() }
 
 func work() {
 	config := &river.Config{
-		FetchCooldown:     cooldown,
 		FetchPollInterval: poll,
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
 		Workers:           handlers(),
@@ -110,14 +111,15 @@ func asking() *pgxpool.Pool {
 	return asked
 }
 
-func insertMany(inserting *river.Client[pgx.Tx]) func(int) {
-	return func(size int) {
+func many(jobs int) answer {
+	inserting := client(&river.Config{})
+	return bulk(jobs, chunk, func(size int) {
 		params := make([]river.InsertManyParams, size)
 		for n := range params {
 			params[n].Args = NoopArgs{}
 		}
 		must(inserting.InsertManyFast(forever, params))
-	}
+	})
 }
 
 func main() {
@@ -137,8 +139,8 @@ func main() {
 			return nil
 		},
 		"work":   func([]string) any { work(); return nil },
-		"bulk":   func(words []string) any { return bulk(number(words[0]), chunk, insertMany(client(&river.Config{}))) },
-		"fill":   func(words []string) any { return bulk(number(words[0]), chunk, insertMany(client(&river.Config{}))) },
+		"bulk":   func(words []string) any { return many(number(words[0])) },
+		"fill":   func(words []string) any { return many(number(words[0])) },
 		"single": func(words []string) any { return single(number(words[0]), insert()) },
 		"clients": func(words []string) any {
 			return clients(number(words[0]), number(words[1]), insert())
