@@ -20,7 +20,7 @@ from peers.systems import System
 
 CROWD_SECONDS_PER_JOB, CROWD_SECONDS = 1 / 2_000, 120.0
 LOAD_SECONDS = 10.0
-QUICKER = 8
+QUICKER = 20
 TOO_SLOW = "not run: the load would keep it busy"
 DRAINS, DRAIN_SECONDS, FEWEST = 2, 2.0, 1_000
 LOAD_SETTLE_SECONDS = 30.0

@@ -30,7 +30,7 @@ from peers.figures import (
 from peers.outcome import Entry, Outcome
 from peers.plots import plots
 from peers.soak_tables import soaked
-from peers.verdicts import COLUMNS, cells, table
+from peers.verdicts import COLUMNS, cells, steadiness, table
 
 CELL_MAX = 160
 Column = tuple[str, Callable[[Entry], str]]
@@ -99,7 +99,9 @@ def _verdicts(outcome: Outcome) -> list[str]:
         crowd=f"{size.crowd_jobs:,}",
         unfit=f"{size.unfit_jobs:,}",
     )
-    return ["## What issue 21 asks for", "", words, *lines, ""] if lines else []
+    return (
+        ["## What issue 21 asks for", "", words, *lines, "", steadiness(outcome.limits), ""] if lines else []
+    )
 
 
 def cell(text: str) -> str:

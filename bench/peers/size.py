@@ -35,7 +35,7 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    rounds=1,
+    rounds=2,
     jobs=10_000,
     limit_jobs=10_000,
     long_jobs=40_000,
@@ -48,7 +48,7 @@ QUICK = Size(
     recovery_seconds=30.0,
     soak_seconds=20.0,
     soak_mark_seconds=5.0,
-    snapshot_seconds=20.0,
+    snapshot_seconds=10.0,
     snapshot_jobs=10_000,
     crowd_jobs=50_000,
     unfit_jobs=20_000,
@@ -57,6 +57,7 @@ QUICK = Size(
 )
 SMOKE = replace(
     QUICK,
+    rounds=1,
     jobs=400,
     limit_jobs=1_000,
     long_if_seconds=1e-6,
@@ -69,7 +70,7 @@ SMOKE = replace(
     soak_mark_seconds=1.0,
     soak_rate=50,
     snapshot_seconds=2.0,
-    snapshot_rate=50,
+    snapshot_rate=10,
     snapshot_jobs=400,
     crowd_jobs=2_000,
     unfit_jobs=1_000,

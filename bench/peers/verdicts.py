@@ -126,6 +126,20 @@ def cells(entries: list[Entry], limits: dict[Kind, Found]) -> list[tuple[str, ..
     return told
 
 
+def steadiness(limits: dict[Kind, Found]) -> str:
+    """How far the bare scripts moved, which did the same each time."""
+    moved = [
+        f"{number(spread[1] / spread[0])} times on {kind}"
+        for kind, found in limits.items()
+        if (spread := found.spread(DRAIN)) and spread[0] > 0
+    ]
+    return (
+        "The bare scripts, which did the same each time, were at their best "
+        f"{' and '.join(moved) or 'unknown'} as fast as at their worst: a rate nearer to its bound than "
+        "that is not decided by this run."
+    )
+
+
 def rows(run: Compared) -> Iterator[Row]:
     yield from _drains(run)
     yield from _costs(run)

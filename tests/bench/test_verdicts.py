@@ -11,7 +11,7 @@ from peers.outcome import Entry
 from peers.plan import Plan
 from peers.size import QUICK
 from peers.systems import OURS, SYSTEMS
-from peers.verdicts import LEFT_OUT, NAMES, Bound, held, table
+from peers.verdicts import LEFT_OUT, NAMES, Bound, held, steadiness, table
 from servers import Kind
 
 
@@ -116,6 +116,15 @@ def test_claims_are_held_against_the_same_claims_alone() -> None:
 
 def test_a_run_without_us_has_no_such_table() -> None:
     assert table([entry("PgQueuer", "PostgreSQL", drain=1.0)], {}) == []
+
+
+def test_how_far_the_machine_itself_moved_is_told() -> None:
+    limit = Found()
+    for rate in (20_000, 30_000, 25_000):
+        limit.add(DRAIN, rate)
+
+    assert "1.5 times on SQLite as fast" in steadiness({"SQLite": limit, "PostgreSQL": Found()})
+    assert "unknown" in steadiness({})
 
 
 def test_before_comes_beside_ours_on_the_stores_that_are_measured() -> None:
