@@ -44,6 +44,9 @@ from holdfast.worker.runner_pool import RunnerPool
 from holdfast.worker.tasks import Tasks
 
 DEADLINE_SECONDS = 0.25
+IDLE_SECONDS = 20.0
+"""How long a runner without attempts lives if its worker is frozen; a default lease is longer."""
+
 SUSPECTS_MAX = 10_000
 
 
@@ -156,7 +159,7 @@ class FunctionExecutor:
             runner.set_deadline(deadline, self._host.clock.monotonic())
         if begun:
             self._host.begun(begun)
-        runner.send(*messages)
+        runner.send_many(messages)
 
     async def _time_out(self, runner: RunnerConnection, attempt: RunnerAttempt, seconds: float) -> None:
         """Stop a compensation that takes longer than the timeout of its handler."""
@@ -200,10 +203,17 @@ class FunctionExecutor:
 
     def _set_deadline(self, runner: RunnerConnection) -> None:
         """Set the deadline of a runner from the leases in it. An attempt that ignores a cancel does not
-        count: its job ends with its lease, so no other worker gets it."""
+        count: its job ends with its lease, so no other worker gets it.
+
+        A runner without attempts has a deadline too, before that of most jobs to come: so a job in an idle
+        worker begins without a word to the process supervisor."""
+        now = self._host.clock.monotonic()
         held_jobs = [attempt.held for attempt in runner.attempts.values()]
         deadlines = [held.deadline for held in held_jobs if not held.abandoned]
-        runner.set_deadline(min(deadlines, default=float("inf")), self._host.clock.monotonic())
+        if deadlines:
+            runner.set_deadline(min(deadlines), now)
+        elif not now + IDLE_SECONDS / 2 < runner.deadline < now + 2 * IDLE_SECONDS:
+            runner.set_deadline(now + IDLE_SECONDS, now)
 
     def _changed(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
         if attempt.failed is not None and not attempt.held.lost:

@@ -198,15 +198,20 @@ class RunnerConnection(asyncio.Protocol):
             for pipe in self._pipes:
                 self._loop.add_reader(pipe, self._read_pipe, pipe)
 
-    def send(self, *messages: ToRunner) -> None:
-        """Send them, in one frame with all that is sent in this turn of the loop."""
+    def send(self, message: ToRunner) -> None:
+        """Send it, in one frame with all that is sent in this turn of the loop."""
         if not self._unsent:
             self._loop.call_soon(self._write)
+        self._unsent.append(message)
+
+    def send_many(self, messages: Sequence[ToRunner]) -> None:
+        """Send them at once, in one frame with what waits."""
         self._unsent += messages
+        self._write()
 
     def _write(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if not self._transport.is_closing():
+        if unsent and not self._transport.is_closing():
             self._transport.write(encode(unsent))
 
     def set_deadline(self, deadline: float, now: float) -> None:

@@ -80,6 +80,7 @@ class Worker:
         self._reserve = DescriptorReserve()
         self._leaving = asyncio.Event()
         self._left_at = 0.0
+        self._patience: asyncio.Timeout | None = None
         self._freed = asyncio.Event()
         self.running = 0
         """How many jobs are being run."""
@@ -100,6 +101,8 @@ class Worker:
             self._left_at = self.clock.monotonic()
         self._leaving.set()
         self._freed.set()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
@@ -187,8 +190,19 @@ class Worker:
         await self._wait_or_leave(self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True))
 
     async def _wait_or_leave(self, waiting: Coroutine[Any, Any, object]) -> None:
-        """Wait for this, or until the worker leaves."""
-        await first_of(waiting, self._leaving.wait())
+        """Wait for this, or until the worker leaves. Without tasks: from an idle worker's wake-up to its
+        claim they take five turns of the loop."""
+        if self._leaving.is_set():
+            waiting.close()
+            return
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                await waiting
+        except TimeoutError:
+            if not self._leaving.is_set():
+                raise
+        finally:
+            self._patience = None
 
     # Running.
 
