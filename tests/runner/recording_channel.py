@@ -5,7 +5,9 @@ import asyncio
 from holdfast import Context
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Attributes
+from holdfast.runner.bridge import Bridge
 from holdfast.system import SystemClock
+from holdfast.worker.frames import Run
 
 
 class RecordingChannel:
@@ -32,18 +34,5 @@ class RecordingChannel:
 
 def context_on(channel: RecordingChannel) -> Context:
     """A context on this channel, on the running loop."""
-    return Context(
-        job_id="job-1",
-        kind="work",
-        queue="default",
-        attempt=1,
-        fencing_token=1,
-        lock=None,
-        deadline=0.0,
-        correlation_id="job-1",
-        trace_id=None,
-        checkpoint=None,
-        channel=channel,
-        clock=SystemClock(),
-        loop=asyncio.get_running_loop(),
-    )
+    run = Run(1, "work", "job-1", b"{}", 1, 1, None, 0.0, "default", "job-1", None, None, None, None)
+    return Context(run, channel, SystemClock(), Bridge(asyncio.get_running_loop()))

@@ -21,7 +21,8 @@ class FakeTransport:
         self._frames = from_runner()
 
     def write(self, data: bytes) -> None:
-        self.heard += self._frames.feed(data)
+        for messages in self._frames.feed(data):
+            self.heard += messages
 
 
 async def test_a_message_that_cannot_be_written_fails_its_own_attempt_and_no_other() -> None:

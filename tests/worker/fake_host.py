@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from holdfast.ports import Clock, Grant, JobRequest, Registry
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock
 from holdfast.worker.command_executor import CommandExecutor
-from holdfast.worker.executor import Ending
+from holdfast.worker.executor import EndedJob, Ending
 from holdfast.worker.held_job import HeldJob
 from holdfast.worker.output import AttemptOutput
 from holdfast.worker.processes import Processes
@@ -41,11 +41,12 @@ class FakeHost:
             self.outputs[hold] = AttemptOutput(self.registry, self.clock, hold, log)
         return self.outputs[hold]
 
-    def begun(self, hold: HeldJob) -> None:
-        hold.begun_at = self.clock.monotonic()
+    def begun(self, holds: Sequence[HeldJob]) -> None:
+        for hold in holds:
+            hold.begun_at = self.clock.monotonic()
 
-    def ended(self, hold: HeldJob, ending: Ending) -> None:
-        self.endings.append((hold, ending))
+    def ended(self, endings: Sequence[EndedJob]) -> None:
+        self.endings += endings
         self.some.set()
 
     def progress(self, hold: HeldJob, progress: Progress) -> None: ...

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -53,13 +54,13 @@ class RecordingListener:
     def __init__(self) -> None:
         self.messages: list[object] = []
 
-    def received(self, runner: RunnerConnection, message: object) -> None:
-        self.messages.append(message)
+    def received(self, runner: RunnerConnection, messages: Sequence[object]) -> None:
+        self.messages += messages
 
     def wrote(self, runner: RunnerConnection, stream: str, data: bytes) -> None:
         self.messages.append(data)
 
-    def begin(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None: ...
+    def begin(self, runner: RunnerConnection, attempts: Sequence[RunnerAttempt]) -> None: ...
 
     def no_runner(self, attempt: RunnerAttempt, error: Exception) -> None: ...
 
@@ -101,7 +102,7 @@ class AttemptSetup:
         self.connection.exclusive = False
         self.hold = await claim_job(self.registry, timeout=timedelta(seconds=1))
         self.attempt = RunnerAttempt(self.hold)
-        self.functions.begin(self.connection, self.attempt)
+        self.functions.begin(self.connection, [self.attempt])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -123,4 +124,4 @@ class AttemptSetup:
 
     def report_ended(self, ending: Ending, at: float = inf) -> None:
         """Report that the attempt has ended, late unless a time is given."""
-        self.functions.received(self.connection, Ended(self.attempt.number, ending, at))
+        self.functions.received(self.connection, [Ended(self.attempt.number, ending, at)])

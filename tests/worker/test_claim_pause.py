@@ -101,7 +101,7 @@ def test_it_grows_with_every_job_tried_and_ends_when_work_begins(
         told = pause.ended(holds[0], NO_DESCRIPTORS)
         assert told == Ending(stopped=True)
         assert pause.allowed(5) == 0 or pause.seconds > 0
-        pause.closed(holds[0])
+        pause.closed([holds[0]])
         setup.clock.time += pause.seconds
         assert (pause.seconds, pause.allowed(5)) == (0, 1)
 
@@ -109,9 +109,9 @@ def test_it_grows_with_every_job_tried_and_ends_when_work_begins(
     assert holds[0].released == "w: sh could not be started: Too many open files."
     pause.claimed(holds[1:2])
     assert pause.allowed(5) == 0
-    assert pause.begun(holds[1])
+    assert pause.begun([holds[1]])
     assert (pause.on, pause.allowed(5), setup.observer.pauses[-1]) == (False, 5, "resumed")
-    assert not pause.begun(holds[1])
+    assert not pause.begun([holds[1]])
     assert pause.given_back == 8
 
 
@@ -139,7 +139,7 @@ def test_different_jobs_that_cannot_begin_are_a_sign_unless_others_do(
     for hold in others[: SUSPECTS_MIN - 1]:
         setup.pause.ended(hold, NO_FOLDER)
     if sign == "begins":
-        setup.pause.begun(last)
+        setup.pause.begun([last])
     else:
         setup.pause.ended(last, Ending())
     for hold in others[SUSPECTS_MIN - 1 : 2 * SUSPECTS_MIN - 2]:
@@ -155,12 +155,12 @@ def test_after_work_that_could_not_be_kept_only_work_that_ends_is_a_sign(
     setup: PauseSetup, holds: list[HeldJob]
 ) -> None:
     full = Ending(failure=Failure(message="No space left.", not_started=True), machine=True)
-    setup.pause.begun(holds[0])
+    setup.pause.begun([holds[0]])
 
     told = setup.pause.ended(holds[0], full)
 
     assert (told, holds[0].released) == (full, None)
-    assert not setup.pause.begun(holds[1])
+    assert not setup.pause.begun([holds[1]])
     setup.pause.ended(holds[1], Ending(cancelled=True, stopped=True))
     assert setup.pause.on
     setup.pause.ended(holds[1], Ending(failure=Failure(message="exit 1")))

@@ -44,7 +44,7 @@ class FaultyExecutor:
         self.tried += [hold.job_id for hold in holds]
         before = len(os.listdir("/proc/self/fd"))
         for hold in holds:
-            self._host.ended(hold, machine_fault(OSError(24, "Too many open files"), "sh"))
+            self._host.ended([(hold, machine_fault(OSError(24, "Too many open files"), "sh"))])
         self.freed.append(before - len(os.listdir("/proc/self/fd")))
         if len(self.tried) >= self.tries:
             self.leave()

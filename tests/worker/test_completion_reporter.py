@@ -58,10 +58,10 @@ async def test_what_was_undone_or_could_not_be_is_told_though_the_worker_leaves(
     registry = await open_registry("memory://")
     hold = await cancelled(registry)
     over = asyncio.Event()
-    endings = CompletionReporter(registry, CLOCK, IDS, SilentObserver(), lambda _: over.set())
+    endings = CompletionReporter(registry, CLOCK, IDS, SilentObserver(), {}, lambda _: over.set())
     running = asyncio.create_task(endings.run())
     ending = msgspec.structs.replace(STOPPED, compensated=compensated)
-    endings.add(hold, ending, None)
+    endings.add([(hold, ending)])
     await over.wait()
     await stop(running)
 
@@ -99,7 +99,7 @@ class PrintingExecutor:
     def run(self, holds: Sequence[HeldJob]) -> None:
         for hold in holds:
             self._host.output(hold).write(b"word", "stdout")
-            self._host.ended(hold, Ending())
+            self._host.ended([(hold, Ending())])
 
     def renewed(self, hold: HeldJob) -> None: ...
 
@@ -146,7 +146,7 @@ class SlowExecutor(PrintingExecutor):
     def run(self, holds: Sequence[HeldJob]) -> None:
         for hold in holds:
             self._clock.advance(20)
-            self._host.ended(hold, Ending())
+            self._host.ended([(hold, Ending())])
 
 
 class TimingObserver(SilentObserver):
@@ -202,7 +202,7 @@ class FollowUpExecutor(PrintingExecutor):
     def run(self, holds: Sequence[HeldJob]) -> None:
         asked = msgspec.json.encode([JobRequest(spec=Spec(queue="far"))])
         for hold in holds:
-            self._host.ended(hold, Ending(follow_ups=asked))
+            self._host.ended([(hold, Ending(follow_ups=asked))])
 
 
 @pytest.mark.parametrize(

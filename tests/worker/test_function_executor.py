@@ -56,12 +56,12 @@ async def test_a_runner_that_has_something_to_stop_is_heard_however_much_waits(
 
     async with AttemptSetup(tmp_path) as setup:
         said = EmittedEvent(setup.attempt.number, "output", 1.0, "stdout", b"x" * 100)
-        setup.functions.received(setup.connection, said)
+        setup.functions.received(setup.connection, [said])
         assert not setup.is_read()
         setup.hold.time_out()
         await setup.wait_for_stop()
         assert setup.is_read()
-        setup.functions.received(setup.connection, said)
+        setup.functions.received(setup.connection, [said])
         assert setup.is_read()
 
 

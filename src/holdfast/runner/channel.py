@@ -16,6 +16,7 @@ from holdfast.worker.frames import (
     Ended,
     Hello,
     ProgressUpdate,
+    Returned,
     ToWorker,
     encode,
 )
@@ -42,6 +43,16 @@ class FrameSender:
         if not self._waiting:
             self.loop.call_soon(self._send)
         self._waiting.append(message)
+
+    def returned(self, number: int) -> None:
+        """Report that the handler of this attempt has returned nothing. On the loop only."""
+        now = self.clock.monotonic()
+        last = self._waiting[-1] if self._waiting else None
+        if type(last) is Returned:  # what was sent before stays before
+            last.numbers.append(number)
+            last.at.append(now)
+        else:
+            self.post(Returned([number], [now]))
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -162,7 +173,7 @@ def _encode_one(message: ToWorker) -> bytes:
     try:
         return encode([message])
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        assert not isinstance(message, Hello)  # it contains plain text only
+        assert not isinstance(message, Hello | Returned)  # these contain plain texts and numbers only
         words = f"A message of the handler could not be sent to the worker: {error}."
         failure = Failure(message=clip(words), code=type(error).__name__, retryable=False)
         return encode([Ended(message.number, Ending(failure=failure), at=0.0)])

@@ -26,11 +26,10 @@ from holdfast.runner.context import CheckpointMismatch, Context, current_context
 from holdfast.runner.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.runner.output_promises import NO_OUTPUT_STORE, PromisedOutputs, location_of
 from holdfast.runner.signature import OtherNames, check_numbers
-from holdfast.worker.executor import Ending
+from holdfast.worker.executor import RETURNED, Ending
 
 TRACEBACK_CHARACTERS_MAX = 16_000
 TRACEBACK_BYTES_MAX = 32_000
-RETURNED = Ending()
 _Returned = tuple[Json, BaseException | None]
 OUTPUT_STORE_DELAY = timedelta(seconds=30)
 """When a job is tried again for which this worker has not the right output store."""
@@ -43,7 +42,7 @@ async def handle(job: Handler, context: Context, payload: bytes, threads: Thread
     current_context.set(context)
     tracing.attach_context(context.traceparent)
     try:
-        arguments = job.arguments.decode(msgspec.Raw(payload))
+        arguments = job.arguments.decode(payload)
     except Invalid as error:
         return not_parsed(error.message, not_understood=isinstance(error, OtherNames))
     except BaseException as error:  # raised by a type of the user, as it was constructed
@@ -54,7 +53,11 @@ async def handle(job: Handler, context: Context, payload: bytes, threads: Thread
         except HoldfastError as error:  # before any work is done in vain
             return Ending(snooze=OUTPUT_STORE_DELAY, reason=_words(error))
     try:
-        result = await _call(job, context, arguments, threads)
+        if job.is_async:  # without another coroutine around it
+            called = job.function
+            result = await (called(context, **arguments) if job.takes_context else called(**arguments))
+        else:
+            result = await _call(job, context, arguments, threads)
         for number, promised in context.follow_up_outputs.items():
             request = await _with_outputs(context, context.follow_ups[number], promised)
             context.follow_ups[number] = request

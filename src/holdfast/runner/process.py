@@ -15,12 +15,13 @@ from typing import Any
 from holdfast import tracing
 from holdfast.core.errors import Invalid
 from holdfast.runner.app import HandlerApp, load_app
+from holdfast.runner.bridge import Bridge
 from holdfast.runner.channel import FrameChannel, FrameSender
 from holdfast.runner.context import CheckpointRefused, Context
 from holdfast.runner.invocation import compensate, handle, internal_error, not_parsed
 from holdfast.runner.streams import route
 from holdfast.system import SystemClock, SystemIds, tune_garbage_collector
-from holdfast.worker.executor import Ending
+from holdfast.worker.executor import RETURNED, Ending
 from holdfast.worker.frames import (
     CheckpointReply,
     Compensate,
@@ -36,8 +37,10 @@ from holdfast.worker.frames import (
     from_worker,
 )
 
+READ_BYTES = 256 * 1024
 
-class Runner(asyncio.Protocol):
+
+class Runner(asyncio.BufferedProtocol):
     """Begins the attempts that the worker sends, and reports how each ended."""
 
     def __init__(self, app: HandlerApp, threads: int) -> None:
@@ -47,7 +50,10 @@ class Runner(asyncio.Protocol):
         self._frames = from_worker()
         self._attempts: dict[int, _Attempt] = {}
         self._loop = asyncio.get_running_loop()
+        self._bridge = Bridge(self._loop)
         self._outputs = app.output_store()
+        # A buffer of our own: the loop would map and unmap one for each read.
+        self._buffer = memoryview(bytearray(READ_BYTES))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # a socket is one
@@ -65,9 +71,13 @@ class Runner(asyncio.Protocol):
         tracing.flush()
         os._exit(0)
 
-    def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._receive(message)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for messages in self._frames.feed(self._buffer[:nbytes]):
+            for message in messages:
+                self._receive(message)
 
     def _receive(self, message: ToRunner) -> None:
         match message:
@@ -87,24 +97,7 @@ class Runner(asyncio.Protocol):
 
     def _begin(self, run: Run, *, compensating: bool) -> None:
         channel = FrameChannel(self._sender, run.number)
-        context = Context(
-            job_id=run.job_id,
-            kind=run.kind,
-            queue=run.queue,
-            attempt=run.attempt,
-            fencing_token=run.fencing_token,
-            lock=run.lock,
-            deadline=run.deadline,
-            correlation_id=run.correlation_id,
-            trace_id=run.trace_id,
-            traceparent=run.traceparent,
-            checkpoint=run.checkpoint,
-            channel=channel,
-            clock=self._clock,
-            loop=self._loop,
-            promise=run.promise,
-            outputs=self._outputs,
-        )
+        context = Context(run, channel, self._clock, self._bridge, self._outputs)
         job = self._app.jobs.get(run.kind)
         if job is None:  # the app was changed after the worker had read it
             words = f"{run.kind}: the app of this worker no longer has this kind."
@@ -127,7 +120,10 @@ class Runner(asyncio.Protocol):
         except BaseException as error:
             ending = internal_error(error)
         self._attempts.pop(number).channel.flush()
-        self._sender.post(Ended(number, ending, self._clock.monotonic()))
+        if ending is RETURNED:
+            self._sender.returned(number)
+        else:
+            self._sender.post(Ended(number, ending, self._clock.monotonic()))
 
     def _stop(self, message: Stop) -> None:
         attempt = self._attempts.get(message.number)

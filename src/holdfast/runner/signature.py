@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 from msgspec.inspect import CustomType, Type, type_info
+from msgspec.structs import asdict
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import PAYLOAD_BYTES_MAX, check_bytes
@@ -48,6 +49,7 @@ class Signature:
         self.result_type: Any = hints.get("return", Any)
         _check_type(self.result_type, f"{kind}: what it returns")
         self._decoder = _decoder(self.parameters, hints, kind)
+        self._defaults = any(p.default is not p.empty for p in self.parameters.values())
         self._positional = tuple(p.name for p in self.parameters.values() if p.kind is _NAMED[0])
 
     def encode(
@@ -81,9 +83,12 @@ class Signature:
         """Return the arguments in a payload; `Invalid` when one has a wrong type, `OtherNames` when one is
         unknown here or missing."""
         arguments = self._decode(payload, OtherNames)
-        return {name: value for name in self.parameters if (value := getattr(arguments, name)) is not UNSET}
+        given = asdict(arguments)
+        if not self._defaults:
+            return given
+        return {name: value for name, value in given.items() if value is not UNSET}
 
-    def _decode(self, payload: msgspec.Raw | bytes, other_names: type[Invalid] = Invalid) -> object:
+    def _decode(self, payload: msgspec.Raw | bytes, other_names: type[Invalid] = Invalid) -> msgspec.Struct:
         try:
             return self._decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -183,7 +188,7 @@ def _unreadable(info: Type) -> type | None:
 
 def _decoder(
     parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], kind: str
-) -> msgspec.json.Decoder[Any]:
+) -> msgspec.json.Decoder[msgspec.Struct]:
     fields = [
         (name, hints.get(name, Any))
         if parameter.default is parameter.empty

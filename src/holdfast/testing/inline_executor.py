@@ -19,6 +19,7 @@ from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Attributes
 from holdfast.core.job import Progress
+from holdfast.runner.bridge import Bridge
 from holdfast.runner.context import CheckpointRefused, Context
 from holdfast.runner.invocation import compensate, handle
 from holdfast.sdk.app import App
@@ -32,6 +33,7 @@ from holdfast.worker.attempt_stop import (
 from holdfast.worker.executor import Ending, Host
 from holdfast.worker.failures import needs_compensation, stopped, timed_out
 from holdfast.worker.held_job import HeldJob
+from holdfast.worker.runner_attempt import RunnerAttempt, run_message
 from holdfast.worker.tasks import Tasks, stop
 
 HandlerPoint: TypeAlias = Literal["progress", "emit", "checkpoint", "checkpointed", "returned"]
@@ -165,7 +167,7 @@ class InlineExecutor:
         if attempt.failed is None and hook is not None and needs_compensation(hold, ending):
             self._begin(hold, ending)
         else:
-            self.host.ended(hold, ending)
+            self.host.ended([(hold, ending)])
 
     # Stopping.
 
@@ -184,7 +186,7 @@ class InlineExecutor:
         if attempt.hold.lost and not attempt.over.is_set():
             attempt.over.set()
             del self._attempts[attempt.hold]
-            self.host.ended(attempt.hold, stopped(attempt.hold))
+            self.host.ended([(attempt.hold, stopped(attempt.hold))])
 
     async def _stop(self, attempt: "InlineAttempt") -> None:
         """End a handler that was asked to stop: a coroutine is cancelled when its time is up; a thread is
@@ -273,27 +275,8 @@ class InlineContext(Context):
     """A context that waits by the worker's clock, and records what the handler raised."""
 
     def __init__(self, inline: InlineExecutor, attempt: InlineAttempt) -> None:
-        grant = attempt.hold.grant
-        job = grant.job
-        checkpoint = attempt.hold.checkpoint
-        super().__init__(
-            job_id=job.job_id,
-            kind=job.spec.kind,
-            queue=job.spec.queue,
-            attempt=grant.attempt,
-            fencing_token=grant.fencing_token,
-            lock=job.spec.lock,
-            deadline=attempt.hold.deadline,
-            correlation_id=job.correlation,
-            trace_id=job.trace_id,
-            traceparent=attempt.hold.traceparent,
-            checkpoint=None if checkpoint is None else msgspec.json.encode(checkpoint),
-            channel=attempt,
-            clock=inline.host.clock,
-            loop=inline.loop,
-            promise=job.spec.outputs,
-            outputs=inline.outputs,
-        )
+        run = run_message(RunnerAttempt(attempt.hold))
+        super().__init__(run, attempt, inline.host.clock, Bridge(inline.loop), inline.outputs)
         self._inline = inline
 
     def wait_cancelled(self, seconds: float | None = None) -> bool:

@@ -42,7 +42,6 @@ class ClaimPause:
         self._until = 0.0
         self._ends_with_job = False
         self._trial: HeldJob | None = None
-        self._begun: set[HeldJob] = set()
         self._suspects: set[str] = set()
         self.given_back = 0
         self.alone = False
@@ -66,9 +65,15 @@ class ClaimPause:
         if self._faults and held_jobs:
             self._trial = held_jobs[0]
 
-    def begun(self, held: HeldJob) -> bool:
-        """The work has begun. Return whether that ends the pause."""
-        self._begun.add(held)
+    @property
+    def idle(self) -> bool:
+        """Whether there was no fault lately: then work that has ended by itself tells nothing new."""
+        return not (self._faults or self._suspects)
+
+    def begun(self, held_jobs: Sequence[HeldJob]) -> bool:
+        """The work of these jobs has begun. Return whether that ends the pause."""
+        for held in held_jobs:
+            held.work_begun = True
         self._suspects.clear()
         return not self._ends_with_job and self._end()
 
@@ -87,16 +92,15 @@ class ClaimPause:
             self._end()
         return ending
 
-    def closed(self, held: HeldJob) -> None:
-        """The attempt is reported: another trial may follow."""
-        self._begun.discard(held)
-        if self._trial is held:
+    def closed(self, held_jobs: Sequence[HeldJob]) -> None:
+        """These attempts are reported: another trial may follow."""
+        if self._trial is not None and self._trial in held_jobs:
             self._trial = None
 
     def _machine_at_fault(self, held: HeldJob, ending: Ending, failure: Failure) -> Ending:
         """The job is given back. A `not_started` failure is reported: the registry counts those."""
         self.given_back += 1
-        self._ends_with_job = self._ends_with_job or held in self._begun
+        self._ends_with_job = self._ends_with_job or held.work_begun
         self._begin(failure.message)
         if failure.not_started:
             return ending

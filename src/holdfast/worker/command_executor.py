@@ -87,7 +87,7 @@ class CommandExecutor:
         finally:
             held.listener = None
             del self._attempts[held]
-            self._host.ended(held, ending)
+            self._host.ended([(held, ending)])
 
 
 class CommandAttempt:
@@ -156,7 +156,7 @@ class CommandAttempt:
         failpoint("worker.process_started")
         self._child = child
         self.renewed()
-        self._host.begun(self._held)
+        self._host.begun([self._held])
         failpoint("worker.process_supervised")
         return child
 

@@ -1,7 +1,7 @@
 """Reports how attempts ended to the registry. Short jobs that end together share a commit."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -23,8 +23,8 @@ from holdfast.core.errors import (
 from holdfast.core.job import Failure, Job
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
-from holdfast.ports import Clock, Grant, Ids, Registry
-from holdfast.worker.executor import Ending
+from holdfast.ports import Clock, Completion, Grant, Ids, Registry
+from holdfast.worker.executor import NOTHING, RETURNED, EndedJob, Ending
 from holdfast.worker.held_job import HeldJob
 from holdfast.worker.output import AttemptOutput
 from holdfast.worker.tasks import stop
@@ -64,8 +64,9 @@ class PendingCompletion(Struct, frozen=True, gc=False, array_like=True):
 
 
 class CompletionReporter:
-    """Completes, releases or drops every attempt that is over, then calls `closed`. A job whose outputs are
-    to be validated is passed to `validate`, which then tells the observer of its end."""
+    """Completes, releases or drops every attempt that is over, then calls `closed`. Those that have nothing
+    in `outputs` are completed many at a time. A job whose outputs are to be validated is passed to
+    `validate`, which then tells the observer of its end."""
 
     def __init__(
         self,
@@ -73,26 +74,33 @@ class CompletionReporter:
         clock: Clock,
         ids: Ids,
         observer: WorkerObserver,
-        closed: Callable[[HeldJob], None],
+        outputs: Mapping[HeldJob, AttemptOutput],
+        closed: Callable[[Sequence[HeldJob]], None],
         validate: Callable[[Job, float], None] | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._ids = ids
         self._observer = observer
+        self._outputs = outputs
         self._closed = closed
         self._validate = validate
-        self._waiting: list[tuple[HeldJob, Ending]] = []
+        self._waiting: list[EndedJob] = []
         self._nonempty = asyncio.Event()
         self._separate: dict[asyncio.Task[None], None] = {}
 
-    def add(self, held: HeldJob, ending: Ending, output: AttemptOutput | None) -> None:
-        """Report that this attempt is over, once its output is stored."""
-        if output is None and ending.snooze is None and not (held.released or held.progress):
-            self._waiting.append((held, ending))
+    def add(self, endings: Sequence[EndedJob]) -> None:
+        """Report that these attempts are over, each once its output is stored."""
+        outputs = self._outputs
+        for ended in endings:
+            held, ending = ended
+            output = outputs.get(held) if outputs else None
+            if output is None and ending.snooze is None and not (held.released or held.progress):
+                self._waiting.append(ended)
+            else:
+                self._start(held, PendingCompletion(self._ids.new(), _released(held, ending), ending), output)
+        if self._waiting:
             self._nonempty.set()
-        else:
-            self._start(held, PendingCompletion(self._ids.new(), _released(held, ending), ending), output)
 
     def _start(self, held: HeldJob, pending: PendingCompletion, output: AttemptOutput | None) -> None:
         task = asyncio.create_task(self._report_one(held, pending, output))
@@ -103,7 +111,7 @@ class CompletionReporter:
         del self._separate[task]
         if not task.cancelled() and (error := task.exception()):
             self._observer.trouble(f"an attempt could not be ended: {error!r}")
-            self._closed(held)
+            self._closed([held])
 
     async def run(self) -> None:
         """Complete what has ended, all that waits in one commit. Runs until cancelled."""
@@ -116,23 +124,33 @@ class CompletionReporter:
         finally:
             await stop(*self._separate)
 
-    async def _complete(self, ended: list[tuple[HeldJob, Ending]]) -> None:
+    async def _complete(self, ended: list[EndedJob]) -> None:
         base = self._ids.new()
         for held, _ in ended:
             if held.lost:
                 self._conclude(held, Fenced(held.lost))
         batch = [one for one in ended if not one[0].lost]
-        completions = [ending.completion(held.grant, f"{base}.{n}") for n, (held, ending) in enumerate(batch)]
+        completions = [
+            Completion(held.grant, NOTHING, f"{base}.{n}")
+            if ending is RETURNED
+            else ending.completion(held.grant, f"{base}.{n}")
+            for n, (held, ending) in enumerate(batch)
+        ]
         results = await self._registry.complete_many(completions)
         failpoint("worker.completed_many")
+        closed: list[HeldJob] = []
         for n, ((held, ending), result) in enumerate(zip(batch, results, strict=True)):
-            if isinstance(result, Unavailable):
+            if isinstance(result, Job):
+                self._completed(held, result)
+                closed.append(held)
+            elif isinstance(result, Unavailable):
                 self._observer.trouble(result.message)
                 self._start(held, PendingCompletion(f"{base}.{n}", None, ending), None)
             elif (replacement := self._replacement(result, ending)) is not None:
                 self._start(held, replacement, None)
             else:
                 self._conclude(held, result)
+        self._closed(closed)
 
     async def _report_one(
         self, held: HeldJob, pending: PendingCompletion, output: AttemptOutput | None
@@ -200,16 +218,19 @@ class CompletionReporter:
 
     def _conclude(self, held: HeldJob, result: Job | HoldfastError) -> None:
         if isinstance(result, Job):
-            # This worker ended it, whatever the lease renewer has read of it since.
-            held.lost = None
-            if self._validate is not None and _awaits_validation(result):
-                self._validate(result, held.work_seconds)
-            else:
-                self._observer.ended(result, held.work_seconds)
+            self._completed(held, result)
         else:
             held.lose(result.message)
             self._observer.lost(held.grant, held.lost or result.message)
-        self._closed(held)
+        self._closed([held])
+
+    def _completed(self, held: HeldJob, job: Job) -> None:
+        # This worker ended it, whatever the lease renewer has read of it since.
+        held.lost = None
+        if job.spec.promised_outputs and self._validate is not None and _awaits_validation(job):
+            self._validate(job, held.work_seconds)
+        else:
+            self._observer.ended(job, held.work_seconds)
 
 
 def _awaits_validation(job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -67,11 +67,18 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 NOTHING = Success()
+RETURNED = Ending()
+"""The ending of a handler that returned nothing."""
+
 _requests = msgspec.json.Decoder(list[JobRequest])
 
 
 def _decode(document: bytes) -> Json:
     return msgspec.json.decode(document)
+
+
+EndedJob: TypeAlias = tuple[HeldJob, Ending]
+"""A job whose attempt is over, and how it ended."""
 
 
 class Host(Protocol):
@@ -83,12 +90,12 @@ class Host(Protocol):
         """Return where the attempt's output and events go; made at the first call."""
         ...
 
-    def begun(self, held: HeldJob) -> None:
-        """The work of the attempt has begun."""
+    def begun(self, held_jobs: Sequence[HeldJob]) -> None:
+        """The work of these attempts has begun."""
         ...
 
-    def ended(self, held: HeldJob, ending: Ending) -> None:
-        """The attempt is over. To be called once for every job that was passed to `run`."""
+    def ended(self, endings: Sequence[EndedJob]) -> None:
+        """These attempts are over. To be called once for every job that was passed to `run`."""
         ...
 
     def progress(self, held: HeldJob, progress: Progress) -> None: ...

@@ -88,6 +88,13 @@ class Ended(Struct, array_like=True, tag=12, gc=False, frozen=True):
     at: float
 
 
+class Returned(Struct, array_like=True, tag=17, gc=False, frozen=True):
+    """Attempts whose handlers have returned nothing, and since when they are over (monotonic seconds)."""
+
+    numbers: list[int]
+    at: list[float]
+
+
 class EmittedEvent(Struct, array_like=True, tag=13, gc=False, frozen=True):
     """Output, or an event that the handler emitted. `at` is seconds since the epoch."""
 
@@ -124,7 +131,8 @@ class StopReceived(Struct, array_like=True, tag=16, frozen=True):
 
 
 ToRunner: TypeAlias = Run | Stop | Renewed | CheckpointReply | Compensate
-ToWorker: TypeAlias = Hello | Ended | EmittedEvent | ProgressUpdate | Checkpoint | StopReceived
+OfOneAttempt: TypeAlias = Ended | EmittedEvent | ProgressUpdate | Checkpoint | StopReceived
+ToWorker: TypeAlias = Hello | Returned | OfOneAttempt
 
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
@@ -147,7 +155,8 @@ class FrameDecoder(Generic[M]):
         self._decoder = decoder
         self._pending = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[M]:
+    def feed(self, data: bytes | memoryview) -> Iterator[list[M]]:
+        """Yield the messages of each frame that is complete."""
         self._pending += data
         while len(self._pending) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._pending)
@@ -158,7 +167,7 @@ class FrameDecoder(Generic[M]):
                 return
             messages = self._decoder.decode(memoryview(self._pending)[_LENGTH.size : end])
             del self._pending[:end]
-            yield from messages
+            yield messages
 
 
 def from_worker() -> FrameDecoder[ToRunner]:

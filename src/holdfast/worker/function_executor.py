@@ -5,6 +5,7 @@ A handler that has to stop is told to; one that does not is cancelled, or its pr
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Progress
 from holdfast.core.limits import NOT_STARTED_MAX
 from holdfast.worker.attempt_stop import kill_runner, stop_attempt
-from holdfast.worker.executor import Ending, Host
+from holdfast.worker.executor import RETURNED, EndedJob, Ending, Host
 from holdfast.worker.failures import machine_fault, needs_compensation, stopped, timed_out
 from holdfast.worker.frames import (
     Checkpoint,
@@ -25,9 +26,12 @@ from holdfast.worker.frames import (
     Ended,
     Hello,
     KnownJob,
+    OfOneAttempt,
     ProgressUpdate,
     Renewed,
+    Returned,
     StopReceived,
+    ToRunner,
     ToWorker,
 )
 from holdfast.worker.held_job import HeldJob
@@ -40,6 +44,9 @@ from holdfast.worker.runner_pool import RunnerPool
 from holdfast.worker.tasks import Tasks
 
 DEADLINE_SECONDS = 0.25
+IDLE_SECONDS = 20.0
+"""How long a runner without attempts lives if its worker is frozen; a default lease is longer."""
+
 SUSPECTS_MAX = 10_000
 
 
@@ -109,39 +116,50 @@ class FunctionExecutor:
         await self._pool.close()
 
     def run(self, held_jobs: Sequence[HeldJob]) -> None:
-        for held in held_jobs:
-            self._submit(RunnerAttempt(held))
+        self._submit([RunnerAttempt(held) for held in held_jobs])
 
-    def _submit(self, attempt: RunnerAttempt) -> None:
-        known = self._known[attempt.held.grant.job.spec.kind]
-        if attempt.held.job_id in self._suspects:
-            known = replace(known, isolation="process")
-        self._pool.submit(attempt, known)
+    def _submit(self, attempts: Sequence[RunnerAttempt]) -> None:
+        shared: list[RunnerAttempt] = []
+        for attempt in attempts:
+            held = attempt.held
+            known = self._known[held.grant.job.spec.kind]
+            if known.isolation == "process" or held.job_id in self._suspects:
+                self._pool.submit_exclusive(attempt, known.memory_bytes)
+            else:
+                shared.append(attempt)
+        if shared:
+            self._pool.submit_shared(shared)
 
-    def begin(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
-        """Send the attempt to a runner: it has begun."""
-        held = attempt.held
-        if attempt.failed is None:
-            held.timed_out = False  # its timeout counts from now, not from when it began to wait
-        if held.lost or (held.must_stop and attempt.failed is None):
-            self._host.ended(held, stopped(held))
-            return
-        self._number += 1
-        attempt.number = self._number
-        runner.attempts[attempt.number] = attempt
-        self._running[held] = runner, attempt
-        now = self._host.clock.monotonic()
-        if held.deadline < runner.deadline:
-            runner.set_deadline(held.deadline, now)
-        held.listener = lambda: self._changed(runner, attempt)
-        run = run_message(attempt)
-        if attempt.failed is None:
-            self._host.begun(held)
-            runner.send(run)
-        else:
-            runner.send(Compensate(run))
-            if (limit := held.grant.job.spec.timeout) is not None:
-                self._tasks.start(self._time_out(runner, attempt, limit.total_seconds()))
+    def begin(self, runner: RunnerConnection, attempts: Sequence[RunnerAttempt]) -> None:
+        """Send the attempts to a runner, in one frame: they have begun."""
+        begun: list[HeldJob] = []
+        messages: list[ToRunner] = []
+        deadline = runner.deadline
+        for attempt in attempts:
+            held = attempt.held
+            if attempt.failed is None:
+                held.timed_out = False  # its timeout counts from now, not from when it began to wait
+            if held.lost or (attempt.failed is None and held.must_stop):
+                self._host.ended([(held, stopped(held))])
+                continue
+            self._number += 1
+            attempt.number = self._number
+            runner.attempts[self._number] = attempt
+            self._running[held] = runner, attempt
+            deadline = min(deadline, held.deadline)
+            held.listener = partial(self._changed, runner, attempt)
+            if attempt.failed is None:
+                begun.append(held)
+                messages.append(run_message(attempt))
+            else:
+                messages.append(Compensate(run_message(attempt)))
+                if (limit := held.grant.job.spec.timeout) is not None:
+                    self._tasks.start(self._time_out(runner, attempt, limit.total_seconds()))
+        if deadline < runner.deadline:
+            runner.set_deadline(deadline, self._host.clock.monotonic())
+        if begun:
+            self._host.begun(begun)
+        runner.send_many(messages)
 
     async def _time_out(self, runner: RunnerConnection, attempt: RunnerAttempt, seconds: float) -> None:
         """Stop a compensation that takes longer than the timeout of its handler."""
@@ -152,7 +170,7 @@ class FunctionExecutor:
 
     def no_runner(self, attempt: RunnerAttempt, error: Exception) -> None:
         if attempt.failed is None:
-            self._host.ended(attempt.held, machine_fault(error, f"{self._app} cannot be run"))
+            self._host.ended([(attempt.held, machine_fault(error, f"{self._app} cannot be run"))])
         else:
             self._retry_compensation(attempt, attempt.failed, str(error))
 
@@ -162,13 +180,13 @@ class FunctionExecutor:
         held, tries = attempt.held, attempt.tries + 1
         self._host.trouble(f"{self._app} cannot be run, to compensate {held.job_id}: {why}")
         if tries >= NOT_STARTED_MAX:
-            self._host.ended(held, replace(failed, compensated=False))
+            self._host.ended([(held, replace(failed, compensated=False))])
         else:
             self._tasks.start(self._submit_later(RunnerAttempt(held, failed, tries)))
 
     async def _submit_later(self, attempt: RunnerAttempt) -> None:
         await self._host.clock.sleep(retry.give_back_wait(attempt.tries).total_seconds())
-        self._submit(attempt)
+        self._submit([attempt])
 
     def renewed(self, held: HeldJob) -> None:
         if (place := self._running.get(held)) is not None:
@@ -185,10 +203,17 @@ class FunctionExecutor:
 
     def _set_deadline(self, runner: RunnerConnection) -> None:
         """Set the deadline of a runner from the leases in it. An attempt that ignores a cancel does not
-        count: its job ends with its lease, so no other worker gets it."""
+        count: its job ends with its lease, so no other worker gets it.
+
+        A runner without attempts has a deadline too, before that of most jobs to come: so a job in an idle
+        worker begins without a word to the process supervisor."""
+        now = self._host.clock.monotonic()
         held_jobs = [attempt.held for attempt in runner.attempts.values()]
         deadlines = [held.deadline for held in held_jobs if not held.abandoned]
-        runner.set_deadline(min(deadlines, default=float("inf")), self._host.clock.monotonic())
+        if deadlines:
+            runner.set_deadline(min(deadlines), now)
+        elif not now + IDLE_SECONDS / 2 < runner.deadline < now + 2 * IDLE_SECONDS:
+            runner.set_deadline(now + IDLE_SECONDS, now)
 
     def _changed(self, runner: RunnerConnection, attempt: RunnerAttempt) -> None:
         if attempt.failed is not None and not attempt.held.lost:
@@ -216,23 +241,56 @@ class FunctionExecutor:
 
     # What runners send.
 
-    def received(self, runner: RunnerConnection, message: ToWorker) -> None:
-        assert not isinstance(message, Hello)  # the connection keeps that to itself
-        attempt = runner.attempts.get(message.number)
-        if attempt is None:
-            return  # the attempt is over here already
-        try:
-            self._handle(runner, attempt, message)
-        except Exception as error:
-            self._host.trouble(f"the worker has a fault: {error!r}")
-            attempt.held.lose("the worker could not handle a message of its runner")
+    def received(self, runner: RunnerConnection, messages: Sequence[ToWorker]) -> None:
+        endings: list[EndedJob] = []
+        for message in messages:
+            if isinstance(message, Returned):
+                for number, at in zip(message.numbers, message.at, strict=True):
+                    if (attempt := runner.attempts.get(number)) is not None:
+                        self._end(runner, attempt, RETURNED, at, endings)
+                continue
+            assert not isinstance(message, Hello)  # the connection keeps that to itself
+            if (attempt := runner.attempts.get(message.number)) is not None:  # it is not over here yet
+                try:
+                    self._handle(runner, attempt, message, endings)
+                except Exception as error:
+                    self._host.trouble(f"the worker has a fault: {error!r}")
+                    attempt.held.lose("the worker could not handle a message of its runner")
+        if endings:
+            self._pool.attempts_ended(runner, len(endings))
+            self._host.ended(endings)
 
-    def _handle(self, runner: RunnerConnection, attempt: RunnerAttempt, message: ToWorker) -> None:
+    def _end(
+        self,
+        runner: RunnerConnection,
+        attempt: RunnerAttempt,
+        ending: Ending,
+        at: float,
+        endings: list[EndedJob],
+    ) -> None:
+        """The attempt is over since `at`. Nothing more is to be done for one that ended well by itself in
+        the shared runner: it is added to `endings`."""
+        held = attempt.held
+        special = attempt.stopping or attempt.failed or runner.exclusive
+        if special or ending.failure is not None or ending.cancelled:
+            if held.timed_out and _in_time(held, at):
+                held.timed_out = False  # it ended in time, and the message came late
+            self._finish(runner, attempt, ending)
+        else:
+            del runner.attempts[attempt.number]
+            del self._running[held]
+            endings.append((held, ending))
+
+    def _handle(
+        self,
+        runner: RunnerConnection,
+        attempt: RunnerAttempt,
+        message: OfOneAttempt,
+        endings: list[EndedJob],
+    ) -> None:
         match message:
             case Ended():
-                if attempt.held.timed_out and _in_time(attempt.held, message.at):
-                    attempt.held.timed_out = False  # it ended in time, and the message came late
-                self._finish(runner, attempt, message.ending)
+                self._end(runner, attempt, message.ending, message.at, endings)
             case EmittedEvent():
                 self._emit(runner, attempt.held, message)
             case ProgressUpdate():
@@ -303,7 +361,7 @@ class FunctionExecutor:
             attempt.stop_reply.set_result(False)
         if held.lost:
             self._set_deadline(runner)  # now: the supervisor must not kill the others for it
-        self._pool.attempt_ended(runner)
+        self._pool.attempts_ended(runner, 1)
         if attempt.failed is not None and ending.machine and ending.failure is not None:
             self._retry_compensation(attempt, attempt.failed, ending.failure.message)
             return
@@ -314,9 +372,9 @@ class FunctionExecutor:
         elif held.cancelled and ending.snooze is not None:
             ending = stopped(held)
         if attempt.failed is None and self._compensates(held, ending):
-            self._submit(RunnerAttempt(held, ending))
+            self._submit([RunnerAttempt(held, ending)])
         else:
-            self._host.ended(held, ending)
+            self._host.ended([(held, ending)])
 
     def _compensates(self, held: HeldJob, ending: Ending) -> bool:
         known = self._known[held.grant.job.spec.kind]

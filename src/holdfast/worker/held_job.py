@@ -16,7 +16,8 @@ class HeldJob:
     """One grant. `deadline` is on the worker's own monotonic clock, counted from before the claim was sent.
 
     The executor sets `listener`, which is called when the job is lost, cancelled, given back or out of
-    time. `checkpoint` is the last one that the job stored.
+    time. `checkpoint` is the last one that the job stored. `running`: it has a slot; `work_begun`: its
+    process or runner has it.
     """
 
     __slots__ = (
@@ -33,20 +34,24 @@ class HeldJob:
         "progress",
         "released",
         "renew_at",
+        "running",
         "span",
         "timed_out",
         "urgent",
+        "work_begun",
     )
 
     def __init__(self, grant: Grant, deadline: float) -> None:
+        job = grant.job
         self.grant = grant
-        self.job_id = grant.job.job_id
+        self.job_id = job.job_id
         self.deadline = deadline
+        self.running = self.work_begun = False
         self.begun_at: float | None = None
         self.ended_at: float | None = None
         self.renew_at = 0.0
         self.progress: Progress | None = None
-        self.checkpoint: Json = grant.job.checkpoint
+        self.checkpoint: Json = job.checkpoint
         self.lost: str | None = None
         self.cancelled = False
         self.released: str | None = None

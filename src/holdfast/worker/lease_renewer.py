@@ -47,21 +47,26 @@ class LeaseRenewer:
             self.held_jobs[held.job_id] = held
         self._nonempty.set()
 
-    def begin(self, held: HeldJob, now: float) -> None:
+    def begin(self, held_jobs: Iterable[HeldJob], now: float) -> None:
         """The work begins. Unless it is over in a moment, a heartbeat shows it as running."""
-        held.begun_at = now
-        held.renew_at = min(held.renew_at, now + START_SECONDS)
+        soon = now + START_SECONDS
+        for held in held_jobs:
+            held.begun_at = now
+            held.renew_at = min(held.renew_at, soon)
 
-    def end(self, held: HeldJob) -> None:
+    def end(self, held: HeldJob, now: float) -> None:
         """The work is over and is being reported: renew its lease only if that takes long."""
-        held.ended_at = self._clock.monotonic()
-        held.renew_at = max(held.renew_at, held.deadline - UNREPORTED_SECONDS)
+        held.ended_at = now
+        late = held.deadline - UNREPORTED_SECONDS
+        held.renew_at = max(held.renew_at, late)
 
-    def remove(self, held: HeldJob) -> None:
-        if self.held_jobs.get(held.job_id) is held:  # this worker may have got the job again
-            del self.held_jobs[held.job_id]
-        if self._renewing and (renewing := self._renewing.pop(held, None)) is not None:
-            renewing.cancel()
+    def remove(self, held_jobs: Iterable[HeldJob]) -> None:
+        by_id, renewing = self.held_jobs, self._renewing
+        for held in held_jobs:
+            if by_id.get(held.job_id) is held:  # this worker may have got the job again
+                del by_id[held.job_id]
+            if renewing and (task := renewing.pop(held, None)) is not None:
+                task.cancel()
 
     def progress(self, held: HeldJob, progress: Progress) -> None:
         """Store this soon, with the next heartbeat."""

@@ -18,8 +18,8 @@ class Prefetch:
         self._since = clock.monotonic()
         self.per_second = 0.0
 
-    def job_ended(self) -> None:
-        self._done += 1
+    def jobs_ended(self, count: int) -> None:
+        self._done += count
 
     def wanted(self, waiting: int, held: int) -> int:
         """Return how many to claim now, with this many `held`, of which some are `waiting` to begin."""

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.process_spec import exit_failure
@@ -13,24 +14,21 @@ from holdfast.worker.held_job import HeldJob
 from holdfast.worker.processes import ProcessExit
 
 
-class RunnerAttempt:
+class RunnerAttempt(Struct, eq=False):
     """Work in a runner: a handler, or the compensation of one that `failed`.
 
     `tries` counts how often no runner could be started for a compensation. `stop_attempt` uses
     `stop_reply`, the reply of the runner, `changed`, a further reason to stop, and `ended`.
     """
 
-    __slots__ = ("changed", "ended", "failed", "held", "number", "stop_reply", "stopping", "tries")
-
-    def __init__(self, held: HeldJob, failed: Ending | None = None, tries: int = 0) -> None:
-        self.held = held
-        self.failed = failed
-        self.number = 0
-        self.tries = tries
-        self.stopping: asyncio.Task[None] | None = None
-        self.stop_reply: asyncio.Future[bool] | None = None
-        self.changed: asyncio.Event | None = None
-        self.ended: asyncio.Event | None = None
+    held: HeldJob
+    failed: Ending | None = None
+    tries: int = 0
+    number: int = 0
+    stopping: "asyncio.Task[None] | None" = None
+    stop_reply: "asyncio.Future[bool] | None" = None
+    changed: asyncio.Event | None = None
+    ended: asyncio.Event | None = None
 
 
 def run_message(attempt: RunnerAttempt) -> Run:

@@ -23,15 +23,17 @@ DISCONNECT_SECONDS = 2.0
 class RunnerListener(Protocol):
     """The owner of the attempts: what the runners and their pool tell it."""
 
-    def begin(self, runner: "RunnerConnection", attempt: RunnerAttempt) -> None:
-        """This runner is free for the attempt: send it."""
+    def begin(self, runner: "RunnerConnection", attempts: Sequence[RunnerAttempt]) -> None:
+        """This runner is free for the attempts: send them."""
         ...
 
     def no_runner(self, attempt: RunnerAttempt, error: Exception) -> None:
         """No runner could be started for the attempt."""
         ...
 
-    def received(self, runner: "RunnerConnection", message: ToWorker) -> None: ...
+    def received(self, runner: "RunnerConnection", messages: Sequence[ToWorker]) -> None:
+        """The runner has sent these, in one frame."""
+        ...
 
     def wrote(self, runner: "RunnerConnection", stream: str, data: bytes) -> None:
         """The process wrote to a stream directly, not through Python's `sys.stdout` or `sys.stderr`."""
@@ -166,11 +168,11 @@ class RunnerConnection(asyncio.Protocol):
             self._close(pipe)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            if isinstance(message, Hello):
-                self.hello.set_result(message)
+        for messages in self._frames.feed(data):
+            if isinstance(messages[0], Hello):
+                self.hello.set_result(messages[0])
             else:
-                self._listener.received(self, message)
+                self._listener.received(self, messages)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Kill the process: the result of what it still runs could not be received."""
@@ -202,9 +204,14 @@ class RunnerConnection(asyncio.Protocol):
             self._loop.call_soon(self._write)
         self._unsent.append(message)
 
+    def send_many(self, messages: Sequence[ToRunner]) -> None:
+        """Send them at once, in one frame with what waits."""
+        self._unsent += messages
+        self._write()
+
     def _write(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if not self._transport.is_closing():
+        if unsent and not self._transport.is_closing():
             self._transport.write(encode(unsent))
 
     def set_deadline(self, deadline: float, now: float) -> None:

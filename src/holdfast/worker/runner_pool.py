@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.errors import Invalid
 from holdfast.failpoint import failpoint
-from holdfast.worker.frames import Hello, KnownJob
+from holdfast.worker.frames import Hello
 from holdfast.worker.processes import Processes, ProcessExit
 from holdfast.worker.runner_attempt import RunnerAttempt
 from holdfast.worker.runner_connection import RunnerConnection, RunnerListener
@@ -46,7 +46,7 @@ class RunnerPool:
         self._env = env
         self._stores = stores
         self._shared: RunnerConnection | None = None
-        self._waiting: deque[RunnerAttempt] = deque()
+        self._waiting: list[RunnerAttempt] = []
         self._queues: dict[int | None, deque[RunnerAttempt]] = {}  # by memory limit
         self._starting: dict[asyncio.Task[None], bool] = {}
         self._closing = False
@@ -63,20 +63,19 @@ class RunnerPool:
         for runner in list(self.runners):
             await runner.close()
 
-    def submit(self, attempt: RunnerAttempt, known: KnownJob) -> None:
-        """Have the attempt begun in a runner, as soon as one is free."""
-        if known.isolation == "process":
-            self._queues.setdefault(known.memory_bytes, deque()).append(attempt)
-            self._serve_queue(known.memory_bytes)
-        elif self._shared is not None and not self._shared.retired:
-            self._listener.begin(self._shared, attempt)
-        else:
-            self._waiting.append(attempt)
-            self._serve_shared()
+    def submit_shared(self, attempts: Sequence[RunnerAttempt]) -> None:
+        """Have the attempts begun in the shared runner, as soon as there is one."""
+        self._waiting += attempts
+        self._serve_shared()
 
-    def attempt_ended(self, runner: RunnerConnection) -> None:
-        """An attempt in this runner is over."""
-        runner.attempts_done += 1
+    def submit_exclusive(self, attempt: RunnerAttempt, memory_bytes: int | None) -> None:
+        """Have the attempt begun in a runner of its own, as soon as one is free."""
+        self._queues.setdefault(memory_bytes, deque()).append(attempt)
+        self._serve_queue(memory_bytes)
+
+    def attempts_ended(self, runner: RunnerConnection, count: int) -> None:
+        """So many attempts in this runner are over."""
+        runner.attempts_done += count
         if runner.exclusive:
             if runner.attempts_done >= RECYCLE_JOBS or runner.resident_bytes() > RECYCLE_BYTES:
                 self.retire(runner)
@@ -100,8 +99,8 @@ class RunnerPool:
     def _serve_shared(self) -> None:
         runner = self._shared
         if runner is not None and not runner.retired:
-            while self._waiting:
-                self._listener.begin(runner, self._waiting.popleft())
+            waiting, self._waiting = self._waiting, []
+            self._listener.begin(runner, waiting)
         elif self._waiting and False not in self._starting.values():
             self._start_task(self._start_shared(), exclusive=False)
 
@@ -110,7 +109,7 @@ class RunnerPool:
             self._shared, _ = await self._start(exclusive=False, memory_bytes=None)
         except (Invalid, OSError) as error:
             while self._waiting:
-                self._listener.no_runner(self._waiting.popleft(), error)
+                self._listener.no_runner(self._waiting.pop(0), error)
 
     def _serve_queues(self) -> None:
         """Serve every queue, the one that has waited longest first: none may starve beside a busy one."""
@@ -126,7 +125,7 @@ class RunnerPool:
         idle = [runner for runner in self.runners if _idle(runner)]
         for runner in idle:
             while queue and not runner.attempts and runner.memory_bytes == memory_bytes:
-                self._listener.begin(runner, queue.popleft())
+                self._listener.begin(runner, [queue.popleft()])
         others = [runner for runner in idle if runner.memory_bytes != memory_bytes]
         count = sum(runner.exclusive for runner in self.runners)
         coming = sum(self._starting.values())

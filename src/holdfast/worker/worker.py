@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast import tracing
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Failure, Progress
 from holdfast.core.spec import Json
@@ -19,7 +20,7 @@ from holdfast.worker import spans
 from holdfast.worker.claim_pause import ClaimPause, DescriptorReserve
 from holdfast.worker.claims import Claims, WorkerSettings
 from holdfast.worker.completion_reporter import CompletionReporter, WorkerObserver
-from holdfast.worker.executor import Ending, Executor
+from holdfast.worker.executor import RETURNED, EndedJob, Ending, Executor
 from holdfast.worker.held_job import MARGIN_SECONDS, HeldJob
 from holdfast.worker.lease_renewer import LeaseRenewer
 from holdfast.worker.output import AttemptOutput
@@ -64,24 +65,27 @@ class Worker:
         self._renewer = LeaseRenewer(registry, clock, self._renewed)
         self._validation = validation
         self._redactor = redactor
+        self._outputs: dict[HeldJob, AttemptOutput] = {}
         self._reporter = CompletionReporter(
-            registry, clock, ids, observer, self._closed, validation.add if validation else None
+            registry,
+            clock,
+            ids,
+            observer,
+            self._outputs,
+            self._closed,
+            validation.add if validation else None,
         )
         self._prefetch = Prefetch(clock, settings.slots)
         self.pause = ClaimPause(clock, observer, settings.owner)
         self._reserve = DescriptorReserve()
         self._leaving = asyncio.Event()
         self._left_at = 0.0
+        self._patience: asyncio.Timeout | None = None
         self._freed = asyncio.Event()
-        self._waiting: deque[HeldJob] = deque()
-        self._running: dict[HeldJob, None] = {}
-        self._outputs: dict[HeldJob, AttemptOutput] = {}
-        self._refilling = False
-
-    @property
-    def running(self) -> int:
+        self.running = 0
         """How many jobs are being run."""
-        return len(self._running)
+        self._waiting: deque[HeldJob] = deque()
+        self._refilling = False
 
     @property
     def waiting(self) -> int:
@@ -97,6 +101,8 @@ class Worker:
             self._left_at = self.clock.monotonic()
         self._leaving.set()
         self._freed.set()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
@@ -158,8 +164,8 @@ class Worker:
             if seconds := self.pause.seconds:
                 await self._wait_or_leave(self.clock.sleep(seconds))
                 continue
-            storing = sum(held not in self._running for held in self._outputs)
-            held_count = len(self._waiting) + len(self._running) + storing
+            storing = sum(not held.running for held in self._outputs)
+            held_count = len(self._waiting) + self.running + storing
             wanted = self.pause.allowed(self._prefetch.wanted(len(self._waiting), held_count))
             if not wanted:
                 self._freed.clear()
@@ -184,8 +190,19 @@ class Worker:
         await self._wait_or_leave(self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True))
 
     async def _wait_or_leave(self, waiting: Coroutine[Any, Any, object]) -> None:
-        """Wait for this, or until the worker leaves."""
-        await first_of(waiting, self._leaving.wait())
+        """Wait for this, or until the worker leaves. Without tasks: from an idle worker's wake-up to its
+        claim they take five turns of the loop."""
+        if self._leaving.is_set():
+            waiting.close()
+            return
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                await waiting
+        except TimeoutError:
+            if not self._leaving.is_set():
+                raise
+        finally:
+            self._patience = None
 
     # Running.
 
@@ -201,19 +218,24 @@ class Worker:
         if self._leaving.is_set():
             return
         begun: list[HeldJob] = []
+        waiting, free = self._waiting, self._settings.slots - self.running
         now = self.clock.monotonic()
-        while self._waiting and len(self._running) < self._settings.slots:
-            held = self._waiting.popleft()
+        while waiting and len(begun) < free:
+            held = waiting.popleft()
             if now >= held.deadline - MARGIN_SECONDS:
                 held.lose("the lease was over before the work began")
             if held.must_stop:
-                self._reporter.add(held, Ending(cancelled=True, stopped=True), None)
+                self._reporter.add([(held, Ending(cancelled=True, stopped=True))])
                 continue
-            self._running[held] = None
-            self._renewer.begin(held, now)
-            spans.begin(held)
-            self._observer.started(held.grant)
+            held.running = True
             begun.append(held)
+        self.running += len(begun)
+        self._renewer.begin(begun, now)
+        started, traced = self._observer.started, tracing.is_enabled()
+        for held in begun:
+            if traced:
+                spans.begin(held)
+            started(held.grant)
         for executor, same in groupby(begun, key=self._executor):
             executor.run(list(same))
 
@@ -245,15 +267,35 @@ class Worker:
     def trouble(self, why: str) -> None:
         self._observer.trouble(self._redactor.text(why))
 
-    def begun(self, held: HeldJob) -> None:
-        held.begun_at = self.clock.monotonic()
-        if self.pause.begun(held):
+    def begun(self, held_jobs: Sequence[HeldJob]) -> None:
+        now = self.clock.monotonic()
+        for held in held_jobs:
+            held.begun_at = now
+        if self.pause.begun(held_jobs):
             self._reserve.take()
             self._freed.set()
 
-    def ended(self, held: HeldJob, ending: Ending) -> None:
-        del self._running[held]
-        held.listener = None
+    def ended(self, endings: Sequence[EndedJob]) -> None:
+        now = self.clock.monotonic()
+        reported: list[EndedJob] = []
+        for held, ending in endings:
+            held.running = False
+            held.listener = None
+            reported.append(one := (held, self._judge(held, ending)))
+            if held.span is not None:
+                spans.end(*one)
+            self._renewer.end(held, now)
+        self.running -= len(endings)
+        self._prefetch.jobs_ended(len(endings))
+        self._reporter.add(reported)
+        if not self._refilling:
+            self._refilling = True
+            asyncio.get_running_loop().call_soon(self._refill)
+
+    def _judge(self, held: HeldJob, ending: Ending) -> Ending:
+        """Return the ending to report: without secrets, and given back if the machine is at fault."""
+        if ending is RETURNED and self.pause.idle:
+            return ending
         ending = ending.redacted(self._redactor)
         failure = ending.failure
         if self._settings.drain and failure is not None and _is_for_others(held, failure):
@@ -264,23 +306,19 @@ class Worker:
         elif self.pause.seconds:
             self._reserve.free()
             self._release_waiting("the worker cannot run jobs now")
-        spans.end(held, ending)
-        self._renewer.end(held)
-        self._prefetch.job_ended()
-        self._reporter.add(held, ending, self._outputs.get(held))
-        if not self._refilling:
-            self._refilling = True
-            asyncio.get_running_loop().call_soon(self._refill)
+        return ending
 
-    def _closed(self, held: HeldJob) -> None:
-        """The attempt is reported, and its output stored."""
-        self.pause.closed(held)
-        self._outputs.pop(held, None)
-        self._renewer.remove(held)
+    def _closed(self, held_jobs: Sequence[HeldJob]) -> None:
+        """These attempts are reported, and their output is stored."""
+        self.pause.closed(held_jobs)
+        if self._outputs:
+            for held in held_jobs:
+                self._outputs.pop(held, None)
+        self._renewer.remove(held_jobs)
         self._freed.set()
 
     def _renewed(self, held: HeldJob) -> None:
-        if held in self._running:
+        if held.running:
             # Work that lasts has a spool file, so that after a crash the next worker finds it.
             self.output(held)
         self._executor(held).renewed(held)
@@ -305,6 +343,8 @@ class Worker:
         while True:
             before = set(self._waiting)
             await self.clock.sleep(SURPLUS_SECONDS)
+            if not self.pause.on:
+                self._reserve.take()
             if any(held in before for held in self._waiting):
                 self._release_waiting("the worker has no room for it")
 
@@ -312,7 +352,7 @@ class Worker:
         while self._waiting:
             held = self._waiting.pop()
             held.released = why
-            self._reporter.add(held, Ending(stopped=True), None)
+            self._reporter.add([(held, Ending(stopped=True))])
 
     # Leaving.
 

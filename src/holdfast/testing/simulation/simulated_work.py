@@ -54,7 +54,8 @@ class SimulatedExecutor:
             task.add_done_callback(self._tasks.pop)
 
     async def _run(self, hold: HeldJob) -> None:
-        self._host.ended(hold, await SimulatedAttempt(self, hold, self._host).run())
+        ending = await SimulatedAttempt(self, hold, self._host).run()
+        self._host.ended([(hold, ending)])
 
     def renewed(self, hold: HeldJob) -> None: ...
 
