@@ -30,7 +30,8 @@ def take_due(connection: apsw.Connection, now: int, limit: int) -> DueJobs:
     gone: list[int] = []
     seqs: list[int] = []
     until = now
-    for number, due_at, jobs in connection.execute(statement("select_due_alarms"), (now,)).fetchall():
+    alarms: list[tuple[int, int, str]] = list(connection.execute(statement("select_due_alarms"), (now,)))
+    for number, due_at, jobs in alarms:
         if len(seqs) >= LOOKED_AT_MAX:
             until = due_at  # a job of this alarm may be due before one that is due later than this
             break

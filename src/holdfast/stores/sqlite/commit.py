@@ -24,7 +24,7 @@ from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
 from holdfast.stores.sqlite.job_rows import job_of
 from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
 from holdfast.stores.sqlite.statements import Row, Value, statement
-from holdfast.stores.sqlite.timestamps import to_microseconds, to_microseconds_or_none
+from holdfast.stores.sqlite.timestamps import to_microseconds
 
 
 class SqliteCommit:
@@ -111,7 +111,7 @@ class SqliteCommit:
                 "kinds": json_list(ready.kinds) if ready.kinds else None,
                 "now": self._now,
             }
-            lanes = self._connection.execute(statement("select_lanes"), asked).fetchall()
+            lanes: list[tuple[int, int]] = list(self._connection.execute(statement("select_lanes"), asked))
             for _, some in groupby(lanes, key=itemgetter(0)):
                 yield from self._ready_in([lane for _, lane in some], wanted)
 
@@ -119,18 +119,16 @@ class SqliteCommit:
         """Yield the ids of claimable jobs of lanes of one queue and priority, oldest first."""
         after = (_FIRST, 0)
         while True:
-            places = []
+            places: list[tuple[int, int]] = []
             for lane in lanes:
-                places += self._connection.execute(
-                    statement("select_ready"),
-                    {
-                        "lane": lane,
-                        "now": self._now,
-                        "after_ready_at": after[0],
-                        "after_seq": after[1],
-                        "limit": wanted,
-                    },
-                ).fetchall()
+                asked = {
+                    "lane": lane,
+                    "now": self._now,
+                    "after_ready_at": after[0],
+                    "after_seq": after[1],
+                    "limit": wanted,
+                }
+                places += list(self._connection.execute(statement("select_ready"), asked))
             if len(lanes) > 1:
                 places = sorted(places)[:wanted]
             seqs = number_list(seq for _, seq in places)
@@ -152,11 +150,10 @@ class SqliteCommit:
         batch.decide_due(job.job_id for job in found)
         times = dict(due.times)
         for job in found:
-            left = batch.jobs[job.job_id]
-            seq, due_at = self._seqs[job.job_id], to_microseconds_or_none(left and left.due_at)
-            times.pop(seq)
-            if due_at is not None:
-                times[seq] = due_at
+            left, seq = batch.jobs[job.job_id], self._seqs[job.job_id]
+            del times[seq]
+            if left is not None and left.due_at is not None:
+                times[seq] = to_microseconds(left.due_at)
         self._write()
         set_alarm(self._connection, {seq: at for seq, at in times.items() if at <= self._now})
         set_alarm(self._connection, {seq: at for seq, at in times.items() if at > self._now})
@@ -183,7 +180,8 @@ class SqliteCommit:
             failpoint("sqlite.jobs_touched")
         writer.enqueue(*batch.queue_changes())
         if timed := batch.untimed():
-            set_alarm(self._connection, {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed})
+            due = {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed if job.due_at is not None}
+            set_alarm(self._connection, due)
         writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
         if batch.taken:
             writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
@@ -206,7 +204,7 @@ class SqliteCommit:
                 number = next(numbers)
                 rows.append((number, one.event_type, to_microseconds(one.occurred_at), one.text))
                 for seq in dict.fromkeys(one.jobs):
-                    logs[seq] = f"{logs[seq]},{number}" if seq in logs else str(number)
+                    logs[seq] = f"{logs[seq]},{number}" if seq in logs else str(number)  # type: ignore[index]
             self._writer.many("insert_segment", rows)
             failpoint("sqlite.events_inserted")
         if batch.published:

@@ -63,7 +63,7 @@ def _without(struct: type[Struct], name: str, columns: frozenset[str]) -> type[S
             field.type,
             field.default
             if field.default is not msgspec.NODEFAULT
-            else msgspec.field(default_factory=field.default_factory),  # type: ignore[arg-type]
+            else msgspec.field(default_factory=field.default_factory),
         )
         for field in fields(struct)
         if field.name not in columns

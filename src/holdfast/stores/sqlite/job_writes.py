@@ -107,10 +107,9 @@ class JobWriter:
         """Return the lane of jobs with this spec; it is made when the first of them comes."""
         key = lane_of(spec)
         if key not in self._lanes:
-            found = self._connection.execute(statement("select_lane"), key).fetchone()
-            if found is None:
-                [found] = self._connection.execute(statement("insert_lane"), key).fetchall()
-            self._lanes[key] = found[0]
+            found = list(self._connection.execute(statement("select_lane"), key))
+            for (lane,) in found or self._connection.execute(statement("insert_lane"), key):
+                self._lanes[key] = lane
         return self._lanes[key]
 
     def _group(self, name: str, seqs: list[int], values: Row) -> None:
@@ -151,8 +150,8 @@ class Claims:
             lease = next((job.lease for job in claimed if job.lease is not None), None)
             owner, text = (None, None) if lease is None else (lease.owner, lease_text(lease))
             row = (op_id, owner, text, seqs)
-            [(number,)] = self._connection.execute(statement("insert_claim"), row).fetchall()
-            self._granted[op_id] = (number, lease)
+            for (number,) in self._connection.execute(statement("insert_claim"), row):
+                self._granted[op_id] = (number, lease)
 
     def of(self, job: Job) -> tuple[int, Lease | None]:
         """Return the number of the job's new claim and the lease it has; 0 when the job has none any more."""

@@ -72,8 +72,8 @@ def history(connection: apsw.Connection, job_id: str, after: str | None, limit: 
 
 def _last_offset(connection: apsw.Connection, seq: int, number: int) -> int:
     """Return the offset of the job's last event in this segment."""
-    rows = connection.execute(statement("select_segments"), (_json([number]),)).fetchall()
-    return max(event.offset or 0 for row in rows for event in segment_events(*row, {seq: None}))
+    rows = connection.execute(statement("select_segments"), (_json([number]),))
+    return max(event.offset or 0 for n, text in rows for event in segment_events(n, text, {seq: None}))
 
 
 def _body_bytes(event: Event) -> int:

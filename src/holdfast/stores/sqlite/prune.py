@@ -59,8 +59,8 @@ def _prune_segments(connection: apsw.Connection, jobs: set[int], numbers: str, s
     gone = 0
     empty: list[int] = []
     ops = {op_id for (op_id,) in connection.execute(statement("select_old_claims"), (seqs,))}
-    segments = connection.execute(statement("select_pruned_segments"), (numbers,)).fetchall()
-    for number, event_type, text in segments:
+    pruned = list(connection.execute(statement("select_pruned_segments"), (numbers,)))
+    for number, event_type, text in pruned:
         gone += sum(key in jobs for key in segment.keys(text))
         if event_type == EventType.CLAIMED:
             ops |= {event.op_id for event in segment_events(number, text, dict.fromkeys(jobs, ""))}
