@@ -171,6 +171,14 @@ CREATE INDEX event_type ON event
 CREATE INDEX event_time ON event
     (strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch')) WHERE event_offset IS NULL;
 
+-- What SQLite believes of the sizes, until somebody analyses the file: a whole log is read segment by segment, and a
+-- job's from the job on.
+ANALYZE meta;
+DELETE FROM sqlite_stat1;
+INSERT INTO sqlite_stat1 (tbl, idx, stat)
+VALUES ('job', 'sqlite_autoindex_job_1', '1000000 1'), ('state', NULL, '1000000'),
+       ('segment', 'segment_type', '10000 500 1'), ('segment', 'segment_time', '10000 1');
+
 -- One row per event. Each part can be read from the job on, by its log, and from the type or the time on.
 CREATE VIEW job_event_log AS
 SELECT
