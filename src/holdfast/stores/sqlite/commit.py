@@ -128,7 +128,9 @@ class SqliteCommit:
                     "after_seq": after[1],
                     "limit": wanted,
                 }
-                places += list(self._connection.execute(statement("select_ready"), asked))
+                found_here = list(self._connection.execute(statement("select_ready"), asked))
+                self._writer.places.update((seq, (lane, ready_at)) for ready_at, seq in found_here)
+                places += found_here
             if len(lanes) > 1:
                 places = sorted(places)[:wanted]
             seqs = number_list(seq for _, seq in places)
@@ -190,8 +192,8 @@ class SqliteCommit:
             self._connection.executemany(statement("add_queue_count"), moves).fetchall()
             failpoint("sqlite.jobs_counted")
         for written in (batch.created, batch.updated, batch.touched):
-            if written:
-                self._cache.keep(CachedJob(seqs[job_id], job) for job_id, job in written.items())
+            self._cache.drop(written)
+            self._cache.keep(CachedJob(seqs[i], job) for i, job in written.items() if job.lease is not None)
         batch.mark_written()
 
     def _write_events(self) -> dict[int, str]:

@@ -94,6 +94,10 @@ _decode_lease = lru_cache(maxsize=1024)(msgspec.json.Decoder(Lease).decode)
 _STATES = {str(state): state for state in State}
 _detail_names = Detail.__struct_fields__
 _terms_names = Terms.__struct_fields__
+_PLAIN_NAMES = ("state", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token")
+_MOMENT_NAMES = ("updated_at", "started_at", "ended_at")
+_PLAIN, _MOVING = len(_PLAIN_NAMES), len(_PLAIN_NAMES + _MOMENT_NAMES)
+_moving_values = attrgetter(*_PLAIN_NAMES, *_MOMENT_NAMES, *_detail_names)
 _detail_values = attrgetter(*_detail_names)
 _terms_values = attrgetter(*_terms_names)
 _NO_DETAIL = _detail_values(Detail())
@@ -126,29 +130,39 @@ def job_row(seq: int, lane: int, job: Job) -> Row:
     )
 
 
-def state_values(job: Job, lease: Lease | None = None) -> Row:
-    """Return the part of a state row that follows from the job alone: state to fencing_token, due_at to
-    ended_at, and the detail. `lease` is the one that the job's claim has."""
-    return (
-        job.state,
-        job.attempt,
-        job.version,
-        job.transition_no,
-        job.failures,
-        job.crashes,
-        job.fencing_token,
-        to_microseconds_or_none(job.due_at),
-        to_microseconds(job.updated_at),
-        to_microseconds_or_none(job.started_at),
-        to_microseconds_or_none(job.ended_at),
-        detail_text(job, lease),
+def moving_values(job: Job) -> tuple[Any, ...]:
+    """Return all that changes in a job but `ready_at` and the claim. Equal values make equal rows."""
+    values = _moving_values(job)
+    due_at = job.due_at if job.lease is not None or job.deadline_at is not None else None
+    if job.result is not None or job.checkpoint is not None:  # equal is not the same here: 1, 1.0 and True
+        return (due_at, *values[:_MOVING], detail_text(job))
+    return (due_at, *values)
+
+
+def state_values(moving: tuple[Any, ...], lease: Lease | None) -> tuple[Row, Row, str | None]:
+    """Return the columns state to fencing_token, due_at to ended_at, and the detail, of jobs with these
+    values. `lease` is the one that their claim has."""
+    due_at, *rest = moving
+    plain, moments, detail = rest[:_PLAIN], rest[_PLAIN:_MOVING], tuple(rest[_MOVING:])
+    text = detail[0] if len(detail) == 1 else _detail_text(detail, lease)
+    updated_at, started_at, ended_at = moments
+    when = (
+        to_microseconds_or_none(due_at),
+        to_microseconds(updated_at),
+        to_microseconds_or_none(started_at),
+        to_microseconds_or_none(ended_at),
     )
+    return tuple(plain), when, text
 
 
-def detail_text(job: Job, lease: Lease | None = None) -> str | None:
-    """Return the detail as JSON; None for most jobs, which have none. Of the lease it says nothing when it is
-    `lease`, which the claim has."""
-    values = _detail_values(job)
+def detail_text(job: Job) -> str | None:
+    """Return the detail as JSON; None for most jobs, which have none."""
+    return _detail_text(_detail_values(job), None)
+
+
+def _detail_text(values: tuple[Any, ...], lease: Lease | None) -> str | None:
+    """Return the detail as JSON; None when it is empty. A lease that is `lease` is left out: the claim has
+    it."""
     if lease is not None and values[_LEASE] == lease:
         values = (*values[:_LEASE], None, *values[_LEASE + 1 :])
     return None if values == _NO_DETAIL else _encode(Detail(*values)).decode()
@@ -171,6 +185,7 @@ def job_of(row: JobRow) -> tuple[int, Job]:
 
 
 def _of(row: JobRow) -> Job:
+    """Return the job of a row: its fields by name, in the order in which all queries select them."""
     (
         _seq,
         job_id,
@@ -211,34 +226,37 @@ def _of(row: JobRow) -> Job:
     lease = detail.lease
     if lease is None and claimed_lease is not None and reached in LEASED:
         lease = _decode_lease(claimed_lease)
-    return Job(
-        job_id=job_id,
-        spec=spec,
-        state=reached,
-        created_at=from_microseconds(created_at),
-        updated_at=from_microseconds(updated_at),
-        ready_at=from_microseconds(ready_at),
-        attempt=attempt,
-        version=version,
-        transition_no=transition_no,
-        failures=failures,
-        crashes=crashes,
-        fencing_token=fencing_token,
-        lease=lease,
-        claim_op_id=claim_op_id,
-        started_at=from_microseconds_or_none(started_at),
-        ended_at=from_microseconds_or_none(ended_at),
-        submitted_by=submitted_by,
-        correlation_id=correlation_id,
-        trace_id=origin.trace_id,
-        traceparent=origin.traceparent,
-        **{name: getattr(detail, name) for name in _PLAIN_DETAIL},
-    )
+    values = {
+        "job_id": job_id,
+        "spec": spec,
+        "state": reached,
+        "created_at": from_microseconds(created_at),
+        "updated_at": from_microseconds(updated_at),
+        "ready_at": from_microseconds(ready_at),
+        "attempt": attempt,
+        "version": version,
+        "transition_no": transition_no,
+        "failures": failures,
+        "crashes": crashes,
+        "fencing_token": fencing_token,
+        "lease": lease,
+        "claim_op_id": claim_op_id,
+        "started_at": from_microseconds_or_none(started_at),
+        "ended_at": from_microseconds_or_none(ended_at),
+        "submitted_by": submitted_by,
+        "correlation_id": correlation_id,
+        "trace_id": origin.trace_id,
+        "traceparent": origin.traceparent,
+    }
+    if detail is not _EMPTY:
+        values |= zip(_PLAIN_DETAIL, _plain_detail(detail), strict=True)
+    return Job(**values)
 
 
 _EMPTY = Detail()
 _NO_ORIGIN = Origin()
 _PLAIN_DETAIL = tuple(name for name in _detail_names if name != "lease")
+_plain_detail = attrgetter(*_PLAIN_DETAIL)
 
 
 def _spec(

@@ -3,6 +3,8 @@
 One statement writes all jobs that get the same values."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 import apsw
 import msgspec
@@ -11,7 +13,14 @@ from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job, Lease
 from holdfast.core.spec import Spec
 from holdfast.stores.filters import RARE_STATES
-from holdfast.stores.sqlite.job_rows import detail_text, job_row, lane_of, lease_text, state_values
+from holdfast.stores.sqlite.job_rows import (
+    detail_text,
+    job_row,
+    lane_of,
+    lease_text,
+    moving_values,
+    state_values,
+)
 from holdfast.stores.sqlite.statements import Row, statement
 from holdfast.stores.sqlite.timestamps import to_microseconds, to_microseconds_or_none
 
@@ -23,35 +32,47 @@ class JobWriter:
         self._connection = connection
         self._seqs = seqs
         self._lanes: dict[Row, int] = {}
+        self.places: dict[int, tuple[int, int]] = {}
+        """The lane and the ready_at of jobs that were read from the queue."""
 
     def insert(self, jobs: Iterable[Job], logs: Mapping[int, str], claims: "Claims") -> None:
         """Write jobs that are new. `logs` has the numbers of each job's segments."""
-        seqs, states = self._seqs, _Groups()
-        rows = []
+        seqs, states, rows = self._seqs, _Groups(), []
         for job in jobs:
             seq = seqs[job.job_id]
             rows.append(job_row(seq, self._lane(job.spec), job))
-            claim, lease = claims.of(job)
-            *first, due_at, updated_at, started_at, ended_at, detail = state_values(job, lease)
-            ready_at = to_microseconds(job.ready_at)
-            moments = (ready_at, due_at, updated_at, started_at, ended_at)
-            states.add((*first, *moments, claim, logs.get(seq, ""), detail), seq)
+            states.add((job.ready_at, job.claim_op_id, logs.get(seq, ""), moving_values(job)), seq)
         self.many("insert_job", rows)
-        for values, some in states:
-            self._group("insert_states", some, values)
+        written = []
+        for (ready_at, op_id, log, moving), some in states:
+            claim, lease = claims.of(op_id)
+            plain, when, detail = state_values(moving, lease)
+            written.append((some, (*plain, to_microseconds(ready_at), *when, claim or None, log, detail)))
+        self._states("insert_state", written)
 
     def update(self, jobs: Iterable[tuple[Job, Job]], logs: Mapping[int, str], claims: "Claims") -> None:
         """Write jobs, each as it was read and as it is now, if its version is still as it was read."""
         seqs, states = self._seqs, _Groups()
         for before, job in jobs:
             seq = seqs[job.job_id]
-            claim, lease = claims.of(job) if job.claim_op_id != before.claim_op_id else (None, None)
-            *first, due_at, updated_at, started_at, ended_at, detail = state_values(job, lease)
-            ready_at = None if job.ready_at == before.ready_at else to_microseconds(job.ready_at)
-            moments = (ready_at, due_at, updated_at, started_at, ended_at)
-            states.add((before.version, *first, *moments, claim, logs.get(seq, ""), detail), seq)
-        for values, some in states:
-            self._group("update_states", some, values)
+            ready_at = None if job.ready_at == before.ready_at else job.ready_at
+            claimed = (job.claim_op_id,) if job.claim_op_id != before.claim_op_id else None
+            log = logs.get(seq, "")
+            states.add((before.version, ready_at, claimed, log, moving_values(job)), seq)
+        written = []
+        for (version, ready_at, claimed, log, moving), some in states:
+            claim, lease = claims.of(*claimed) if claimed else (None, None)
+            plain, when, detail = state_values(moving, lease)
+            moment = to_microseconds_or_none(ready_at)
+            written.append((some, (version, *plain, moment, *when, claim, log, detail)))
+        self._states("update_state", written)
+
+    def _states(self, name: str, groups: Sequence[tuple[list[int], Row]]) -> None:
+        """Write the jobs that share their values with one statement, and all others with another."""
+        self.many(name, [(seqs[0], *values) for seqs, values in groups if len(seqs) == 1])
+        for seqs, values in groups:
+            if len(seqs) > 1:
+                self._group(f"{name}s", seqs, values)
 
     def touch(self, jobs: Iterable[Job]) -> None:
         """Write heartbeats and progress: guarded by the fencing token, as they have no event."""
@@ -70,13 +91,17 @@ class JobWriter:
 
     def enqueue(self, put: Sequence[Job], taken: Sequence[Job]) -> None:
         """Put jobs into the queue, and take others (as they were) out of it."""
-        seqs = self._seqs
+        seqs, places = self._seqs, self.places
         if taken:
-            self.many("delete_ready", [(*self._place(job)[:2], seqs[job.job_id]) for job in taken])
-        places = _Groups()
+            found = [
+                (places.get(seqs[job.job_id]) or self._place(job)[:2], seqs[job.job_id]) for job in taken
+            ]
+            self.many("delete_ready", [(lane, ready_at, seq) for (lane, ready_at), seq in found])
+        queued = _Groups()
         for job in put:
-            places.add(self._place(job), seqs[job.job_id])
-        for values, some in places:
+            queued.add(self._place(job), seqs[job.job_id])
+            places.pop(seqs[job.job_id], None)
+        for values, some in queued:
             self._group("insert_ready", some, values)
 
     def _place(self, job: Job) -> Row:
@@ -118,6 +143,8 @@ class JobWriter:
 
     def many(self, name: str, rows: Sequence[Row]) -> None:
         """Run a statement for every row; each must change exactly one."""
+        if not rows:
+            return
         before = self._connection.total_changes()
         self._connection.executemany(statement(name), rows).fetchall()
         self._check(name, self._connection.total_changes() - before, len(rows))
@@ -153,22 +180,26 @@ class Claims:
             for (number,) in self._connection.execute(statement("insert_claim"), row):
                 self._granted[op_id] = (number, lease)
 
-    def of(self, job: Job) -> tuple[int, Lease | None]:
-        """Return the number of the job's new claim and the lease it has; 0 when the job has none any more."""
-        return (0, None) if job.claim_op_id is None else self._granted[job.claim_op_id]
+    def of(self, op_id: str | None) -> tuple[int, Lease | None]:
+        """Return the number of a claim and the lease it has; 0 for no claim."""
+        return (0, None) if op_id is None else self._granted[op_id]
 
 
 class _Groups:
     """Jobs by the values that are written for them."""
 
     def __init__(self) -> None:
-        self._seqs: dict[Row, list[int]] = {}
+        self._seqs: dict[tuple[Any, ...], list[int]] = {}
+        self._others: list[tuple[tuple[Any, ...], list[int]]] = []
 
-    def add(self, values: Row, seq: int) -> None:
-        self._seqs.setdefault(values, []).append(seq)
+    def add(self, values: tuple[Any, ...], seq: int) -> None:
+        try:
+            self._seqs.setdefault(values, []).append(seq)
+        except TypeError:  # values that cannot be compared quickly, such as the evidence of a validation
+            self._others.append((values, [seq]))
 
-    def __iter__(self) -> Iterator[tuple[Row, list[int]]]:
-        return iter(self._seqs.items())
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
+        return chain(self._seqs.items(), self._others)
 
 
 def number_list(numbers: Iterable[int]) -> str:

@@ -22,6 +22,11 @@ INSERT INTO state (seq, state, attempt, version, transition_no, failures, crashe
                    updated_at, started_at, ended_at, claim, log, detail)
 SELECT value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16 FROM json_each(?1)
 
+-- name: insert_state
+INSERT INTO state (seq, state, attempt, version, transition_no, failures, crashes, fencing_token, ready_at, due_at,
+                   updated_at, started_at, ended_at, claim, log, detail)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+
 -- name: update_states
 UPDATE state
 SET state = ?3, attempt = ?4, version = ?5, transition_no = ?6, failures = ?7, crashes = ?8,
@@ -29,6 +34,14 @@ SET state = ?3, attempt = ?4, version = ?5, transition_no = ?6, failures = ?7, c
     ended_at = ?14, claim = nullif(coalesce(?15, claim), 0),
     log = CASE WHEN ?16 = '' THEN log WHEN log = '' THEN ?16 ELSE log || ',' || ?16 END, detail = ?17
 WHERE seq IN (SELECT value FROM json_each(?1)) AND version = ?2
+
+-- name: update_state
+UPDATE state
+SET state = ?3, attempt = ?4, version = ?5, transition_no = ?6, failures = ?7, crashes = ?8,
+    fencing_token = ?9, ready_at = coalesce(?10, ready_at), due_at = ?11, updated_at = ?12, started_at = ?13,
+    ended_at = ?14, claim = nullif(coalesce(?15, claim), 0),
+    log = CASE WHEN ?16 = '' THEN log WHEN log = '' THEN ?16 ELSE log || ',' || ?16 END, detail = ?17
+WHERE seq = ?1 AND version = ?2
 
 -- name: touch_state
 UPDATE state
