@@ -50,6 +50,12 @@ class LeasedJobCache:
         while len(kept) > CACHED_MAX:
             del kept[next(iter(kept))]
 
+    def drop(self, job_ids: Iterable[str]) -> None:
+        """Drop the cached jobs among these."""
+        if self._copies:
+            for job_id in job_ids:
+                self._copies.pop(job_id, None)
+
     def forget(self) -> None:
         self._copies.clear()
 

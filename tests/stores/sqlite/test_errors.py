@@ -83,10 +83,11 @@ def test_a_damaged_page_is_reported_and_nothing_is_written(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("UPDATE job SET detail = '{'", "record of job first"),
+        ("UPDATE state SET detail = '{'", "record of job first"),
         ("UPDATE job SET spec = '{'", "record of job first"),
-        ("UPDATE event SET event_class = 'nonsense'", "Event 1 of the log"),
-        ("UPDATE event SET body = '{'", "Event 1 of the log"),
+        ("UPDATE job SET origin = '{'", "record of job first"),
+        ("UPDATE segment SET events = '{'", "Segment 1 of the log"),
+        ("UPDATE segment SET events = replace(events, 'transition', 'nonsense')", "Segment 1 of the log"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, words: str) -> None:

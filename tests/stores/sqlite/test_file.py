@@ -68,7 +68,7 @@ async def test_people_can_read_the_event_log_with_sql(tmp_path: Path) -> None:
         await world.registry.complete(grant, Success())
 
         connection = apsw.Connection(str(tmp_path / "jobs.db"))
-        cursor = connection.execute("SELECT * FROM job_event_log")
+        cursor = connection.execute("SELECT * FROM job_event_log ORDER BY log_id, event_id")
         names = [column[0] for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]
         connection.close()
@@ -91,6 +91,7 @@ async def test_people_can_read_the_event_log_with_sql(tmp_path: Path) -> None:
             "job-1/2",
             "job-1/3",
             "job-1/1.1.1",
+            "job-1/1.1.2",
             "job-1/4",
         ]
         assert rows[0]["occurred_at"] == "2026-01-01T00:00:00.000Z"

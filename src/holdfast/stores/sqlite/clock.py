@@ -7,15 +7,21 @@ machine sleeps no owner can renew, so leases are extended by that time.
 """
 
 import os
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.clock_step import TOLERANCE, ClockStep, ClockStepSummary, carry_over
+from holdfast.core.job import Job
+from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.stores.sqlite.connection import read_meta, write_meta
-from holdfast.stores.sqlite.job_rows import job_of, update_row
+from holdfast.stores.sqlite.job_rows import job_of
+from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
 from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.timestamps import from_microseconds, to_microseconds
 from holdfast.system import SystemClock, asleep_seconds, boot_id, boot_seconds
@@ -97,8 +103,8 @@ class AnchoredClock(SystemClock):
         asleep = asleep_seconds()
         if (slept := asleep - self._asleep) < _SLEEP_NOTICED_SECONDS:
             return False
-        shift = {"shift": int(slept * 1e6)}
-        connection.execute(statement("shift_leases"), shift).fetchall()
+        seqs = [row[0] for row in connection.execute(statement("select_leased_jobs"))]
+        _rewrite(connection, seqs, partial(_extended, by=timedelta(microseconds=int(slept * 1e6))))
         write_meta(connection, "asleep_seconds", asleep)
         return True
 
@@ -131,18 +137,9 @@ def apply_step(connection: apsw.Connection, step: ClockStep) -> None:
     """Move every job that has a lease, a deadline or a wait by the step, and record the step."""
     first = to_microseconds(min(step.before, step.after))
     seqs = [row[0] for row in connection.execute(statement("select_time_bound_jobs"), (first,))]
-    changed = 0
-    for start in range(0, len(seqs), JOBS_AT_ONCE):
-        some = msgspec.json.encode(seqs[start : start + JOBS_AT_ONCE]).decode()
-        rows = connection.execute(statement("select_jobs_by_seq"), (some,))
-        found = [job_of(row) for row in rows]
-        moved = [
-            update_row(seq, after, job.version)
-            for seq, job in found
-            if (after := carry_over(job, step)) is not job
-        ]
-        connection.executemany(statement("update_job"), moved).fetchall()
-        changed += len(moved)
+    changed = _rewrite(connection, seqs, partial(carry_over, step=step))
+    if step.by < timedelta():  # no alarm may come after its jobs are due
+        connection.execute(statement("move_alarms"), (step.by // timedelta(microseconds=1),)).fetchall()
     before = steps_of(connection)
     steps = ClockStepSummary(
         total=before.total + step.by,
@@ -152,6 +149,29 @@ def apply_step(connection: apsw.Connection, step: ClockStep) -> None:
         jobs=changed,
     )
     write_meta(connection, "clock", msgspec.json.encode(steps).decode())
+
+
+def _rewrite(connection: apsw.Connection, seqs: list[int], change: Callable[[Job], Job]) -> int:
+    """Write what `change` makes of these jobs; return how many it has changed. They keep their states."""
+    changed = 0
+    for start in range(0, len(seqs), JOBS_AT_ONCE):
+        some = number_list(seqs[start : start + JOBS_AT_ONCE])
+        found = [
+            job_of(row) for row in connection.execute(statement("select_jobs_by_seq"), (some,)).fetchall()
+        ]
+        moved = [(job, after) for _, job in found if (after := change(job)) is not job]
+        writer = JobWriter(connection, {job.job_id: seq for seq, job in found})
+        writer.update(moved, {}, Claims(connection, {}))
+        queued = [(job, after) for job, after in moved if job.state is State.QUEUED]
+        writer.enqueue([after for _, after in queued], [job for job, _ in queued])
+        changed += len(moved)
+    return changed
+
+
+def _extended(job: Job, by: timedelta) -> Job:
+    """Return the job with a lease that ends so much later."""
+    lease = job.lease
+    return job if lease is None else replace(job, lease=replace(lease, expires_at=lease.expires_at + by))
 
 
 def steps_of(connection: apsw.Connection) -> ClockStepSummary:

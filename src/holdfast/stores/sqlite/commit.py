@@ -3,24 +3,26 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
 
 import apsw
 import msgspec
 
 from holdfast.core.access import Key
-from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
-from holdfast.core.limits import PRIORITY_MAX
+from holdfast.core.segment import encode, log_id
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
 from holdfast.stores.records import key_text
+from holdfast.stores.sqlite.alarms import set_alarm, take_due
 from holdfast.stores.sqlite.connection import read_meta
-from holdfast.stores.sqlite.event_rows import batch_row, event_row, fact_row
-from holdfast.stores.sqlite.job_rows import insert_row, job_of, touch_row, update_row
+from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
+from holdfast.stores.sqlite.job_rows import job_of
+from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
 from holdfast.stores.sqlite.statements import Row, Value, statement
 from holdfast.stores.sqlite.timestamps import to_microseconds
 
@@ -44,6 +46,7 @@ class SqliteCommit:
         self._batch = Batch(works, now, partial(_lock, connection, self._floor), self._floor)
         self._now = to_microseconds(now)
         self._seqs: dict[str, int] = {}
+        self._writer = JobWriter(connection, self._seqs)
 
     def run(self) -> list[list[Decision]]:
         """Decide everything and write it; the caller commits."""
@@ -54,9 +57,7 @@ class SqliteCommit:
             batch.decide_by_id()
             self._write()
         if batch.due_limit:
-            due = self._load(statement("select_due"), (self._now, batch.due_limit))
-            batch.decide_due(job.job_id for job in due)
-            self._write()
+            self._expire()
         for lane in batch.lanes.values():
             self._claim(lane)
             self._write()
@@ -65,7 +66,7 @@ class SqliteCommit:
     def _load_known(self, job_ids: list[str]) -> None:
         """Add the jobs of these ids to the batch, from the cache or from the file."""
         copies = self._cache.known(job_ids)
-        self._seqs |= {copy.job.job_id: copy.seq for copy in copies}
+        self._seqs.update((copy.job.job_id, copy.seq) for copy in copies)
         self._batch.load(copy.job for copy in copies)
         if len(copies) < len(job_ids):
             absent = [job_id for job_id in job_ids if job_id not in self._seqs]
@@ -103,115 +104,145 @@ class SqliteCommit:
         """Yield the ids of claimable jobs: queue by queue, priority by priority, oldest first. The caller
         stops when it has enough."""
         for queue in ready.queues:
-            for priority in range(PRIORITY_MAX + 1):
-                yield from self._ready_at(ready, queue, priority, wanted)
+            asked = {
+                "queue": queue,
+                "executor": ready.executor,
+                "region": ready.region,
+                "kinds": json_list(ready.kinds) if ready.kinds else None,
+                "now": self._now,
+            }
+            lanes: list[tuple[int, int]] = list(self._connection.execute(statement("select_lanes"), asked))
+            for _, some in groupby(lanes, key=itemgetter(0)):
+                yield from self._ready_in([lane for _, lane in some], wanted)
 
-    def _ready_at(self, ready: Ready, queue: str, priority: int, wanted: int) -> Iterator[str]:
-        after = (-1, 0)
+    def _ready_in(self, lanes: list[int], wanted: int) -> Iterator[str]:
+        """Yield the ids of claimable jobs of lanes of one queue and priority, oldest first."""
+        after = (_FIRST, 0)
         while True:
-            found = self._load(
-                statement("select_ready"),
-                {
-                    "queue": queue,
-                    "priority": priority,
+            places: list[tuple[int, int]] = []
+            for lane in lanes:
+                asked = {
+                    "lane": lane,
                     "now": self._now,
                     "after_ready_at": after[0],
                     "after_seq": after[1],
-                    "executor": ready.executor,
-                    "region": ready.region,
-                    "kinds": json_list(ready.kinds) if ready.kinds else None,
                     "limit": wanted,
-                },
-            )
+                }
+                found_here = list(self._connection.execute(statement("select_ready"), asked))
+                self._writer.places.update((seq, (lane, ready_at)) for ready_at, seq in found_here)
+                places += found_here
+            if len(lanes) > 1:
+                places = sorted(places)[:wanted]
+            seqs = number_list(seq for _, seq in places)
+            found = self._load(statement("select_jobs_by_seq"), (seqs,)) if places else []
             yield from [job.job_id for job in found]
-            if len(found) < wanted:
+            if len(places) < wanted:
                 return
             # Not enough yet, so some were refused: their lock was taken within this batch. Once that is
             # written, the next query passes over all other jobs that need the lock.
             self._write()
-            after = (to_microseconds(found[-1].ready_at), self._seqs[found[-1].job_id])
+            after = places[-1]
+
+    def _expire(self) -> None:
+        """Decide on the jobs that are due, and set alarms for all others that were looked at."""
+        batch, due = self._batch, take_due(self._connection, self._now, self._batch.due_limit)
+        if not due.times:
+            return
+        found = self._load(statement("select_jobs_by_seq"), (number_list(due.chosen),)) if due.chosen else []
+        batch.decide_due(job.job_id for job in found)
+        times = dict(due.times)
+        for job in found:
+            left, seq = batch.jobs[job.job_id], self._seqs[job.job_id]
+            del times[seq]
+            if left is not None and left.due_at is not None:
+                times[seq] = to_microseconds(left.due_at)
+        self._write()
+        set_alarm(self._connection, {seq: at for seq, at in times.items() if at <= self._now})
+        set_alarm(self._connection, {seq: at for seq, at in times.items() if at > self._now})
 
     def _write(self) -> None:
-        batch = self._batch
+        batch, seqs, writer = self._batch, self._seqs, self._writer
         if batch.created:
-            new = dict(zip(batch.created, self._new_numbers[0], strict=False))
-            self._seqs.update(new)
-            self._many(
-                "insert_job",
-                [insert_row(new[job_id], job) for job_id, job in batch.created.items()],
-            )
+            seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
+        logs = self._write_events() if batch.events or batch.published or batch.facts else {}
+        updated = [(batch.stored[job_id], job) for job_id, job in batch.updated.items()]
+        claims = Claims(self._connection, seqs)
+        claims.grant(
+            [job for job in batch.created.values() if job.claim_op_id is not None]
+            + [job for before, job in updated if job.claim_op_id not in (before.claim_op_id, None)]
+        )
+        if batch.created:
+            writer.insert(batch.created.values(), logs, claims)
             failpoint("sqlite.jobs_inserted")
-        if batch.updated:
-            self._many(
-                "update_job",
-                [
-                    update_row(self._seqs[job_id], job, batch.stored[job_id].version)
-                    for job_id, job in batch.updated.items()
-                ],
-            )
+        if updated:
+            writer.update(updated, logs, claims)
             failpoint("sqlite.jobs_updated")
         if batch.touched:
-            self._many(
-                "touch_job",
-                [touch_row(self._seqs[job_id], job) for job_id, job in batch.touched.items()],
-            )
+            writer.touch(batch.touched.values())
             failpoint("sqlite.jobs_touched")
+        writer.enqueue(*batch.queue_changes())
+        if timed := batch.untimed():
+            due = {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed if job.due_at is not None}
+            set_alarm(self._connection, due)
+        writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
         if batch.taken:
-            self._many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
+            writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
             failpoint("sqlite.locks_written")
-        if batch.events or batch.published or batch.facts:
-            self._write_events()
         if moves := batch.count_changes():
             self._connection.executemany(statement("add_queue_count"), moves).fetchall()
             failpoint("sqlite.jobs_counted")
-        seqs = self._seqs
         for written in (batch.created, batch.updated, batch.touched):
-            if written:
-                self._cache.keep(CachedJob(seqs[job_id], job) for job_id, job in written.items())
+            self._cache.drop(written)
+            self._cache.keep(CachedJob(seqs[i], job) for i, job in written.items() if job.lease is not None)
         batch.mark_written()
 
-    def _write_events(self) -> None:
-        batch, seqs, log_ids = self._batch, self._seqs, self._new_numbers[1]
+    def _write_events(self) -> dict[int, str]:
+        """Write the events, and return the numbers of each job's new segments."""
+        batch, seqs, numbers = self._batch, self._seqs, self._new_numbers[1]
+        logs: dict[int, str] = {}
+        rows: list[Row] = []
         if batch.events:
-            rows = [event_row(next(log_ids), seqs[e.job_id or ""], e) for e in batch.events]
-            self._many("insert_event", rows)
+            for one in encode(batch.events, lambda job_id: seqs[job_id or ""]):
+                number = next(numbers)
+                rows.append((number, one.event_type, to_microseconds(one.occurred_at), one.text))
+                for seq in dict.fromkeys(one.jobs):
+                    logs[seq] = f"{logs[seq]},{number}" if seq in logs else str(number)  # type: ignore[index]
+            self._writer.many("insert_segment", rows)
             failpoint("sqlite.events_inserted")
         if batch.published:
-            rows = [
-                batch_row(next(log_ids), seqs[events[0].job_id or ""], events) for events in batch.published
-            ]
-            self._many("insert_batch", rows)
+            rows = []
+            for events in batch.published:
+                number, place = next(numbers), 0
+                for alike in batches(events):
+                    rows.append(batch_row(log_id(number, place), seqs[events[0].job_id or ""], alike))
+                    place += len(alike)
+            self._writer.many("insert_batch", rows)
             failpoint("sqlite.output_inserted")
         if batch.facts:
             self.record(batch.facts)
+        return logs
 
     def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; return how many were new."""
         before = self._connection.total_changes()
-        log_ids = self._new_numbers[1]
-        rows = [fact_row(next(log_ids), event) for event in events]
+        number = next(self._new_numbers[1])
+        rows = [fact_row(log_id(number, place), event) for place, event in enumerate(events)]
         self._connection.executemany(statement("insert_fact"), rows).fetchall()
         failpoint("sqlite.facts_inserted")
         return self._connection.total_changes() - before
 
-    def _many(self, name: str, rows: list[Row]) -> None:
-        """Run a statement for every row; each must change exactly one."""
-        before = self._connection.total_changes()
-        self._connection.executemany(statement(name), rows).fetchall()
-        changed = self._connection.total_changes() - before
-        if changed != len(rows):
-            raise Corrupt(f"{name} changed {changed} rows of {len(rows)}; nothing was written.")
-
     @cached_property
     def _new_numbers(self) -> tuple[Iterator[int], Iterator[int]]:
-        """The unused enqueue sequences and log ids."""
-        seq, log_id = next_numbers(self._connection)
-        return count(seq + 1), count(log_id + 1)
+        """The unused enqueue sequences and numbers of the log."""
+        seq, number = next_numbers(self._connection)
+        return count(seq + 1), count(number + 1)
+
+
+_FIRST = -(2**62)
 
 
 def _lock(connection: apsw.Connection, floor: int, key: str) -> ResourceLock:
-    sql = "SELECT token, holder FROM resource WHERE key = ?"
-    row = connection.execute(sql, (key,)).fetchone()
+    row = connection.execute(statement("select_resource"), (key,)).fetchone()
     return ResourceLock(key, *row) if row else ResourceLock(key, floor)
 
 
@@ -222,9 +253,9 @@ def put_key(connection: apsw.Connection, key: Key) -> None:
 
 
 def next_numbers(connection: apsw.Connection) -> tuple[int, int]:
-    """Return the last enqueue sequence and the last log id that were ever used."""
-    [(seq, log_id)] = connection.execute(statement("select_last_numbers"))
-    return seq, log_id
+    """Return the last enqueue sequence and the last number of the log that were ever used."""
+    [(seq, number)] = connection.execute(statement("select_last_numbers"))
+    return seq, number
 
 
 def json_list(values: Iterable[str | int]) -> str:

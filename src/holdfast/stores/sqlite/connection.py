@@ -209,9 +209,8 @@ def _version(connection: apsw.Connection) -> int:
 
 
 def _foreign(connection: apsw.Connection) -> bool:
-    return bool(
-        list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name <> 'job' LIMIT 1"))
-    ) and not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'job_event_log'"))
+    foreign = list(connection.execute(statement("select_foreign_table")))
+    return bool(foreign) and not list(connection.execute(statement("select_log_view")))
 
 
 def _step(connection: apsw.Connection, number: int, script: str) -> None:
@@ -233,7 +232,7 @@ def _step(connection: apsw.Connection, number: int, script: str) -> None:
 
 def read_meta(connection: apsw.Connection, name: str) -> Value:
     """Return the value stored under this name; None when there is none."""
-    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    row = connection.execute(statement("select_meta"), (name,)).fetchone()
     return row[0] if row else None
 
 

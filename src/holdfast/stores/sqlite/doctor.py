@@ -17,8 +17,8 @@ from holdfast.stores.sqlite.clock import steps_of
 from holdfast.stores.sqlite.connection import SAFE_SQLITE, translated
 from holdfast.stores.sqlite.files import check_names
 from holdfast.stores.sqlite.filesystem import Filesystem, filesystem_of, size
-from holdfast.stores.sqlite.statements import migrations
-from holdfast.stores.sqlite.timestamps import from_microseconds
+from holdfast.stores.sqlite.statements import migrations, statement
+from holdfast.stores.sqlite.timestamps import from_microseconds, to_microseconds
 from holdfast.system import SystemClock, boot_id
 
 CHECKED_BYTES_MAX = 200_000_000  # 175 MB took 0.2 s, from memory; a disk takes longer
@@ -182,8 +182,8 @@ def _jobs(connection: apsw.Connection, clock: Clock) -> Iterator[Finding]:
     counts = queries.counts(connection, None)
     states = ", ".join(f"{number:,} {state}" for state, number in counts.items())
     yield Finding("jobs", "good", f"{states}." if states else "No jobs yet.")
-    row = connection.execute("SELECT min(due_at) FROM job WHERE due_at IS NOT NULL").fetchone()
-    due = row[0] if row else None
+    overdue = (to_microseconds(clock.now() - OVERDUE),)
+    [(due,)] = connection.execute(statement("select_overdue"), overdue)
     if isinstance(due, int) and (late := clock.now() - from_microseconds(due)) > OVERDUE:
         words = (
             f"A lease or deadline passed {format_duration(late)} ago and was not handled: no worker is"

@@ -1,11 +1,17 @@
-"""Conversion of events to rows, and of rows to events."""
+"""Conversion of events to rows, and of rows to events. Registry events are in segments (`core.segment`)."""
 
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
+from holdfast.core import segment
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
-from holdfast.stores.records import DAMAGED, batch_text, event_text, events_from, fact_text
+from holdfast.core.segment import JobKey
+from holdfast.stores.records import DAMAGED, batch_text, events_from, fact_text
 from holdfast.stores.sqlite.statements import Row
 from holdfast.stores.sqlite.timestamps import (
     from_microseconds,
@@ -15,28 +21,8 @@ from holdfast.stores.sqlite.timestamps import (
 )
 
 
-def event_row(log_id: int, seq: int, event: Event) -> Row:
-    """The parameters of insert_event.sql."""
-    return (
-        log_id,
-        seq,
-        event.offset,
-        event.transition_no,
-        event.event_type,
-        event.event_class,
-        event.from_state,
-        event.to_state,
-        event.attempt,
-        event.fencing_token,
-        event.op_id,
-        event.actor,
-        to_microseconds(event.occurred_at),
-        event_text(event),
-    )
-
-
 def fact_row(log_id: int, event: Event) -> Row:
-    """The parameters of insert_fact.sql."""
+    """The parameters of insert_fact."""
     return (
         log_id,
         event.event_type,
@@ -53,8 +39,14 @@ def fact_row(log_id: int, event: Event) -> Row:
     )
 
 
+def batches(events: tuple[Event, ...]) -> list[tuple[Event, ...]]:
+    """Split what a worker published into rows: all events of a row have one type, so that they are found by
+    it."""
+    return [tuple(alike) for _, alike in groupby(events, key=lambda event: event.event_type)]
+
+
 def batch_row(log_id: int, seq: int, events: tuple[Event, ...]) -> Row:
-    """The parameters of insert_batch.sql: one row for all the events of a batch."""
+    """The parameters of insert_batch: one row for all the events of a batch."""
     first, last = events[0], events[-1]
     return (
         log_id,
@@ -105,3 +97,12 @@ def events_of(row: EventRow) -> list[Event]:
         )
     except DAMAGED as error:
         raise Corrupt(f"Event {row[0]} of the log cannot be read: {error}") from error
+
+
+def segment_events(number: int, text: str, job_ids: Mapping[JobKey, str | None]) -> Iterator[Event]:
+    """Yield the events that these jobs have in the segment with this number."""
+    try:
+        for place, event in segment.decode(text, job_ids):
+            yield replace(event, log_id=segment.log_id(number, place))
+    except DAMAGED as error:
+        raise Corrupt(f"Segment {number} of the log cannot be read: {error}") from error

@@ -1,6 +1,6 @@
 """Queries for jobs, pages, counts and logs, on a connection that never writes."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from heapq import merge
 from operator import itemgetter
@@ -9,20 +9,14 @@ import apsw
 import msgspec
 
 from holdfast.core.access import Key
-from holdfast.core.errors import Conflict
-from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
 from holdfast.core.state import State
-from holdfast.ports import Census, EventPage, HistoryPage, JobFilter, JobPage
+from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
-    EVENT_BYTES,
-    PUBLISHED_ROWS,
-    HistoryBuilder,
     PageBuilder,
-    cursor_number,
     is_rare,
     is_selective,
     page_end,
@@ -33,10 +27,25 @@ from holdfast.stores.filters import (
 )
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.commit import json_list
-from holdfast.stores.sqlite.event_rows import EventRow, events_of
 from holdfast.stores.sqlite.job_rows import JobRow, job_of
+from holdfast.stores.sqlite.log_queries import events, histories, history, logs, published, tail
 from holdfast.stores.sqlite.statements import Value, statement
 from holdfast.stores.sqlite.timestamps import from_microseconds, from_microseconds_or_none
+
+__all__ = [
+    "census",
+    "counts",
+    "events",
+    "get",
+    "histories",
+    "history",
+    "list_jobs",
+    "list_keys",
+    "locks",
+    "logs",
+    "published",
+    "tail",
+]
 
 
 def get(connection: apsw.Connection, job_ids: Sequence[str]) -> list[Job | None]:
@@ -59,9 +68,14 @@ def list_jobs(
     with closing(_rows(connection, which, parameters, order)) as rows:
         for row in rows:
             seq, job = job_of(row)
-            if not page.take(str(seq), job, record_bytes(row[-2], row[-1])):
+            if not page.take(str(seq), job, _row_bytes(row)):
                 return page.cut()
     return page.end(None if until is None else str(until))
+
+
+def _row_bytes(row: JobRow) -> int:
+    """Return the size of a row: of its numbers and names, its spec, payload and detail."""
+    return 200 + record_bytes(*(text for text in row[-3:] if text is not None))
 
 
 def _asked(which: JobFilter) -> dict[str, Value]:
@@ -131,85 +145,6 @@ def census(connection: apsw.Connection, limit: int) -> Census:
         suspected=suspected,
         due_at=from_microseconds_or_none(due),
     )
-
-
-def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[Event]]:
-    chains: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
-    for row in connection.execute(statement("select_histories"), (json_list(job_ids),)):
-        [event] = events_of(row)
-        chains[event.job_id].append(event)
-    return [chains[job_id] for job_id in job_ids]
-
-
-def history(connection: apsw.Connection, job_id: str, after: str | None, limit: int) -> HistoryPage:
-    start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
-    with closing(connection.execute(statement("select_history"), (job_id, start))) as rows:
-        for row in rows:
-            [event] = events_of(row)
-            body = len(row[-1].encode()) if isinstance(row[-1], str) else 0
-            if not page.take(event.offset, event, EVENT_BYTES + body):
-                return page.cut()
-    return page.end()
-
-
-def published(connection: apsw.Connection, job_id: str, token: int, first: int) -> list[int]:
-    parameters = (job_id, token, first, PUBLISHED_ROWS)
-    rows = connection.execute(statement("select_published"), parameters)
-    found = [event.sequence or 0 for row in rows for event in events_of(row)]
-    return [sequence for sequence in found if sequence >= first]
-
-
-def logs(
-    connection: apsw.Connection,
-    epoch: int,
-    job_id: str,
-    after: str | None,
-    limit: int,
-    *,
-    output: bool,
-) -> EventPage:
-    start = _position(after, epoch)
-    parameters: dict[str, Value] = {
-        "job_id": job_id,
-        "after": start,
-        "limit": limit,
-        "output": int(output),
-    }
-    return _page(connection.execute(statement("select_logs"), parameters), epoch, start)
-
-
-def events(connection: apsw.Connection, epoch: int, after: str | None, limit: int) -> EventPage:
-    start = _position(after, epoch)
-    return _page(connection.execute(statement("select_events"), (start, limit)), epoch, start)
-
-
-def tail(connection: apsw.Connection, epoch: int) -> str:
-    [(last,)] = connection.execute(statement("select_tail"))
-    return f"{epoch}.{last}"
-
-
-def _position(cursor: str | None, epoch: int) -> int:
-    if cursor is None:
-        return 0
-    before, place = map(cursor_number, cursor.partition(".")[::2])
-    if before != epoch:
-        raise Conflict("The store was restored from a backup since; start again without a cursor.")
-    return place
-
-
-def _page(rows: Iterable[EventRow], epoch: int, start: int) -> EventPage:
-    """Return the events of the rows, which are read one by one, up to `EVENT_PAGE_BYTES`. A batch is never
-    cut."""
-    events: list[Event] = []
-    size = 0
-    for row in rows:
-        found = events_of(row)
-        events += found
-        start = found[0].log_id or start
-        size += len(row[-1]) if isinstance(row[-1], str) else 0
-        if size > filters.EVENT_PAGE_BYTES:
-            break
-    return EventPage(tuple(events), f"{epoch}.{start}")
 
 
 def locks(connection: apsw.Connection, key: str) -> ResourceLock:

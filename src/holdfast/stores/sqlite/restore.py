@@ -21,6 +21,7 @@ from holdfast.stores.sqlite.connection import (
     write_meta,
 )
 from holdfast.stores.sqlite.prune import raise_floor
+from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.store import SqliteStore
 
 
@@ -75,8 +76,7 @@ def _raise_tokens(connection: apsw.Connection) -> None:
     floor = read_meta(connection, "token_floor")
     raise_floor(connection, (floor if isinstance(floor, int) else 0) + RESTORED_TOKEN_STEP)
     failpoint("restore.floor_raised")
-    sql = "UPDATE resource SET token = token + ?, holder = NULL"
-    connection.execute(sql, (RESTORED_TOKEN_STEP,)).fetchall()
+    connection.execute(statement("raise_tokens"), (RESTORED_TOKEN_STEP,)).fetchall()
     failpoint("restore.locks_freed")
 
 

@@ -1,4 +1,4 @@
-"""The SQL statements, one per file in `sql/` and named as the file."""
+"""The SQL statements: a few files in `sql/`, each statement under its name (`-- name: select_ready`)."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,18 +10,26 @@ Value: TypeAlias = int | float | bytes | str | None
 Row: TypeAlias = tuple[Value, ...]
 
 _FOLDER = files(__package__)
+_NAME = "-- name: "
 
 
 @cache
 def _texts() -> dict[str, str]:
     """Every statement, read at the first use of any: a process without descriptors must still be able to
     give its jobs back."""
-    found = (entry for entry in (_FOLDER / "sql").iterdir() if entry.name.endswith(".sql"))
-    return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").strip() for entry in found}
+    found: dict[str, str] = {}
+    for entry in (_FOLDER / "sql").iterdir():
+        if entry.name.endswith(".sql"):
+            for part in entry.read_text(encoding="utf-8").split(_NAME)[1:]:
+                name, _, text = part.partition("\n")
+                if name in found:
+                    raise ValueError(f"Two statements are called {name}.")
+                found[name] = text.strip()
+    return found
 
 
 def statement(name: str) -> str:
-    """Return the SQL in `sql/<name>.sql`."""
+    """Return the SQL under this name."""
     return _texts()[name]
 
 

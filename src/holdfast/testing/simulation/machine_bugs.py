@@ -1,6 +1,6 @@
 """Planted mistakes in stores, commit queue, worker and downstream resource."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -11,13 +11,13 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
+from holdfast.core.segment import JobKey, Segment, encode
 from holdfast.ports import ById, Decision, EventPage, Work
 from holdfast.registry import commit_queue, job_links, replay
 from holdfast.registry.commit_queue import CommitQueue
 from holdfast.stores.batch import Batch
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import commit
-from holdfast.stores.sqlite.event_rows import event_row
 from holdfast.stores.sqlite.statements import statement
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.planted_bug import Swaps, bug
@@ -274,7 +274,7 @@ def counters_drift() -> Swaps:
 def event_without_attributes() -> Swaps:
     """An event is stored without its attributes."""
 
-    def bare_row(log_id: int, seq: int, event: Event) -> Any:
-        return event_row(log_id, seq, replace(event, attributes={}))
+    def bare_segments(events: Sequence[Event], key: Callable[[str | None], JobKey]) -> list[Segment]:
+        return encode([replace(event, attributes={}) for event in events], key)
 
-    return ((commit, "event_row", bare_row),)
+    return ((commit, "encode", bare_segments),)

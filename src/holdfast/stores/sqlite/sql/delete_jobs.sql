@@ -1,1 +1,0 @@
-DELETE FROM job WHERE seq IN (SELECT value FROM json_each(?1))

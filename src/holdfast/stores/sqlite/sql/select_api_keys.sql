@@ -1,1 +1,0 @@
-SELECT record FROM api_key ORDER BY created_at, key_id

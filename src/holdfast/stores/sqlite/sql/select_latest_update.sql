@@ -1,1 +1,0 @@
-SELECT max(updated_at) FROM job WHERE due_at IS NOT NULL OR state = 'queued'

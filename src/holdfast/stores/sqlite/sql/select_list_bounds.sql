@@ -1,1 +1,0 @@
-SELECT (SELECT min(seq) FROM job WHERE seq > :after), (SELECT max(seq) FROM job)

@@ -1,2 +1,0 @@
-SELECT max(coalesce((SELECT max(log_id) FROM event), 0),
-           coalesce((SELECT value FROM meta WHERE name = 'log_floor'), 0))
