@@ -60,7 +60,7 @@ bench-full: .venv/dev/.ready  ## our verbs, the real worker and guards beside ba
 	PYTHONPATH=src $(DEV) bench/rest.py
 	PYTHONPATH=src $(DEV) bench/outputs.py
 
-bench-peers: .venv/dev/.ready  ## holdfast beside thirteen other systems in one run; half an hour, needs the network
+bench-peers: .venv/dev/.ready  ## holdfast beside fifteen other systems in one run; an hour, needs the network
 	PYTHONPATH=src $(DEV) bench/peers/run.py
 
 freeze: .venv/dev/.ready  ## a frozen worker, here and in twelve other systems; seventeen minutes, needs the network

@@ -59,7 +59,7 @@ def test_every_finding_is_one_line_and_the_verdict_is_the_last(cli: CommandLine)
     assert [numbers.sub("N", line) for line in lines] == [
         "good     store       A SQLite file: FILE.",
         "good     version     SQLite N; since N several processes may safely write one file.",
-        "good     schema      Schema 3, the newest.",
+        "good     schema      Schema 4, the newest.",
         "good     durability  Acknowledged writes survive kill -9 and power loss:"
         " journal mode wal, synchronous full.",
         "good     sharing     Any number of processes on this machine may use it (ext4),"
