@@ -35,17 +35,19 @@ async def claim_job(registry: Registry, kind: str = "work", **spec: object) -> H
 
 
 class FakeChild:
-    """A process that only counts its signals."""
+    """A process that only counts its signals, and how long it may live."""
 
     pid = 0
 
     def __init__(self) -> None:
         self.signals: list[int] = []
+        self.lifetimes: list[float] = []
 
     def send(self, number: int) -> None:
         self.signals.append(number)
 
-    def set_lifetime(self, seconds: float) -> None: ...
+    def set_lifetime(self, seconds: float) -> None:
+        self.lifetimes.append(seconds)
 
 
 class RecordingListener:
