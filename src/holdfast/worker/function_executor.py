@@ -256,9 +256,15 @@ class FunctionExecutor:
                 except Exception as error:
                     self._host.trouble(f"the worker has a fault: {error!r}")
                     attempt.held.lose("the worker could not handle a message of its runner")
-        if endings:
-            self._pool.attempts_ended(runner, len(endings))
+        if not endings:
+            return
+        self._pool.attempts_ended(runner, len(endings))
+        try:
             self._host.ended(endings)
+        except Exception as error:
+            self._host.trouble(f"the worker has a fault: {error!r}")
+            for held, _ in endings:
+                held.lose("the worker could not end it")
 
     def _end(
         self,

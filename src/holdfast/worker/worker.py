@@ -99,10 +99,10 @@ class Worker:
             self._give_back("the worker was told twice to leave", now=True)
         else:
             self._left_at = self.clock.monotonic()
+            if self._patience is not None:
+                self._patience.reschedule(asyncio.get_running_loop().time())
         self._leaving.set()
         self._freed.set()
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
