@@ -20,6 +20,7 @@ from holdfast.worker.held_job import HeldJob
 from holdfast.worker.processes import Child, ProcessExit
 from holdfast.worker.runner_attempt import RunnerAttempt
 from holdfast.worker.runner_connection import RunnerConnection, RunnerListener
+from holdfast.worker.runner_output import RunnerOutput
 from holdfast.worker.tasks import Tasks
 from tests.worker.fake_host import FakeHost
 
@@ -100,6 +101,7 @@ class AttemptSetup:
         self.functions._known = {"work": KnownJob("work", "shared", None, compensates=False)}
         self.functions._host = self.host
         self.functions._tasks = Tasks(self.host.trouble)
+        self.functions._output = RunnerOutput(self.host, self.functions._tasks)
         self.connection, self.child, self.far = await open_connection(RecordingListener())
         self.connection.exclusive = False
         self.hold = await claim_job(self.registry, timeout=timedelta(seconds=1))
