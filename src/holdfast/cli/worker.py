@@ -115,8 +115,6 @@ def worker(
     its own variables and secrets are those that the job names. Whatever a job starts is killed with it.
     Promised outputs are validated when a job ends.
     """
-    import uvloop  # a turn of its loop costs less, and it maps no memory for each read
-
     settings = WorkerSettings(
         owner=name or f"{machine_name()}-{os.getpid()}",
         queues=queues,
@@ -129,7 +127,7 @@ def worker(
     out, log = _open_log(settings.owner, style)
     try:
         with traced("holdfast-worker", out, as_json=style == "json"):
-            uvloop.run(
+            asyncio.run(
                 run_worker(
                     settings,
                     out,
