@@ -6,7 +6,7 @@ from typing import cast
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.runner.channel import FrameChannel, FrameSender
 from holdfast.worker.executor import Ending
-from holdfast.worker.frames import EmittedEvent, Ended, ProgressUpdate, ToWorker, from_runner
+from holdfast.worker.frames import EmittedEvent, Ended, ProgressUpdate, Returned, ToWorker, from_runner
 
 
 class Five(int):
@@ -54,3 +54,24 @@ async def test_a_message_that_cannot_be_written_fails_its_own_attempt_and_no_oth
     first.progress(2, None, None)
     await asyncio.sleep(0.01)
     assert wire.heard[-1] == ProgressUpdate(1, 2, None, None)
+
+
+async def test_those_that_return_nothing_share_a_message_and_none_overtakes_its_output() -> None:
+    wire = FakeTransport()
+    sender = FrameSender(asyncio.get_running_loop(), cast("asyncio.WriteTransport", wire))
+    third = FrameChannel(sender, 3)
+    sender.returned(1)
+    sender.returned(2)
+    third.write("stdout", b"said")
+    third.flush()
+    sender.returned(3)
+    sender.returned(4)
+    await asyncio.sleep(0.01)
+
+    early, said, late = wire.heard
+    assert isinstance(early, Returned)
+    assert isinstance(said, EmittedEvent)
+    assert isinstance(late, Returned)
+    assert (early.numbers, said.number, late.numbers) == ([1, 2], 3, [3, 4])
+    assert [len(message.at) for message in (early, late)] == [2, 2]
+    assert early.at == sorted(early.at)

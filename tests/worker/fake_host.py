@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class FakeHost:
         self.spool = MemorySpool()
         self.outputs: dict[HeldJob, AttemptOutput] = {}
         self.endings: list[tuple[HeldJob, Ending]] = []
+        self.told: Callable[[int], None] = lambda _: None
+        """Called with the number of endings whenever some are told."""
         self.some = asyncio.Event()
 
     def output(self, hold: HeldJob) -> AttemptOutput:
@@ -47,6 +49,7 @@ class FakeHost:
 
     def ended(self, endings: Sequence[EndedJob]) -> None:
         self.endings += endings
+        self.told(len(endings))
         self.some.set()
 
     def progress(self, hold: HeldJob, progress: Progress) -> None: ...

@@ -20,6 +20,7 @@ from holdfast.worker.held_job import HeldJob
 from holdfast.worker.processes import Child, ProcessExit
 from holdfast.worker.runner_attempt import RunnerAttempt
 from holdfast.worker.runner_connection import RunnerConnection, RunnerListener
+from holdfast.worker.runner_output import RunnerOutput
 from holdfast.worker.tasks import Tasks
 from tests.worker.fake_host import FakeHost
 
@@ -35,17 +36,19 @@ async def claim_job(registry: Registry, kind: str = "work", **spec: object) -> H
 
 
 class FakeChild:
-    """A process that only counts its signals."""
+    """A process that only counts its signals, and how long it may live."""
 
     pid = 0
 
     def __init__(self) -> None:
         self.signals: list[int] = []
+        self.lifetimes: list[float] = []
 
     def send(self, number: int) -> None:
         self.signals.append(number)
 
-    def set_lifetime(self, seconds: float) -> None: ...
+    def set_lifetime(self, seconds: float) -> None:
+        self.lifetimes.append(seconds)
 
 
 class RecordingListener:
@@ -98,6 +101,7 @@ class AttemptSetup:
         self.functions._known = {"work": KnownJob("work", "shared", None, compensates=False)}
         self.functions._host = self.host
         self.functions._tasks = Tasks(self.host.trouble)
+        self.functions._output = RunnerOutput(self.host, self.functions._tasks)
         self.connection, self.child, self.far = await open_connection(RecordingListener())
         self.connection.exclusive = False
         self.hold = await claim_job(self.registry, timeout=timedelta(seconds=1))

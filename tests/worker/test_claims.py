@@ -16,6 +16,7 @@ from holdfast.worker.claims import Claims, WorkerSettings
 from holdfast.worker.executor import Host
 from holdfast.worker.failures import machine_fault
 from holdfast.worker.held_job import HeldJob
+from holdfast.worker.leaving import Leaving
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.worker import Worker
@@ -95,7 +96,7 @@ def test_after_a_fault_of_the_machine_one_job_at_a_time_is_claimed(
     asked: list[int] = []
     claim = Claims.claim
 
-    async def counted(self: Claims, op_id: str, wanted: int, leaving: asyncio.Event) -> list[HeldJob]:
+    async def counted(self: Claims, op_id: str, wanted: int, leaving: Leaving) -> list[HeldJob]:
         asked.append(wanted)
         return await claim(self, op_id, wanted, leaving)
 

@@ -18,7 +18,7 @@ from holdfast.core.state import State
 from holdfast.fencing import parse
 from holdfast.ports import JobRequest
 from holdfast.registry.local import LocalRegistry
-from holdfast.worker.worker import DRAIN_TRIES
+from holdfast.worker.failures import DRAIN_TRIES
 from tests.worker.command_workers import CommandWorkers
 from tests.worker.live_processes import gone
 

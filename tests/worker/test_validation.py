@@ -384,3 +384,31 @@ async def test_the_output_store_is_opened_for_what_ended_without_success_and_els
     assert side.store.asked > 0
     assert (await world.registry.status("job-1")).missing_outputs == 8
     await side.validating.close()
+
+
+async def test_a_sweep_reads_no_listing_of_jobs_while_the_counts_say_that_none_waits(
+    world: OutputsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = Side(world)
+    await side.validating._sweep()  # the first one also looks at the newest jobs
+    listings: list[JobFilter] = []
+    real = world.registry.list_jobs
+
+    async def listed(which: JobFilter = ALL_JOBS, **more: object) -> JobPage:
+        listings.append(which)
+        return await real(which, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.registry, "list_jobs", listed)
+    await world.promise(world.tasks())
+
+    await side.validating._sweep()
+    assert listings == []
+
+    tasks = world.tasks()
+    await world.done(tasks, tasks, "job-2")
+    await side.validating._sweep()
+    assert {state for which in listings for state in which.states} == {State.VALIDATING}
+    await side.validating.close()
+
+
+ALL_JOBS = JobFilter()

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.outputs.unvalidated_jobs import UnvalidatedJobs
-from holdfast.outputs.validator import SWEPT_STATES, Validator, is_due
+from holdfast.outputs.validator import SWEPT_STATES, Validator, is_due, swept_states
 from holdfast.ports import Clock, Ids, JobFilter, Outputs, Registry
 from holdfast.system import every
 
@@ -73,9 +73,9 @@ class OutputValidation:
         await every(SWEEP_SECONDS, sweep, clock=self._clock, ids=self._ids)
 
     async def any_due(self) -> bool:
-        """Return whether any job may be due. One query per state: stores have an index for that. From a
-        server with keys, a page without jobs may have a next page."""
-        for state in SWEPT_STATES:
+        """Return whether any job may be due. From a server with keys, a page without jobs may have a next
+        page."""
+        for state in await swept_states(self._registry):
             page = await self._registry.list_jobs(JobFilter(states=(state,)), limit=1)
             if page.jobs or page.next is not None:
                 return True

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
-from holdfast.core.errors import Conflict, NotFound, Unavailable
+from holdfast.core.errors import Conflict, Denied, NotFound, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.limits import ID_CHARACTERS_MAX
 from holdfast.core.outputs import VALIDATION_TIMEOUT, is_being_validated, validation_due_at
@@ -38,6 +38,16 @@ _RESUMED_MAX = 100
 _PAGE = 200
 
 Progress = Callable[[int, int], None]
+
+
+async def swept_states(registry: Registry) -> tuple[State, ...]:
+    """Return the swept states that any job is in. Stores keep these counts, where a listing may have to read
+    every job to find none. A caller that may not count gets all the states."""
+    try:
+        counts = await registry.counts()
+    except Denied:
+        return SWEPT_STATES
+    return tuple(state for state in SWEPT_STATES if counts.get(state))
 
 
 class Validator:
@@ -123,7 +133,10 @@ class Validator:
         validated = 0
         failures: list[Exception] = []
         self._turns.rotate()  # so that jobs of one state never take the whole limit of every sweep
+        present = await swept_states(self._registry)
         for state in self._turns:
+            if state not in present:
+                continue
             page = await self._registry.list_jobs(
                 JobFilter(states=(state,)), after=self._cursors[state], limit=_PAGE
             )

@@ -113,9 +113,12 @@ class CommitQueue:
             decisions = [d for [d] in committed[: len(completions)]]
         except HoldfastError as error:
             return [_copy_of(error) for _ in completions]
+        changed = [d.after for d in decisions if _changed(d)]
+        if len(changed) == len(decisions):
+            return list[Job | HoldfastError](changed)
         decided = [(*one, d) for one, d in zip(completions, decisions, strict=True) if not _changed(d)]
         try:
-            rest = iter(await self._results(decided) if decided else ())
+            rest = iter(await self._results(decided))
         except HoldfastError as error:
             rest = iter([_copy_of(error) for _ in decided])
         return [d.after if _changed(d) else next(rest) for d in decisions]
@@ -216,10 +219,14 @@ class CommitQueue:
 
     def _count(self, decisions: list[list[Decision]]) -> None:
         """Count what was committed, and remember the jobs that need a validation."""
-        changes = [d for one in decisions for d in one if isinstance(d, Change)]
-        self.unvalidated += [c.after.job_id for c in changes if c.events and c.after.unvalidated]
+        self.unvalidated += [
+            d.after.job_id
+            for one in decisions
+            for d in one
+            if isinstance(d, Change) and d.after.spec.promised_outputs and d.events and d.after.unvalidated
+        ]
         if self.counting:
-            self.counters.count_changes(changes)
+            self.counters.count_changes(d for one in decisions for d in one if isinstance(d, Change))
 
 
 class _Entry:

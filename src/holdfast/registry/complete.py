@@ -39,7 +39,9 @@ async def complete_many(commits: CommitQueue, completions: Sequence[Completion])
             commands.append((done.grant.job.job_id, _command(done, op_id)))
         except Invalid as error:
             refused[n] = error
-    results = iter(await commits.execute_many(commands))
+    results = iter(decided := await commits.execute_many(commands))
+    if not refused:
+        return decided
     return [refused[n] if n in refused else next(results) for n in range(len(completions))]
 
 

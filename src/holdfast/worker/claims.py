@@ -1,6 +1,5 @@
 """How a worker claims jobs, and whether any are left to claim."""
 
-import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import product
@@ -15,6 +14,7 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, JobFilter, Registry
 from holdfast.worker.completion_reporter import WorkerObserver
 from holdfast.worker.held_job import HeldJob
+from holdfast.worker.leaving import Leaving
 
 RETRY_SECONDS = 0.5
 
@@ -52,7 +52,7 @@ class Claims:
         self.not_understood: set[str] = set()
         """The jobs that this worker gave back because its code does not know their kind or version."""
 
-    async def claim(self, op_id: str, wanted: int, leaving: asyncio.Event) -> list[HeldJob]:
+    async def claim(self, op_id: str, wanted: int, leaving: Leaving) -> list[HeldJob]:
         """Claim, again under the same `op_id` while the store is unavailable. Deadlines count from before
         the call that succeeded. A worker that leaves goes on for a while if jobs may have been granted to
         it: other workers could not have them before their leases end."""

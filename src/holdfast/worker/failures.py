@@ -10,6 +10,7 @@ from holdfast.core.process_spec import CRASH_EXITS
 from holdfast.worker.executor import Ending
 from holdfast.worker.held_job import HeldJob
 
+DRAIN_TRIES = 3
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
 
@@ -54,10 +55,22 @@ def timed_out(held: HeldJob, *, exit_code: int | None = None) -> Failure:
     return timeout_failure(limit, exit_code=exit_code)
 
 
+def ended_in_time(held: HeldJob, ended_at: float) -> bool:
+    """Whether work that was over at this moment, on the monotonic clock, was within the job's timeout."""
+    limit, begun_at = held.grant.job.spec.timeout, held.begun_at
+    return not (limit is None or begun_at is None) and ended_at - begun_at < limit.total_seconds()
+
+
 def memory_exceeded(limit: int) -> Failure:
     size = f"{limit // 10**6} MB" if limit % 10**6 == 0 else f"{limit / 2**20:g} MiB"
     words = f"It used more memory than its limit of {size}."
     return Failure(message=words, code="Memory", exit_code=CRASH_EXITS[0], crash=True)
+
+
+def is_for_others(held: HeldJob, failure: Failure) -> bool:
+    """Whether a draining worker leaves this job to other workers."""
+    tries = held.grant.job.not_started + 1
+    return failure.not_understood or (failure.not_started and tries >= DRAIN_TRIES)
 
 
 def needs_compensation(held: HeldJob, ending: Ending) -> bool:

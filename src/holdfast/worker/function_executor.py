@@ -4,20 +4,18 @@ A handler that has to stop is told to; one that does not is cancelled, or its pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import retry
-from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Progress
 from holdfast.core.limits import NOT_STARTED_MAX
 from holdfast.worker.attempt_stop import kill_runner, stop_attempt
 from holdfast.worker.executor import RETURNED, EndedJob, Ending, Host
-from holdfast.worker.failures import machine_fault, needs_compensation, stopped, timed_out
+from holdfast.worker.failures import ended_in_time, machine_fault, needs_compensation, stopped, timed_out
 from holdfast.worker.frames import (
     Checkpoint,
     CheckpointReply,
@@ -35,11 +33,11 @@ from holdfast.worker.frames import (
     ToWorker,
 )
 from holdfast.worker.held_job import HeldJob
-from holdfast.worker.output import AttemptOutput
 from holdfast.worker.processes import Processes, ProcessExit
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.runner_attempt import RunnerAttempt, crash_ending, run_message
 from holdfast.worker.runner_connection import RunnerConnection
+from holdfast.worker.runner_output import RunnerOutput
 from holdfast.worker.runner_pool import RunnerPool
 from holdfast.worker.tasks import Tasks
 
@@ -106,6 +104,7 @@ class FunctionExecutor:
     async def open(self, host: Host) -> None:
         self._host = host
         self._tasks = Tasks(host.trouble)
+        self._output = RunnerOutput(host, self._tasks)
         self._tasks.start(self._set_deadlines())
 
     async def close(self) -> None:
@@ -244,21 +243,35 @@ class FunctionExecutor:
     def received(self, runner: RunnerConnection, messages: Sequence[ToWorker]) -> None:
         endings: list[EndedJob] = []
         for message in messages:
-            if isinstance(message, Returned):
-                for number, at in zip(message.numbers, message.at, strict=True):
-                    if (attempt := runner.attempts.get(number)) is not None:
-                        self._end(runner, attempt, RETURNED, at, endings)
-                continue
             assert not isinstance(message, Hello)  # the connection keeps that to itself
-            if (attempt := runner.attempts.get(message.number)) is not None:  # it is not over here yet
-                try:
-                    self._handle(runner, attempt, message, endings)
-                except Exception as error:
-                    self._host.trouble(f"the worker has a fault: {error!r}")
-                    attempt.held.lose("the worker could not handle a message of its runner")
-        if endings:
-            self._pool.attempts_ended(runner, len(endings))
+            numbers = message.numbers if isinstance(message, Returned) else [message.number]
+            try:
+                self._receive(runner, message, endings)
+            except Exception as error:
+                self._fault(error, [runner.attempts[n].held for n in numbers if n in runner.attempts])
+        if not endings:
+            return
+        self._pool.attempts_ended(runner, len(endings))
+        try:
             self._host.ended(endings)
+        except Exception as error:
+            self._fault(error, [held for held, _ in endings])
+
+    def _fault(self, error: Exception, held_jobs: Sequence[HeldJob]) -> None:
+        self._host.trouble(f"the worker has a fault: {error!r}")
+        for held in held_jobs:
+            held.lose("the worker could not handle a message of its runner")
+
+    def _receive(
+        self, runner: RunnerConnection, message: Returned | OfOneAttempt, endings: list[EndedJob]
+    ) -> None:
+        """Handle the message, as far as it is about attempts that are not over here already."""
+        if isinstance(message, Returned):
+            for number, at in zip(message.numbers, message.at, strict=True):
+                if (attempt := runner.attempts.get(number)) is not None:
+                    self._end(runner, attempt, RETURNED, at, endings)
+        elif (attempt := runner.attempts.get(message.number)) is not None:
+            self._handle(runner, attempt, message, endings)
 
     def _end(
         self,
@@ -273,7 +286,7 @@ class FunctionExecutor:
         held = attempt.held
         special = attempt.stopping or attempt.failed or runner.exclusive
         if special or ending.failure is not None or ending.cancelled:
-            if held.timed_out and _in_time(held, at):
+            if held.timed_out and ended_in_time(held, at):
                 held.timed_out = False  # it ended in time, and the message came late
             self._finish(runner, attempt, ending)
         else:
@@ -292,7 +305,7 @@ class FunctionExecutor:
             case Ended():
                 self._end(runner, attempt, message.ending, message.at, endings)
             case EmittedEvent():
-                self._emit(runner, attempt.held, message)
+                self._output.emit(runner, attempt.held, message)
             case ProgressUpdate():
                 progress = Progress(message.done, message.total, message.message)
                 self._host.progress(attempt.held, progress)
@@ -301,15 +314,6 @@ class FunctionExecutor:
             case StopReceived():
                 if attempt.stop_reply is not None and not attempt.stop_reply.done():
                     attempt.stop_reply.set_result(message.thread)
-
-    def _emit(self, runner: RunnerConnection, held: HeldJob, event: EmittedEvent) -> None:
-        output = self._host.output(held)
-        at = datetime.fromtimestamp(event.at, UTC)
-        if event.data is not None:
-            output.write(event.data, event.stream or "stdout", at)
-        else:
-            output.add_event(WorkerEventType(event.event_type), at=at, **(event.attributes or {}))
-        self._slow_down(runner, output)
 
     def wrote(self, runner: RunnerConnection, stream: str, data: bytes) -> None:
         """Direct output of an exclusive runner belongs to its job. A runner that writes while it has no job
@@ -323,19 +327,7 @@ class FunctionExecutor:
         if not runner.attempts:
             self._pool.retire(runner)
         for attempt in runner.attempts.values():
-            output = self._host.output(attempt.held)
-            output.write(data, stream)
-            self._slow_down(runner, output)
-
-    def _slow_down(self, runner: RunnerConnection, output: AttemptOutput) -> None:
-        """Read no more from a runner whose job writes more than the store takes, until there is room. A
-        runner with an attempt to stop is read: else its reply would wait behind all that was written."""
-        if output.full and not _is_stopping(runner) and runner.pause_reading():
-            self._tasks.start(self._resume_reading(runner, output))
-
-    async def _resume_reading(self, runner: RunnerConnection, output: AttemptOutput) -> None:
-        await output.wait_for_room()
-        runner.resume_reading()
+            self._output.write(runner, attempt.held, stream, data)
 
     async def _checkpoint(self, runner: RunnerConnection, held: HeldJob, message: Checkpoint) -> None:
         error: str | None = None
@@ -406,14 +398,3 @@ class FunctionExecutor:
         if not held.must_stop:
             held.listener = None
             held.give_back("the process that ran it died, with others in it")
-
-
-def _is_stopping(runner: RunnerConnection) -> bool:
-    """Whether an attempt in this runner was told to stop and has not ended yet."""
-    attempts = runner.attempts.values()
-    return any(attempt.ended is not None and not attempt.held.abandoned for attempt in attempts)
-
-
-def _in_time(held: HeldJob, ended_at: float) -> bool:
-    limit, begun_at = held.grant.job.spec.timeout, held.begun_at
-    return not (limit is None or begun_at is None) and ended_at - begun_at < limit.total_seconds()

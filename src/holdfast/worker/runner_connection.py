@@ -42,7 +42,7 @@ class RunnerListener(Protocol):
     def runner_ended(self, runner: "RunnerConnection", exit: ProcessExit) -> None: ...  # noqa: A002
 
 
-class RunnerConnection(asyncio.Protocol):
+class RunnerConnection(asyncio.BufferedProtocol):
     """The worker's end. `exclusive` runners run one job at a time, and may be killed to stop it.
 
     Their standard streams are pipes to the worker; with `piped` so are those of the shared runner, else
@@ -70,6 +70,8 @@ class RunnerConnection(asyncio.Protocol):
         self._listener = listener
         self._ended = ended
         self._frames: FrameDecoder[ToWorker] = from_runner()
+        # A buffer of our own: the loop would map and unmap one for each read.
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._unsent: list[ToRunner] = []
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, str] = {}
@@ -167,8 +169,11 @@ class RunnerConnection(asyncio.Protocol):
         for pipe in list(self._pipes):
             self._close(pipe)
 
-    def data_received(self, data: bytes) -> None:
-        for messages in self._frames.feed(data):
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for messages in self._frames.feed(self._buffer[:nbytes]):
             if isinstance(messages[0], Hello):
                 self.hello.set_result(messages[0])
             else:

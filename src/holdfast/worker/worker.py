@@ -2,16 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast import tracing
 from holdfast.core.errors import HoldfastError
-from holdfast.core.job import Failure, Progress
+from holdfast.core.job import Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
@@ -21,8 +20,10 @@ from holdfast.worker.claim_pause import ClaimPause, DescriptorReserve
 from holdfast.worker.claims import Claims, WorkerSettings
 from holdfast.worker.completion_reporter import CompletionReporter, WorkerObserver
 from holdfast.worker.executor import RETURNED, EndedJob, Ending, Executor
+from holdfast.worker.failures import is_for_others
 from holdfast.worker.held_job import MARGIN_SECONDS, HeldJob
 from holdfast.worker.lease_renewer import LeaseRenewer
+from holdfast.worker.leaving import Leaving
 from holdfast.worker.output import AttemptOutput
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
@@ -34,7 +35,6 @@ IDLE_SECONDS = 0.6
 EXPIRE_SECONDS = 1.0
 SURPLUS_SECONDS = 1.0
 FORCED_STOP_SECONDS = 20.0
-DRAIN_TRIES = 3
 
 
 class Worker:
@@ -78,9 +78,8 @@ class Worker:
         self._prefetch = Prefetch(clock, settings.slots)
         self.pause = ClaimPause(clock, observer, settings.owner)
         self._reserve = DescriptorReserve()
-        self._leaving = asyncio.Event()
+        self._leaving = Leaving()
         self._left_at = 0.0
-        self._patience: asyncio.Timeout | None = None
         self._freed = asyncio.Event()
         self.running = 0
         """How many jobs are being run."""
@@ -101,8 +100,6 @@ class Worker:
             self._left_at = self.clock.monotonic()
         self._leaving.set()
         self._freed.set()
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
@@ -162,7 +159,7 @@ class Worker:
     async def _claim(self) -> None:
         while not self._leaving.is_set():
             if seconds := self.pause.seconds:
-                await self._wait_or_leave(self.clock.sleep(seconds))
+                await self._leaving.or_until(self.clock.sleep(seconds))
                 continue
             storing = sum(not held.running for held in self._outputs)
             held_count = len(self._waiting) + self.running + storing
@@ -187,22 +184,8 @@ class Worker:
 
     async def _idle(self, mark: int) -> None:
         """Wait until there may be something to claim, or the worker leaves."""
-        await self._wait_or_leave(self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True))
-
-    async def _wait_or_leave(self, waiting: Coroutine[Any, Any, object]) -> None:
-        """Wait for this, or until the worker leaves. Without tasks: from an idle worker's wake-up to its
-        claim they take five turns of the loop."""
-        if self._leaving.is_set():
-            waiting.close()
-            return
-        try:
-            async with asyncio.timeout(None) as self._patience:
-                await waiting
-        except TimeoutError:
-            if not self._leaving.is_set():
-                raise
-        finally:
-            self._patience = None
+        changes = self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True)
+        await self._leaving.or_until(changes)
 
     # Running.
 
@@ -298,7 +281,7 @@ class Worker:
             return ending
         ending = ending.redacted(self._redactor)
         failure = ending.failure
-        if self._settings.drain and failure is not None and _is_for_others(held, failure):
+        if self._settings.drain and failure is not None and is_for_others(held, failure):
             self._claims.not_understood.add(held.job_id)
         ending = self.pause.ended(held, ending)
         if not self.pause.on:
@@ -398,12 +381,6 @@ class Worker:
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for held in list(self._renewer.held_jobs.values()):
             held.give_back(why, now=now)
-
-
-def _is_for_others(held: HeldJob, failure: Failure) -> bool:
-    """Whether a draining worker leaves this job to other workers."""
-    tries = held.grant.job.not_started + 1
-    return failure.not_understood or (failure.not_started and tries >= DRAIN_TRIES)
 
 
 class _Opened:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -69,12 +70,11 @@ def _grant(draft: Draft, command: Claim) -> None:
     if resource is not None:
         draft.token = max(draft.token, resource.token + 1)
         draft.resource = ResourceLock(resource.key, draft.token, job.job_id)
-    ttl = check_lease(_ttl(job, command))
-    until = _until(job, now + ttl)
+    ttl = _ttl(job, command)
     draft.move(
         ASSIGNED,
         attributes=_claim_attributes(job.spec.lock, command),
-        lease=Lease(command.owner, until, ttl, now, now, command.heartbeat_interval, timed=command.timed),
+        lease=_lease(command.owner, ttl, now, job.deadline_at, command.heartbeat_interval, command.timed),
         claim_op_id=command.op_id,
         published=0,
         published_bytes=0,
@@ -82,6 +82,21 @@ def _grant(draft: Draft, command: Claim) -> None:
         flaws=None,
         started_at=None,
     )
+
+
+@lru_cache(maxsize=64)
+def _lease(
+    owner: str,
+    ttl: timedelta,
+    now: datetime,
+    deadline_at: datetime | None,
+    heartbeat_interval: timedelta | None,
+    timed: bool,
+) -> Lease:
+    """The lease that begins now. The jobs of one claim share it, as long as they agree in all of this."""
+    check_lease(ttl)
+    until = now + ttl if deadline_at is None else min(now + ttl, deadline_at)
+    return Lease(owner, until, ttl, now, now, heartbeat_interval, timed=timed)
 
 
 def _claim_attributes(lock: str | None, command: Claim) -> Attributes:
