@@ -59,7 +59,9 @@ def sqlite_sizes(url: str) -> Sizes:
     try:
         parts = {bool(index): int(size) for index, size in connection.execute(_DBSTAT)}
         [(jobs,)] = connection.execute("SELECT count(*) FROM job")
-        [(events,)] = connection.execute("SELECT count(*) FROM event")
+        [(events,)] = connection.execute(
+            "SELECT (SELECT count(*) FROM event) + (SELECT count(*) FROM segment)"
+        )
         free = int(connection.pragma("freelist_count")) * int(connection.pragma("page_size"))
     finally:
         connection.close()

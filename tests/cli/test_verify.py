@@ -50,5 +50,5 @@ def test_verify_shows_twenty_jobs_and_counts_the_rest(
 def tamper(file: Path) -> None:
     """Change one record behind the registry's back, as no program of ours would."""
     connection = apsw.Connection(str(file))
-    connection.execute("UPDATE job SET transition_no = transition_no + 1").fetchall()
+    connection.execute("UPDATE state SET transition_no = transition_no + 1").fetchall()
     connection.close()

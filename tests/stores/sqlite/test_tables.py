@@ -1,6 +1,6 @@
 """What is in the tables beside the jobs: the queue, alarms, claims and segments, and how little is read."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -54,7 +54,7 @@ async def enqueue_many(world: World, jobs: int, **asked: object) -> None:
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many hundreds of steps SQLite has taken in commits since the last call."""
     taken = [0]
     run = SqliteCommit.run
