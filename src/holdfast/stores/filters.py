@@ -37,8 +37,8 @@ RARE_STATES = frozenset(
         State.DEAD_LETTERED,
     }
 )
-"""States whose jobs are listed apart in SQL stores: sweeps and users list them, and a job that simply succeeds
-is never in one. The migrations of the stores have the same list."""
+"""States whose jobs are listed apart in SQL stores: sweeps and users list them, and a job that simply
+succeeds is never in one. The migrations of the stores have the same list."""
 
 _BEYOND = 2**62
 
