@@ -4,41 +4,41 @@ No rules, no checks, no asyncio: what this reaches is what SQLite on this disk a
 schema, and `sqlite_run.py` proves with `verify` that what it writes is what the verbs would have written.
 """
 
+import json
 import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import apsw
 
-Writes = list[tuple[str, list[tuple[Any, ...]]]]
-STORE = Path(__file__).parents[1] / "src" / "holdfast" / "stores" / "sqlite"
-SCHEMA = (STORE / "migrations" / "0001_initial.sql").read_text(encoding="utf-8")
+from holdfast.stores.sqlite.statements import migrations
+
 MINUTE = 60_000_000
 READY = """
-SELECT seq FROM job
-WHERE state = 'queued' AND queue = 'default' AND priority = 5 AND ready_at <= ?
-ORDER BY ready_at, seq LIMIT ?
+SELECT ready_at, seq FROM ready
+WHERE lane = 1 AND ready_at <= ? ORDER BY ready_at, seq LIMIT ?
 """
-
-
+LANE = "INSERT INTO lane (id, queue, priority, kind) VALUES (1, 'default', 5, 'echo') ON CONFLICT DO NOTHING"
 INSERT_JOB = """
-INSERT INTO job (seq, job_id, queue, kind, priority, created_at, spec, state, attempt, version,
-                 transition_no, failures, crashes, fencing_token, ready_at, updated_at, detail)
-VALUES (?, ?, 'default', 'echo', 5, ?, ?, 'queued', 1, 1, 1, 0, 0, 0, ?, ?, ?)
+INSERT INTO job (seq, job_id, lane, created_at, submitted_by, payload) VALUES (?, ?, 1, ?, 'user:bench', ?)
 """
-UPDATE_JOB = """
-UPDATE job
-SET state = ?, version = ?, transition_no = ?, fencing_token = ?, owner = ?, lease_expires_at = ?,
-    due_at = ?, updated_at = ?, ended_at = ?, detail = ?
-WHERE seq = ? AND version = ?
+INSERT_STATES = """
+INSERT INTO state (seq, state, attempt, version, transition_no, failures, crashes, fencing_token, ready_at,
+                   updated_at, log)
+SELECT value, 'queued', 1, 1, 1, 0, 0, 0, ?2, ?2, ?3 FROM json_each(?1)
 """
-INSERT_EVENT = """
-INSERT INTO event (log_id, job, event_offset, transition_no, event_type, event_class, from_state,
-                   to_state, attempt, fencing_token, op_id, actor, occurred_at)
-VALUES (?, ?, ?, ?, ?, 'transition', ?, ?, 1, ?, ?, ?, ?)
+UPDATE_STATES = """
+UPDATE state
+SET state = ?2, version = ?3, transition_no = ?3, fencing_token = 1, due_at = ?4, updated_at = ?5,
+    started_at = ?6, ended_at = ?6, claim = coalesce(?7, claim), log = log || ?8
+WHERE seq IN (SELECT value FROM json_each(?1)) AND version = ?9
 """
+INSERT_READY = "INSERT INTO ready (lane, ready_at, seq) SELECT 1, ?2, value FROM json_each(?1)"
+DELETE_READY = "DELETE FROM ready WHERE lane = 1 AND ready_at = ? AND seq = ?"
+INSERT_CLAIM = "INSERT INTO claim (op_id, owner, lease, jobs) VALUES (?, 'w1', ?, ?) RETURNING id"
+INSERT_ALARM = "INSERT INTO alarm (due_at, jobs) VALUES (?, ?)"
+INSERT_SEGMENT = "INSERT INTO segment (number, event_type, occurred_at, events) VALUES (?, ?, ?, ?)"
 COUNT = """
 INSERT INTO queue_count (queue, state, jobs) VALUES ('default', ?, ?)
 ON CONFLICT (queue, state) DO UPDATE SET jobs = jobs + excluded.jobs
@@ -64,81 +64,105 @@ class Bare:
         self.connection.pragma("cache_size", -16 * 1024)
         self.connection.pragma("wal_autocheckpoint", 4000)
         if fresh:
-            self.connection.execute(SCHEMA).fetchall()
-            self.connection.pragma("user_version", 1)
+            for script in migrations():
+                self._run(script)
+            self.connection.pragma("user_version", len(migrations()))
+        self._run(LANE)
         [(jobs,)] = self.connection.execute("SELECT coalesce(max(seq), 0) FROM job")
-        [(events,)] = self.connection.execute("SELECT coalesce(max(log_id), 0) FROM event")
-        self._seqs, self._log_ids, self._ops = count(jobs + 1), count(events + 1), count(1)
-        self._claim_op = ""
+        [(segments,)] = self.connection.execute("SELECT coalesce(max(number), 0) FROM segment")
+        self._seqs, self._numbers, self._ops = count(jobs + 1), count(segments + 1), count(jobs + 1)
 
     def close(self) -> None:
         self.connection.close()
 
     def enqueue(self, batch: int) -> None:
-        now, queued, events = time.time_ns() // 1000, [], []
-        for seq in [next(self._seqs) for _ in range(batch)]:
+        now, rows, ids = time.time_ns() // 1000, [], []
+        seqs = [next(self._seqs) for _ in range(batch)]
+        for seq in seqs:
             job_id = f"01a1df61-36e3-75b4-802c-{seq:012x}"
-            spec = f'{{"kind":"echo","payload":{{"n":{seq},"argv":["echo","hello"]}}}}'
-            detail = '{"submitted_by":"user:bench"}'
-            queued.append((seq, job_id, now, spec, now, now, detail))
-            events.append(self._event(seq, 1, "job_queued", None, "queued", None, job_id, now))
-        self._commit([(INSERT_JOB, queued), (INSERT_EVENT, events)], [("queued", batch)])
+            rows.append((seq, job_id, now, f'{{"n":{seq},"argv":["echo","hello"]}}'))
+            ids.append(job_id)
+        self._run("BEGIN IMMEDIATE")
+        number = self._segment("job_queued", seqs, now, 1, ids, to_state="queued")
+        self.connection.executemany(INSERT_JOB, rows).fetchall()
+        listed = as_json(seqs)
+        self._run(INSERT_STATES, (listed, now, str(number)))
+        self._run(INSERT_READY, (listed, now))
+        self._commit([("queued", batch)])
 
     def claim(self, batch: int) -> list[int]:
-        now, updates, events, held = time.time_ns() // 1000, [], [], []
-        self._claim_op = op = f"01a1df61-3935-778c-80e6-{next(self._ops):012x}"
+        now, op = time.time_ns() // 1000, f"01a1df61-3935-778c-80e6-{next(self._ops):012x}"
         end = now + 60 * MINUTE
-        detail = (
-            f'{{"lease":{{"owner":"w1","expires_at":"{iso(end)}","ttl":"PT3600S",'
-            f'"granted_at":"{iso(now)}","heartbeat_at":"{iso(now)}"}},'
-            f'"claim_op_id":"{op}","submitted_by":"user:bench"}}'
+        lease = (
+            f'{{"owner":"w1","expires_at":"{iso(end)}","ttl":"PT3600S",'
+            f'"granted_at":"{iso(now)}","heartbeat_at":"{iso(now)}"}}'
         )
-        self.connection.execute("BEGIN IMMEDIATE").fetchall()
-        ready: list[Any] = self.connection.execute(READY, (now, batch)).fetchall()
-        for (seq,) in ready:
-            updates.append(("assigned", 2, 2, 1, "w1", end, end, now, None, detail, seq, 1))
-            events.append(self._event(seq, 2, "job_claimed", "queued", "assigned", 1, op, now))
-            held.append(seq)
-        moved = [("queued", -len(held)), ("assigned", len(held))]
-        self._write([(UPDATE_JOB, updates), (INSERT_EVENT, events)], moved)
+        self._run("BEGIN IMMEDIATE")
+        ready = self.connection.execute(READY, (now, batch)).fetchall()
+        held = [int(str(seq)) for _, seq in ready]
+        listed = as_json(held)
+        number = self._segment("job_claimed", held, now, 2, op, from_state="queued", to_state="assigned")
+        [(claim,)] = self.connection.execute(INSERT_CLAIM, (op, lease, listed))
+        values = ("assigned", 2, end, now, None, claim, f",{number}", 1)
+        self._run(UPDATE_STATES, (listed, *values))
+        self.connection.executemany(DELETE_READY, ready).fetchall()
+        self._run(INSERT_ALARM, (end, listed))
+        self._commit([("queued", -len(held)), ("assigned", len(held))])
         return held
 
     def complete(self, held: list[int]) -> None:
-        now, updates, events = time.time_ns() // 1000, [], []
-        detail = f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}","submitted_by":"user:bench"}}'
-        call = f"01a1df61-4a35-778c-80e6-{next(self._ops):012x}"
-        for number, seq in enumerate(held):
-            op = f"{call}.{number}"
-            updates.append(("succeeded", 4, 4, 1, None, None, None, now, now, detail, seq, 2))
-            events.append(self._event(seq, 3, "job_started", "assigned", "running", 1, op, now))
-            events.append(self._event(seq, 4, "job_succeeded", "running", "succeeded", 1, op, now))
-        moved = [("assigned", -len(held)), ("succeeded", len(held))]
-        self._commit([(UPDATE_JOB, updates), (INSERT_EVENT, events)], moved)
+        now, call = time.time_ns() // 1000, f"01a1df61-4a35-778c-80e6-{next(self._ops):012x}"
+        ops = [f"{call}.{number}" for number in range(len(held))]
+        self._run("BEGIN IMMEDIATE")
+        first = self._segment("job_started", held, now, 3, ops, from_state="assigned", to_state="running")
+        last = self._segment(
+            "job_succeeded", held, now, 4, ops, at=len(held), from_state="running", to_state="succeeded"
+        )
+        values = ("succeeded", 4, None, now, now, None, f",{first},{last}", 2)
+        self._run(UPDATE_STATES, (as_json(held), *values))
+        self._commit([("assigned", -len(held)), ("succeeded", len(held))])
 
-    def _event(
-        self,
-        seq: int,
-        number: int,
-        event_type: str,
-        before: str | None,
-        after: str,
-        token: int | None,
-        op: str,
-        now: int,
-    ) -> tuple[object, ...]:
-        actor = "worker:w1" if token else "user:bench"
-        log_id = next(self._log_ids)
-        return (log_id, seq, number, number, event_type, before, after, token, op, actor, now)
+    def _segment(
+        self, event_type: str, seqs: list[int], now: int, offset: int, ops: str | list[str], **more: object
+    ) -> int:
+        """Write the events of one type as one value, and return its number."""
+        number: int = next(self._numbers)
+        start = ""
+        if isinstance(ops, list):
+            start = ops[0][
+                : next((n for n, (a, b) in enumerate(zip(ops[0], ops[-1], strict=False)) if a != b), 0)
+            ]
+        events = {
+            "n": len(seqs),
+            "job": seqs,
+            "event_type": event_type,
+            "event_class": "transition",
+            "occurred_at": now,
+            "offset": offset,
+            "transition_no": offset,
+            "attempt": 1,
+            "op_id": [op[len(start) :] for op in ops] if isinstance(ops, list) else ops,
+            "actor": "user:bench" if offset == 1 else "worker:w1",
+            **more,
+        }
+        if offset > 1:
+            events["fencing_token"] = 1
+        if start:
+            events["op_start"] = start
+        text = as_json(events)
+        self._run(INSERT_SEGMENT, (number, event_type, now, text))
+        return number
 
-    def _commit(self, writes: Writes, moved: list[tuple[str, int]]) -> None:
-        self.connection.execute("BEGIN IMMEDIATE").fetchall()
-        self._write(writes, moved)
-
-    def _write(self, writes: Writes, moved: list[tuple[str, int]]) -> None:
-        for statement, rows in writes:
-            self.connection.executemany(statement, rows).fetchall()
+    def _commit(self, moved: list[tuple[str, int]]) -> None:
         self.connection.executemany(COUNT, moved).fetchall()
-        self.connection.execute("COMMIT").fetchall()
+        self._run("COMMIT")
+
+    def _run(self, sql: str, values: tuple[object, ...] = ()) -> None:
+        self.connection.execute(sql, values).fetchall()
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def iso(microseconds: int) -> str:

@@ -15,7 +15,7 @@ LIST_BYTES_MAX = 1024 * 1024
 HISTORIES_QUICK_MAX = 4
 """Up to this many histories are read together with quick reads. More are a scan: a job may have many
 events."""
-LIST_ROWS_MAX = 20_000
+LIST_ROWS_MAX = 5_000
 """The most jobs that are read for a page, whether they match or not; for rare states, of each state."""
 LIST_READ_BYTES_MAX = 8 * 1024 * 1024
 """The most bytes of records that are read for a page, whether they match or not."""
@@ -37,8 +37,8 @@ RARE_STATES = frozenset(
         State.DEAD_LETTERED,
     }
 )
-"""States with an index in SQL stores: sweeps and users list them, and a job that simply succeeds is never
-in one. The same list is in migration 3 and in list_rare_jobs.sql."""
+"""States whose jobs are listed apart in SQL stores: sweeps and users list them, and a job that simply
+succeeds is never in one. The migrations of the stores have the same list."""
 
 _BEYOND = 2**62
 

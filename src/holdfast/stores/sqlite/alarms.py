@@ -5,6 +5,7 @@ lease was renewed since is not due yet, and gets a new alarm.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import apsw
@@ -30,13 +31,13 @@ def take_due(connection: apsw.Connection, now: int, limit: int) -> DueJobs:
     gone: list[int] = []
     seqs: list[int] = []
     until = now
-    alarms: list[tuple[int, int, str]] = list(connection.execute(statement("select_due_alarms"), (now,)))
-    for number, due_at, jobs in alarms:
-        if len(seqs) >= LOOKED_AT_MAX:
-            until = due_at  # a job of this alarm may be due before one that is due later than this
-            break
-        gone.append(number)
-        seqs += msgspec.json.decode(jobs, type=list[int])
+    with closing(connection.execute(statement("select_due_alarms"), (now,))) as alarms:
+        for number, due_at, jobs in alarms:
+            if len(seqs) >= LOOKED_AT_MAX:
+                until = due_at  # a job of this alarm may be due before one that is due later than this
+                break
+            gone.append(number)
+            seqs += msgspec.json.decode(jobs, type=list[int])
     if not gone:
         return DueJobs({}, [])
     times = dict(connection.execute(statement("select_due_times"), (_text(seqs),)))
