@@ -93,7 +93,10 @@ async def test_a_row_that_somebody_holds_holds_up_the_other_jobs_of_a_batch_for_
     grant = await registry.acquire("free", owner="worker-7")
     person = await own.connect()
     async with person.transaction():
-        await person.execute(f"SELECT FROM {own.schema}.job WHERE job_id = 'held' FOR UPDATE")
+        await person.execute(
+            f"SELECT FROM {own.schema}.state"
+            f" WHERE seq = (SELECT seq FROM {own.schema}.job WHERE job_id = 'held') FOR UPDATE"
+        )
         started = time.monotonic()
         stuck = asyncio.create_task(registry.cancel("held", actor="user:ana"))
         beat = asyncio.create_task(registry.heartbeat(grant))

@@ -156,7 +156,7 @@ async def _write(session: Session, context: CommitContext, moved: list[ChangedJo
     seqs = {job.after.job_id: job.seq for job in moved}
     parameters = writes.parameters(seqs, context.lanes)
     sql = statement("write_commit", context.schema)
-    await session.fetch(sql, 0, now, None, None, None, "", "", *parameters)
+    await session.fetch(sql, 3, now, None, None, None, "", "", *parameters)
 
 
 def steps_of(text: str) -> ClockStepSummary:

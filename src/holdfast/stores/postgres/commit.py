@@ -60,7 +60,7 @@ class Way(Enum):
         return self in (Way.CACHED, Way.LOCKED)
 
 
-_SQL_WAYS = {Way.IDLE: 1, Way.EXTERNAL: 2}
+_SQL_WAYS = {Way.IDLE: 1, Way.EXTERNAL: 2, Way.LOCKED: 3, Way.AGAIN: 3}
 
 
 class PostgresCommit:
@@ -127,7 +127,8 @@ class PostgresCommit:
         waiting for them shortens no lease. Raise `ClockStepped` when the server's clock was set."""
         if not self._observe(now):
             raise ClockStepped
-        self._batch.now = self._given_now() or max(self._batch.now, now)
+        if not self._batch.events:  # all events of a commit have one time, by which their segments are found
+            self._batch.now = self._given_now() or max(self._batch.now, now)
         self._batch.floor = floor or 0
 
     def _observe(self, now: datetime) -> bool:
@@ -229,7 +230,6 @@ class PostgresCommit:
         writes = self._writes(acquiring=acquiring)
         if not writes.anything:
             return
-        failpoint("postgres.decided")
         await self._send(writes)
         if not self.wrote:
             return
@@ -352,6 +352,8 @@ class PostgresCommit:
             notification_payload(ready=self.made_ready),
         )
         parameters = writes.parameters(self._seqs, context.lanes)
+        if measured:
+            failpoint("postgres.decided")
         self._asked = context.time.begin_reading()
         [(self.wrote, facts, self._row_version, now, last_seq)] = await self._connection.write(
             statement("write_commit", context.schema), *given, *parameters

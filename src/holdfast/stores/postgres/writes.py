@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from holdfast.core import segment
 from holdfast.core.catalogue import EventClass
@@ -22,6 +24,7 @@ LaneKey: TypeAlias = tuple[str, int, str, str, str]
 Columns: TypeAlias = list[list[Any]]
 
 _XID_SIGN = 1 << 31
+_type = attrgetter("event_type")
 
 
 class LanesMissing(Exception):
@@ -202,9 +205,10 @@ class _Events:
             texts,
         ]
         place = len(writes.events)
+        # A row has events of one type, so that people can ask by type.
+        alike = [tuple(run) for events in writes.published for _, run in groupby(events, _type)]
         self.output = [
-            _output_row(place + n, seqs[events[0].job_id or ""], events)
-            for n, events in enumerate(writes.published)
+            _output_row(place + n, seqs[events[0].job_id or ""], events) for n, events in enumerate(alike)
         ]
         place += len(self.output)
         self.facts = [_fact_row(place + n, fact) for n, fact in enumerate(writes.facts)]
@@ -250,7 +254,7 @@ def _output_row(place: int, seq: int, events: tuple[Event, ...]) -> dict[str, ob
         "actor": first.actor,
         "occurred_at": first.occurred_at,
         "received_at": first.received_at,
-        "body": Raw(batch_text(events).encode()),
+        "body": batch_text(events),
     }
 
 
@@ -267,7 +271,7 @@ def _fact_row(place: int, event: Event) -> dict[str, object]:
         "received_at": event.received_at,
         "given_id": event.given_id,
         "about": event.job_id,
-        "body": Raw(fact_text(event).encode()),
+        "body": fact_text(event),
     }
 
 

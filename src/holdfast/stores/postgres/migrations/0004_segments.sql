@@ -173,6 +173,11 @@ BEGIN
 END
 $$;
 
+-- How many commits have had facts. A commit that has drawn its number before it has the locks of its rows is done
+-- again when it has counted one meanwhile: the events and facts of a job are numbered in the order of their
+-- commits.
+CREATE SEQUENCE holdfast.fact_commit_seq;
+
 -- The last number up to which every commit is complete, for a statement that begins after this one has ended.
 CREATE FUNCTION holdfast.feed_end_4() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -192,7 +197,7 @@ $$;
 -- then texts has what follows the keys of the jobs.
 --
 -- way: 0 waits for locks; 1 writes nothing, and waits for nothing, when one of its rows is locked or was changed;
--- 2 is part of a transaction of the caller's own. A ready row that is to be deleted is never waited for: a claim
+-- 2 is part of a transaction of the caller's own; 3 has locked the rows of all its jobs before. A ready row that is to be deleted is never waited for: a claim
 -- may hold it that waits for a job of ours.
 CREATE FUNCTION holdfast.commit_4(
     way integer, moment timestamptz, deadline timestamptz, late_before timestamptz, steps text, channel text,
@@ -220,6 +225,7 @@ DECLARE
     taken integer := cardinality(taken_numbers);
     drawn bigint[];
     number bigint;
+    fact_commits bigint;
     expected integer;
     found integer;
 BEGIN
@@ -259,16 +265,25 @@ BEGIN
     END IF;
     IF rest IS NOT NULL AND rest -> 'facts' IS NOT NULL THEN
         -- The numbers of a job's facts follow the order of their commits.
-        PERFORM FROM holdfast.job
-        WHERE job_id = ANY(ARRAY(SELECT fact ->> 'about' FROM json_array_elements(rest -> 'facts') AS fact))
-        ORDER BY seq FOR NO KEY UPDATE;
+        PERFORM FROM holdfast.state
+        WHERE state.seq = ANY(ARRAY(
+            SELECT job.seq FROM holdfast.job
+            WHERE job_id = ANY(ARRAY(SELECT fact ->> 'about' FROM json_array_elements(rest -> 'facts') AS fact))))
+        ORDER BY state.seq FOR NO KEY UPDATE;
         PERFORM pg_advisory_xact_lock(hashtext('holdfast.fact'), bucket)
         FROM (SELECT DISTINCT hashtext(fact ->> 'about') & 1023 AS bucket
               FROM json_array_elements(rest -> 'facts') AS fact
               WHERE fact ->> 'about' IS NOT NULL ORDER BY bucket) AS buckets;
     END IF;
     IF cardinality(types) > 0 OR rest -> 'facts' IS NOT NULL OR rest -> 'output' IS NOT NULL THEN
+        IF way <> 3 AND changed > created THEN
+            fact_commits := coalesce(pg_sequence_last_value('holdfast.fact_commit_seq'::regclass), 0);
+        END IF;
         number := holdfast.draw_commit_4(way = 2);
+        IF rest -> 'facts' IS NOT NULL THEN
+            PERFORM nextval('holdfast.fact_commit_seq');
+            fact_commits := fact_commits + 1;
+        END IF;
     END IF;
     IF created > 0 THEN
         INSERT INTO holdfast.job (seq, job_id, queue, kind, priority, region, executor, lock, created_at,
@@ -330,6 +345,9 @@ BEGIN
         IF found <> changed - created THEN
             RAISE EXCEPTION '% of % jobs had changed since they were read', changed - created - found,
                 changed - created USING ERRCODE = 'serialization_failure';
+        END IF;
+        IF fact_commits < pg_sequence_last_value('holdfast.fact_commit_seq'::regclass) THEN
+            RAISE EXCEPTION 'a fact was recorded meanwhile' USING ERRCODE = 'serialization_failure';
         END IF;
     END IF;
     IF taken > 0 THEN
@@ -409,7 +427,8 @@ BEGIN
 END
 $$;
 
--- The parts of a commit that few have. Returns how many facts were new.
+-- The parts of a commit that few have. A body is text, since PostgreSQL does not take JSON apart that has a NUL in
+-- it. Returns how many facts were new.
 CREATE FUNCTION holdfast.commit_rest_4(number bigint, rest json) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found integer;
@@ -449,21 +468,21 @@ BEGIN
         INSERT INTO holdfast.event (log_id, place, job, event_type, event_class, attempt, fencing_token, sequence,
                                     end_sequence, actor, occurred_at, received_at, body)
         SELECT (number << 20) + at, 1::bigint << 59, job, event_type, 'worker', attempt, fencing_token, sequence,
-               end_sequence, actor, occurred_at, received_at, body
+               end_sequence, actor, occurred_at, received_at, body::json
         FROM json_to_recordset(rest -> 'output')
             AS new(at integer, job bigint, event_type text, attempt integer, fencing_token bigint,
                    sequence bigint, end_sequence bigint, actor text, occurred_at timestamptz,
-                   received_at timestamptz, body json);
+                   received_at timestamptz, body text);
     END IF;
     IF rest -> 'facts' IS NOT NULL THEN
         INSERT INTO holdfast.fact (log_id, place, event_type, event_class, attempt, fencing_token, op_id, actor,
                                    occurred_at, received_at, given_id, about, body)
         SELECT (number << 20) + at, 1::bigint << 59, event_type, event_class, attempt, fencing_token, op_id, actor,
-               occurred_at, received_at, given_id, about, body
+               occurred_at, received_at, given_id, about, body::json
         FROM json_to_recordset(rest -> 'facts')
             AS new(at integer, event_type text, event_class text, attempt integer, fencing_token bigint,
                    op_id text, actor text, occurred_at timestamptz, received_at timestamptz, given_id text,
-                   about text, body json)
+                   about text, body text)
         ON CONFLICT (given_id) DO NOTHING;
         GET DIAGNOSTICS facts = ROW_COUNT;
     END IF;
@@ -716,50 +735,59 @@ BEGIN
 END
 $$;
 
--- For SQL by hand: one row for each event, also for those that were written together.
+-- For SQL by hand: one row for each event, also for those that were written together. These have one time, the
+-- time of their commit or, for the events of a worker, that of the first; attributes has all of a worker's event.
 CREATE FUNCTION holdfast.one_of(field json, item json) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE json_typeof(field) WHEN 'array' THEN item #>> '{}' ELSE field #>> '{}' END
 $$;
 
+-- The events of a segment. STRICT keeps the planner from taking this apart: it would expect far more rows.
+CREATE FUNCTION holdfast.unfold(events json)
+RETURNS TABLE (place integer, job bigint, event_offset text, attempt text, trace_id text, attributes json)
+LANGUAGE sql IMMUTABLE STRICT ROWS 10 AS $$
+    SELECT CASE json_typeof(field.at) WHEN 'array' THEN (item.at #>> '{}')::integer
+               ELSE coalesce((field.at #>> '{}')::integer, 0) + item.row::integer END,
+           holdfast.one_of(field.job, item.job)::bigint, holdfast.one_of(field."offset", item."offset"),
+           holdfast.one_of(field.attempt, item.attempt), holdfast.one_of(field.trace_id, item.trace_id),
+           CASE json_typeof(field.attributes) WHEN 'array' THEN item.attributes ELSE field.attributes END
+    FROM json_to_record(holdfast.shown(events)) AS field(
+        n integer, at json, job json, "offset" json, attempt json, trace_id json, attributes json)
+    CROSS JOIN LATERAL ROWS FROM (
+        generate_series(0, field.n - 1),
+        json_array_elements(CASE json_typeof(field.job) WHEN 'array' THEN field.job END),
+        json_array_elements(CASE json_typeof(field.at) WHEN 'array' THEN field.at END),
+        json_array_elements(CASE json_typeof(field."offset") WHEN 'array' THEN field."offset" END),
+        json_array_elements(CASE json_typeof(field.attempt) WHEN 'array' THEN field.attempt END),
+        json_array_elements(CASE json_typeof(field.trace_id) WHEN 'array' THEN field.trace_id END),
+        json_array_elements(CASE json_typeof(field.attributes) WHEN 'array' THEN field.attributes END)
+    ) AS item(row, job, at, "offset", attempt, trace_id, attributes)
+$$;
+
 CREATE VIEW holdfast.job_event_log AS
 SELECT
-    (segment.commit << 20) + CASE json_typeof(field.at) WHEN 'array' THEN (item.at #>> '{}')::integer
-        ELSE coalesce((field.at #>> '{}')::integer, 0) + item.row::integer - 1 END AS log_id,
-    job.job_id || '/' || holdfast.one_of(field."offset", item."offset") AS event_id,
+    (segment.commit << 20) + item.place AS log_id,
+    job.job_id || '/' || item.event_offset AS event_id,
     segment.event_type,
-    timestamptz 'epoch'
-        + holdfast.one_of(field.occurred_at, item.occurred_at)::bigint * interval '1 microsecond' AS occurred_at,
+    segment.occurred_at,
     job.job_id,
     NULL AS task_id,
-    job.job_id || '#' || holdfast.one_of(field.attempt, item.attempt) AS execution_id,
-    coalesce(holdfast.one_of(field.trace_id, item.trace_id), holdfast.shown(job.origin) ->> 'trace_id') AS trace_id,
+    job.job_id || '#' || item.attempt AS execution_id,
+    coalesce(item.trace_id, holdfast.shown(job.origin) ->> 'trace_id') AS trace_id,
     NULL AS span_id,
-    CASE json_typeof(field.attributes) WHEN 'array' THEN item.attributes ELSE field.attributes END AS attributes,
-    timestamptz 'epoch'
-        + holdfast.one_of(field.occurred_at, item.occurred_at)::bigint * interval '1 microsecond' AS received_at
+    item.attributes,
+    segment.occurred_at AS received_at
 FROM holdfast.job
 JOIN holdfast.state ON state.seq = job.seq
 JOIN holdfast.segment ON segment.commit = ANY(state.log)
-CROSS JOIN LATERAL json_to_record(holdfast.shown(segment.events)) AS field(
-    n integer, at json, job json, "offset" json, occurred_at json, attempt json, trace_id json, attributes json)
-CROSS JOIN LATERAL ROWS FROM (
-    json_array_elements(CASE json_typeof(field.job) WHEN 'array' THEN field.job
-                        ELSE ('[' || repeat(field.job::text || ',', field.n - 1) || field.job::text || ']')::json END),
-    json_array_elements(CASE json_typeof(field.at) WHEN 'array' THEN field.at END),
-    json_array_elements(CASE json_typeof(field."offset") WHEN 'array' THEN field."offset" END),
-    json_array_elements(CASE json_typeof(field.occurred_at) WHEN 'array' THEN field.occurred_at END),
-    json_array_elements(CASE json_typeof(field.attempt) WHEN 'array' THEN field.attempt END),
-    json_array_elements(CASE json_typeof(field.trace_id) WHEN 'array' THEN field.trace_id END),
-    json_array_elements(CASE json_typeof(field.attributes) WHEN 'array' THEN field.attributes END)
-) WITH ORDINALITY AS item(job, at, "offset", occurred_at, attempt, trace_id, attributes, row)
-WHERE (item.job #>> '{}')::bigint = job.seq
+CROSS JOIN LATERAL holdfast.unfold(segment.events) AS item
+WHERE item.job = job.seq
 UNION ALL
 SELECT
     event.log_id,
     job.job_id || '/' || coalesce(
         event.event_offset::text, event.attempt || '.' || event.fencing_token || '.' || (item.one ->> 'sequence')),
-    coalesce(item.one ->> 'event_type', event.event_type),
-    coalesce((item.one ->> 'occurred_at')::timestamptz, event.occurred_at),
+    event.event_type,
+    event.occurred_at,
     job.job_id,
     coalesce(item.one ->> 'task_id', shown.body ->> 'task_id'),
     coalesce(item.one ->> 'execution_id', shown.body ->> 'execution_id', job.job_id || '#' || event.attempt),
