@@ -91,6 +91,7 @@ class PostgresCommit:
         self._dequeued: dict[str, Job] = {}
         self._alarmed: list[str] = []
         self._unnumbered = False
+        self._estimated = False  # whether the batch decides by an estimate of the time
         self._written: dict[str, Job] = {}
         self._row_version = 0
         self._last_allocated = 0
@@ -179,7 +180,7 @@ class PostgresCommit:
         if any(one.lock for _, one in selected):
             return False
         self._batch.now = now
-        self._unnumbered = True
+        self._unnumbered = self._estimated = True
         return True
 
     async def _allocate_numbers(self, wanted: int) -> None:
@@ -305,13 +306,13 @@ class PostgresCommit:
     async def _number_created(self) -> None:
         batch = self._batch
         if self._unnumbered:
-            # The statement numbers jobs that are simply queued: each has one event, and no alarm.
+            # The statement numbers jobs that are simply queued: each has one event.
             events = {event.event_type for event in batch.events}
             simple = len(batch.created) == len(batch.events) and len(events) == 1
             simple = simple and not (
                 batch.updated or batch.touched or batch.published or batch.facts or batch.taken
             )
-            if simple and all(job.state is _QUEUED and job.due_at is None for job in batch.created.values()):
+            if simple and all(job.state is _QUEUED for job in batch.created.values()):
                 # 1, 2, 3 … stand for the numbers that the statement will give.
                 self._seqs = dict(zip(batch.created, count(1), strict=False))
                 return
@@ -370,7 +371,7 @@ class PostgresCommit:
         if self._way.locks or self._context.clock:
             return None
         batch = self._batch
-        if self._unnumbered:
+        if self._estimated:
             self._context.time.stop_estimating()  # if the estimate was good, the result brings the time anew
             return batch.now + WAIT_MAX
         written = (batch.created, batch.updated, batch.touched)

@@ -46,4 +46,3 @@ class CommitContext(Struct, frozen=True):
         self.ready_marks.forget()
         self.due_scan.forget()
         self.lanes.clear()
-        self.idle.clear()

@@ -150,7 +150,7 @@ class PostgresEventLog:
         """Return the events of these segments, and the number up to which they were read."""
         if not rows:
             return [], 0
-        seqs = sorted({seq for row in rows for seq in _checked_keys(row)})
+        seqs = list({seq for row in rows for seq in _checked_keys(row)})
         known: dict[segment.JobKey, str | None] = dict(await self._fetch("select_job_ids", seqs))
         events = [event for row in rows for event in _decoded(row, known)]
         last = rows[-1]

@@ -13,7 +13,7 @@ LANES_READ_MAX = 10_000
 async def learn_lanes(session: Session, context: CommitContext) -> None:
     """Read the numbers of the newest lanes."""
     for *key, number in await session.fetch(statement("select_lanes", context.schema), LANES_READ_MAX):
-        context.lanes[tuple(key)] = number  # type: ignore[index]
+        context.lanes[tuple(key)] = number
 
 
 async def make_lanes(session: Session, context: CommitContext, keys: Iterable[LaneKey]) -> None:
@@ -21,4 +21,4 @@ async def make_lanes(session: Session, context: CommitContext, keys: Iterable[La
     columns = [list(column) for column in zip(*sorted(keys), strict=True)]
     await session.fetch(statement("make_lanes", context.schema), *columns)
     for *key, number in await session.fetch(statement("find_lanes", context.schema), *columns):
-        context.lanes[tuple(key)] = number  # type: ignore[index]
+        context.lanes[tuple(key)] = number

@@ -57,7 +57,7 @@ async def _cut_segments(
         keys = segment.keys(text)
         events += sum(key in seqs for key in keys)
         ops |= _claims(text)
-        left = segment.without(text, seqs) if not seqs.issuperset(keys) else None  # type: ignore[arg-type]
+        left = segment.without(text, seqs) if not seqs.issuperset(keys) else None
         if left is None:
             removed.append((commit, place))
         else:

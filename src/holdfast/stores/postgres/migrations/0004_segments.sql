@@ -235,6 +235,7 @@ BEGIN
         drawn := ARRAY(SELECT nextval('holdfast.job_seq') FROM generate_series(1, created));
         numbers := drawn;
         put_numbers := drawn;
+        alarm_numbers := drawn;
         last_number := drawn[created];
         texts[1] := '{"n":' || created || ',"job":'
             || CASE created WHEN 1 THEN last_number::text ELSE array_to_json(drawn)::text END || texts[1];
