@@ -202,8 +202,8 @@ async def fill(url: str, person: "asyncpg.Connection[Any]") -> None:
 OUTPUT = """
 INSERT INTO {0}.event (log_id, place, job, event_type, event_class, attempt, fencing_token, sequence,
                        end_sequence, occurred_at, received_at, body)
-SELECT n, 1::bigint << 59, 1 + n % 4000, 'output', 'worker', 1, 1, n, n, now() - (50000 - n) * interval '1 minute',
-       now(), '[]'
+SELECT n, 1::bigint << 59, 1 + n % 4000, 'output', 'worker', 1, 1, n, n,
+       now() - (50000 - n) * interval '1 minute', now(), '[]'
 FROM generate_series(1, 40000) AS n
 """
 
