@@ -61,7 +61,7 @@ async def test_a_column_that_becomes_wider_meanwhile_is_not_noticed(own: OwnSche
         await registry.enqueue(job_request(f"job-{n}"), actor="user:ana")
     await registry.claim(["default"], owner="worker-7")
     person = await own.connect()
-    await person.execute(f"ALTER TABLE {own.schema}.job ALTER crashes TYPE bigint")
+    await person.execute(f"ALTER TABLE {own.schema}.ready ALTER lock TYPE varchar(1000)")
     assert len(await registry.claim(["default"], owner="worker-7")) == 1
     assert await registry.status("job-3")
 

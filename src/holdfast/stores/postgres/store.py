@@ -48,7 +48,7 @@ from holdfast.stores.postgres.prune import prune
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rows import key_row
 from holdfast.stores.postgres.scan_starts import ScanStarts
-from holdfast.stores.postgres.schema import migrate
+from holdfast.stores.postgres.schema import migrate, secret_of
 from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
@@ -128,7 +128,7 @@ class PostgresStore:
     async def _begin(self, session: Session, *, create: bool) -> str | None:
         schema, ids = self._address.schema, self._ids
         await migrate(session, self._address, create=create)
-        self._secret = await _secret_of(session, schema, ids)
+        self._secret = await secret_of(session, schema, ids)
         epoch, pending = await epoch_of(session, schema, ids)
         self._context = replace(self._context, epoch=epoch)
         await learn_lanes(session, self._context)
@@ -318,9 +318,8 @@ class PostgresStore:
     async def _read_log(
         self, query: Callable[[PostgresEventLog], Awaitable[T]], *, scanning: bool = True
     ) -> T:
-        return await self._sessions.use(
-            lambda s: query(PostgresEventLog(s, self._context)), scanning=scanning
-        )
+        log = PostgresEventLog
+        return await self._sessions.use(lambda s: query(log(s, self._context)), scanning=scanning)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         many = len(job_ids) > filters.HISTORIES_QUICK_MAX
@@ -397,16 +396,6 @@ class PostgresStore:
         await self._notifier.close()
         await self._listener.close()
         await self._sessions.close()
-
-
-async def _secret_of(session: Session, schema: str, ids: Ids) -> bytes:
-    """Return the store's secret; the first process that opens the store makes it."""
-    get, put = statement("get_meta", schema), statement("put_meta", schema)
-    rows = await session.fetch(get, "secret")
-    if not rows:
-        await session.fetch(put, "secret", ids.secret().hex())
-        rows = await session.fetch(get, "secret")
-    return bytes.fromhex(rows[0][0])
 
 
 def _is_fresh(work: Work) -> bool:
