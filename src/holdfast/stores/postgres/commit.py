@@ -343,8 +343,7 @@ class PostgresCommit:
         the server's clock fails when that clock was set since."""
         context, batch = self._context, self._batch
         self.made_ready |= batch.makes_ready
-        given = (
-            _SQL_WAYS.get(self._way, 0),
+        given: tuple[object, ...] = (
             batch.now,
             self._lock_deadline(),
             BEGINNING if context.clock else None,
@@ -352,12 +351,15 @@ class PostgresCommit:
             self._channel,
             notification_payload(ready=self.made_ready),
         )
-        parameters = writes.parameters(self._seqs, context.lanes)
+        name, parameters = "write_new_job", writes.new_job(context.lanes)
+        if parameters is None:
+            name, parameters = "write_commit", writes.parameters(self._seqs, context.lanes)
+            given = (_SQL_WAYS.get(self._way, 0), *given)
         if measured:
             failpoint("postgres.decided")
         self._asked = context.time.begin_reading()
         [(self.wrote, facts, self._row_version, now, last_seq)] = await self._connection.write(
-            statement("write_commit", context.schema), *given, *parameters
+            statement(name, context.schema), *given, *parameters
         )
         if now is not None:
             self._observe(now)  # a step of the clock is found again, and handled, by the next decision

@@ -104,6 +104,36 @@ class Writes(Struct, kw_only=True):
             self._rest(places),
         ]
 
+    def new_job(self, lanes: dict[LaneKey, int]) -> list[object] | None:
+        """Return the parameters of `write_new_job`, if that is all there is to write."""
+        if not self.unnumbered or len(self.jobs) != 1:
+            return None
+        job = self.jobs[0].after
+        spec, key = job.spec, lane_key(job)
+        fresh = (job.attempt, job.version, job.transition_no, job.failures, job.crashes, job.fencing_token)
+        if fresh != (1, 1, 1, 0, 0, 0) or job.updated_at != job.created_at or spec.lock:
+            return None
+        if key not in lanes:
+            raise LanesMissing({key})
+        [events] = segment.encode(self.events, lambda _: 1)
+        return [
+            job.job_id,
+            spec.queue,
+            key[2],
+            spec.priority,
+            spec.region,
+            spec.executor,
+            job.created_at,
+            job.correlation_id,
+            spec_text(job),
+            origin_text(job),
+            job.ready_at,
+            job.due_at,
+            detail_text(job),
+            lanes[key],
+            _without_keys(events.text, 1),
+        ]
+
     def _job_columns(self) -> Columns:
         new = [job.after for job in self.jobs if job.before is None]
         if not new:
