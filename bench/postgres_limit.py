@@ -6,6 +6,7 @@ on this disk allows through asyncpg. It uses our own schema and the settings of 
 """
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,78 +19,85 @@ from holdfast.stores.postgres.sessions import SETTINGS, Session
 from holdfast.system import SystemIds
 
 LEASE = timedelta(seconds=60)
-PLACE = """(SELECT greatest(pg_current_xact_id()::text::bigint,
-                            pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1))"""
 MADE = "SELECT max(seq) FROM new"
 TOLD = "SELECT max(seq), pg_notify('bare', '') FROM new"
+
+EVENTS = """('{"n":' || many || ',"job":'
+    || CASE many WHEN 1 THEN seqs[1]::text ELSE array_to_json(seqs)::text END || %s)::json"""
 
 ENQUEUE = f"""
 WITH new AS MATERIALIZED (
     SELECT nextval('holdfast.job_seq') AS seq, job_id, spec
     FROM unnest($1::text[], $2::json[]) AS given(job_id, spec)),
+made AS MATERIALIZED (SELECT array_agg(seq) AS seqs, count(*) AS many FROM new),
+number AS MATERIALIZED (SELECT nextval('holdfast.log_seq') AS commit),
 jobs AS (
-    INSERT INTO holdfast.job (seq, job_id, queue, kind, priority, created_at, spec, state, attempt,
-                              version, transition_no, failures, crashes, fencing_token, ready_at,
-                              updated_at, detail)
-    SELECT seq, job_id, 'default', 'echo', 5, $3::timestamptz, spec, 'queued', 1, 1, 1, 0, 0, 0, $3, $3,
-           '{{"submitted_by":"user:bench"}}'
+    INSERT INTO holdfast.job (seq, job_id, queue, kind, priority, created_at, spec, origin)
+    SELECT seq, job_id, 'default', 'echo', 5, $3::timestamptz, spec, '{{"submitted_by":"user:bench"}}'
     FROM new),
+states AS (
+    INSERT INTO holdfast.state (seq, fencing_token, ready_at, updated_at, attempt, version, transition_no,
+                                failures, crashes, state, log, detail)
+    SELECT seq, 0, $3, $3, 1, 1, 1, 0, 0, 'queued', ARRAY[commit], '{{}}' FROM new, number),
+queue AS (
+    INSERT INTO holdfast.ready (lane, ready_at, seq) SELECT $4::integer, $3, seq FROM new),
 events AS (
-    INSERT INTO holdfast.event (log_id, place, job, event_offset, transition_no, event_type, event_class,
-                                to_state, attempt, op_id, actor, occurred_at)
-    SELECT nextval('holdfast.log_seq'), {PLACE}, seq, 1, 1, 'job_queued', 'transition', 'queued', 1,
-           job_id, 'user:bench', $3
-    FROM new),
+    INSERT INTO holdfast.segment (commit, place, size, event_type, occurred_at, events)
+    SELECT commit, 0, many, 'job_queued', $3, {EVENTS % "$5::text"} FROM made, number),
 counts AS (
-    INSERT INTO holdfast.queue_count (queue, state, jobs)
-    SELECT 'default', 'queued', count(*) FROM new)
+    INSERT INTO holdfast.queue_count (queue, state, jobs) SELECT 'default', 'queued', many FROM made)
 {MADE}
 """
-READY = """
-    WHERE state = 'queued' AND queue = 'default' AND priority = 5 AND ready_at <= $1::timestamptz
-    ORDER BY ready_at, seq"""
-KNOWN = "WHERE seq >= $6 ORDER BY seq"
+READY = """SELECT ctid FROM holdfast.ready
+        WHERE lane = $8::integer AND (ready_at, seq) > ($6::timestamptz, $7::bigint) AND ready_at <= $1
+        ORDER BY ready_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED"""
+KNOWN = """SELECT ctid FROM holdfast.ready
+        WHERE lane = $8::integer AND ready_at >= $6::timestamptz AND seq >= $7::bigint
+        ORDER BY ready_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED"""
 CLAIM = f"""
-WITH ready AS MATERIALIZED (
-    SELECT seq FROM holdfast.job {READY} LIMIT $2 FOR UPDATE SKIP LOCKED),
+WITH gone AS MATERIALIZED (
+    DELETE FROM holdfast.ready WHERE ctid = ANY(ARRAY({READY})) RETURNING seq, ready_at),
+held AS MATERIALIZED (
+    SELECT array_agg(seq ORDER BY seq) AS seqs, count(*) AS many, max(ready_at) AS mark
+    FROM gone HAVING count(*) > 0),
+number AS MATERIALIZED (SELECT nextval('holdfast.log_seq') AS commit FROM held),
 moved AS (
-    UPDATE holdfast.job
-    SET state = 'assigned', version = 2, transition_no = 2, fencing_token = 1, owner = 'w1',
-        lease_expires_at = $3::timestamptz, due_at = $3, updated_at = $1, detail = $4
-    FROM ready WHERE job.seq = ready.seq
-    RETURNING job.seq),
+    UPDATE holdfast.state
+    SET state = 'assigned', version = 2, transition_no = 2, fencing_token = 1, owner = 'w1', due_at = $3,
+        updated_at = $1, log = log || commit, detail = CASE WHEN many = 1 THEN $4::json END
+    FROM gone, held, number WHERE state.seq = gone.seq),
 events AS (
-    INSERT INTO holdfast.event (log_id, place, job, event_offset, transition_no, event_type, event_class,
-                                from_state, to_state, attempt, fencing_token, op_id, actor, occurred_at)
-    SELECT nextval('holdfast.log_seq'), {PLACE}, seq, 2, 2, 'job_claimed', 'transition', 'queued',
-           'assigned', 1, 1, $5::text, 'worker:w1', $1
-    FROM moved),
-held AS (
-    SELECT array_agg(seq) AS seqs, count(*) AS many FROM moved HAVING count(*) > 0),
+    INSERT INTO holdfast.segment (commit, place, size, event_type, occurred_at, events, detail)
+    SELECT commit, 0, many, 'job_claimed', $1, {EVENTS % "$9::text"}, CASE WHEN many > 1 THEN $4::json END
+    FROM held, number),
 claims AS (
-    INSERT INTO holdfast.claim (op_id, jobs, claimed_at) SELECT $5, seqs, $1 FROM held),
+    INSERT INTO holdfast.claim (op_id, jobs, claimed_at) SELECT $5::text, seqs, $1::timestamptz FROM held),
+alarms AS (
+    INSERT INTO holdfast.alarm (due_at, jobs) SELECT $3::timestamptz, seqs FROM held),
 counts AS (
     INSERT INTO holdfast.queue_count (queue, state, jobs)
     SELECT 'default', state, sign * many
     FROM held, (VALUES ('assigned', 1), ('queued', -1)) AS change(state, sign))
-SELECT seqs FROM held
+SELECT seqs, mark FROM held
 """
 COMPLETE = f"""
-WITH moved AS (
-    UPDATE holdfast.job
-    SET state = 'succeeded', version = 4, transition_no = 4, owner = NULL, lease_expires_at = NULL,
-        due_at = NULL, updated_at = $2::timestamptz, ended_at = $2, detail = $3
-    FROM unnest($1::bigint[]) WITH ORDINALITY AS held(seq, number)
-    WHERE job.seq = held.seq AND job.version = 2
-    RETURNING job.seq, $4::text || '.' || (number - 1) AS op_id),
+WITH held AS MATERIALIZED (SELECT $1::bigint[] AS seqs, cardinality($1::bigint[]) AS many),
+number AS MATERIALIZED (SELECT nextval('holdfast.log_seq') AS commit),
+moved AS (
+    UPDATE holdfast.state
+    SET state = 'succeeded', version = 4, transition_no = 4, owner = NULL, due_at = NULL,
+        updated_at = $2::timestamptz, ended_at = $2, log = log || commit,
+        detail = CASE WHEN many = 1 THEN $3::json END
+    FROM unnest($1::bigint[]) AS given(seq), held, number
+    WHERE state.seq = given.seq AND state.version = 2
+    RETURNING state.seq),
 events AS (
-    INSERT INTO holdfast.event (log_id, place, job, event_offset, transition_no, event_type, event_class,
-                                from_state, to_state, attempt, fencing_token, op_id, actor, occurred_at)
-    SELECT nextval('holdfast.log_seq'), {PLACE}, seq, step, step, event_type, 'transition', from_state,
-           to_state, 1, 1, op_id, 'worker:w1', $2
-    FROM moved, (VALUES (3, 'job_started', 'assigned', 'running'),
-                        (4, 'job_succeeded', 'running', 'succeeded'))
-                    AS move(step, event_type, from_state, to_state)),
+    INSERT INTO holdfast.segment (commit, place, size, event_type, occurred_at, events, detail)
+    SELECT commit, at * many, many, event_type, $2,
+           {EVENTS % "replace(text, '@', (at * many)::text)"},
+           CASE WHEN at = 0 AND many > 1 THEN $3::json END
+    FROM held, number,
+         (VALUES (0, 'job_started', $4::text), (1, 'job_succeeded', $5::text)) AS type(at, event_type, text)),
 counts AS (
     INSERT INTO holdfast.queue_count (queue, state, jobs)
     SELECT 'default', state, sign * (SELECT count(*) FROM moved)
@@ -101,9 +109,11 @@ SELECT count(*) FROM moved
 class Bare:
     """One connection that writes batches. The store has been opened before, so the tables are there."""
 
-    def __init__(self, connection: "asyncpg.Connection[Any]", schema: str) -> None:
+    def __init__(self, connection: "asyncpg.Connection[Any]", schema: str, lane: int) -> None:
         self.connection = connection
         self._schema = schema
+        self._lane = lane
+        self._mark = (datetime(2000, 1, 1, tzinfo=UTC), 0)
         self._ids = SystemIds()
         self._room = 0
         self._made = 0
@@ -111,6 +121,7 @@ class Bare:
         self._enqueue, self._claim, self._complete = (
             sql.replace("holdfast.", f"{schema}.") for sql in (ENQUEUE, CLAIM, COMPLETE)
         )
+        self._known = self._claim.replace(*(sql.replace("holdfast.", f"{schema}.") for sql in (READY, KNOWN)))
 
     @classmethod
     async def open(cls, url: str) -> "Bare":
@@ -118,7 +129,13 @@ class Bare:
         connection = await asyncpg.connect(
             address.url, server_settings=SETTINGS, max_cacheable_statement_size=0
         )
-        bare = cls(connection, address.schema)
+        table = f"{address.schema}.lane"
+        await connection.execute(
+            f"INSERT INTO {table} (queue, priority, kind, executor, region)"
+            " VALUES ('default', 5, 'echo', '', '') ON CONFLICT DO NOTHING"
+        )
+        lane = await connection.fetchval(f"SELECT id FROM {table} WHERE queue = 'default' AND kind = 'echo'")
+        bare = cls(connection, address.schema, lane)
         await bare._make_room()
         return bare
 
@@ -137,8 +154,10 @@ class Bare:
             f'{{"kind":"echo","payload":{{"n":{n},"argv":["echo","hello"]}}}}'
             for n in range(start, start + batch)
         ]
+        now = datetime.now(UTC)
+        events = events_text("job_queued", now, 1, job_ids, "user:bench", to_state="queued")
         sql = self._enqueue.replace(MADE, TOLD) if tell else self._enqueue
-        last = await self.connection.fetchval(sql, job_ids, specs, datetime.now(UTC))
+        last = await self.connection.fetchval(sql, job_ids, specs, now, self._lane, events)
         if last + JOBS_PER_PARTITION > self._room:
             await self._make_room()
 
@@ -149,24 +168,72 @@ class Bare:
         detail = (
             f'{{"lease":{{"owner":"w1","expires_at":"{iso(now + LEASE)}","ttl":"PT60S",'
             f'"granted_at":"{iso(now)}","heartbeat_at":"{iso(now)}"}},'
-            f'"claim_op_id":"{self._claim_op}","submitted_by":"user:bench"}}'
+            f'"claim_op_id":"{self._claim_op}"}}'
         )
-        seqs: list[int] | None = await self.connection.fetchval(
-            self._claim.replace(READY, KNOWN) if known else self._claim,
+        events = events_text(
+            "job_claimed", now, 2, [self._claim_op], "worker:w1", 1, from_state="queued", to_state="assigned"
+        )
+        at, after = self._mark
+        row = await self.connection.fetchrow(
+            self._known if known else self._claim,
             now,
             batch,
             now + LEASE,
             detail,
             self._claim_op,
-            *known,
+            at,
+            known[0] if known else after,
+            self._lane,
+            events,
         )
-        return seqs or []
+        if row is None:
+            return []
+        seqs: list[int] = row["seqs"]
+        if row["mark"] < now - timedelta(seconds=1):
+            self._mark = (row["mark"], seqs[-1])
+        return seqs
 
     async def complete(self, held: list[int]) -> None:
-        now = datetime.now(UTC)
-        detail = f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}","submitted_by":"user:bench"}}'
-        done = await self.connection.fetchval(self._complete, held, now, detail, self._ids.new())
+        now, op = datetime.now(UTC), self._ids.new()
+        detail = f'{{"claim_op_id":"{self._claim_op}","started_at":"{iso(now)}"}}'
+        ops = [f"{op}.{n}" for n in range(len(held))]
+        texts = [
+            events_text(
+                name, now, offset, ops, "worker:w1", 1, at=at, from_state=from_state, to_state=to_state
+            )
+            for name, offset, at, from_state, to_state in (
+                ("job_started", 3, "", "assigned", "running"),
+                ("job_succeeded", 4, ',"at":@', "running", "succeeded"),
+            )
+        ]
+        done = await self.connection.fetchval(self._complete, held, now, detail, *texts)
         assert done == len(held)
+
+
+def events_text(
+    event_type: str,
+    now: datetime,
+    offset: int,
+    ops: list[str],
+    actor: str,
+    token: int | None = None,
+    at: str = "",
+    **states: str,
+) -> str:
+    """The text of a segment after the numbers of its jobs."""
+    fields: dict[str, object] = {
+        "event_type": event_type,
+        "event_class": "transition",
+        "occurred_at": (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
+        "offset": offset,
+        "transition_no": offset,
+        **states,
+        "attempt": 1,
+    }
+    if token is not None:
+        fields["fencing_token"] = token
+    fields |= {"op_id": ops if len(ops) > 1 else ops[0], "actor": actor}
+    return at + "," + json.dumps(fields, separators=(",", ":"))[1:]
 
 
 def iso(moment: datetime) -> str:

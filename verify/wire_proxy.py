@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 10.0
 _NO_BATCH = b"Xpdcf"  # good-bye, password, and the data of a COPY that a batch began
 _COPY_ANSWERS = b"GHW"
 _WRITE_TAG = re.compile(rb"(INSERT|UPDATE|DELETE|MERGE|COPY|COMMIT)\b")
-_WRITE_WORD = re.compile(rb"\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
+_WRITE_WORD = re.compile(rb"\b(INSERT|UPDATE|DELETE|MERGE|commit_\d+)\b", re.IGNORECASE)
 
 
 class WireProxy:
@@ -115,8 +115,8 @@ class WireProxy:
     def swallow_commit_answer(self, times: int = 1) -> None:
         """Lose the answer to the next commit: a COMMIT, or a writing statement of its own.
 
-        A SELECT counts when its text has a writing word. One that writes inside a function does not:
-        use `swallow_answer`.
+        A SELECT counts when its text has a writing word, or the name of the function that writes our
+        commits. One that writes inside another function does not: use `swallow_answer`.
         """
 
         def want() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 import asyncpg
 import msgspec
 
+from holdfast.core import segment
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import JobRequest, Registry
@@ -17,7 +18,7 @@ from holdfast.sdk.open import open_registry
 from postgres_limit import Bare
 from tests.stores.postgres.running_server import server
 
-TABLES = ("job", "event", "claim", "queue_count")
+TABLES = ("job", "state", "ready", "lane", "segment", "alarm", "claim", "queue_count")
 JOBS, CLAIMED, COMPLETED = 6, 4, 2
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -32,12 +33,18 @@ def plain(value: object) -> object:
     return value
 
 
+def events_of(text: str) -> str:
+    """The events of a segment, one by one: what they share may be written once or many times."""
+    events = segment.decode(text, {key: str(key) for key in segment.keys(text)})
+    return msgspec.json.encode(list(events)).decode()
+
+
 async def rows_of(url: str, schema: str) -> dict[str, Counter[str]]:
     connection = await asyncpg.connect(url.partition("?")[0])
     found = {}
     for table in TABLES:
         rows = await connection.fetch(f"SELECT * FROM {schema}.{table}")
-        lean = [{k: plain(v) for k, v in row.items() if k != "place"} for row in rows]
+        lean = [{k: plain(events_of(v) if k == "events" else v) for k, v in row.items()} for row in rows]
         found[table] = Counter(json.dumps(row, sort_keys=True) for row in lean)
     await connection.close()
     return found

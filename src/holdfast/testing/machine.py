@@ -347,7 +347,7 @@ class StoreMachine(RuleBasedStateMachine):
 def _same(first: Complete | Release, second: Complete | Release) -> bool | None:
     """Return whether two outcomes are the same; None where that depends on the state of the job."""
     if isinstance(first, Release) or isinstance(second, Release):
-        return type(first) is type(second)
+        return isinstance(first, Release) and isinstance(second, Release) and first.delay == second.delay
     succeeded = isinstance(first.outcome, Success)
     if first.outcome != second.outcome or (succeeded and first.follow_ups != second.follow_ups):
         return False

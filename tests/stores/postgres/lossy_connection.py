@@ -14,6 +14,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Decision, Grant, JobRequest, Registry, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
+from holdfast.stores.postgres.commit import Way
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
@@ -28,10 +29,9 @@ LEASE = timedelta(seconds=30)
 class LockedStore(PostgresStore):
     """Makes every commit a transaction, as commits are made after a conflict."""
 
-    async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool, optimistic: bool = False
-    ) -> list[list[Decision]]:
-        return await super()._attempt(session, works, locked=True, optimistic=optimistic)
+    async def _attempt(self, session: Session, works: Sequence[Work], way: Way) -> list[list[Decision]]:
+        locked = {Way.CACHED: Way.LOCKED, Way.READ: Way.AGAIN}
+        return await super()._attempt(session, works, locked.get(way, way))
 
 
 class LossyConnection:
@@ -69,6 +69,8 @@ Verb = Callable[[LocalRegistry], Awaitable[object]]
 
 
 async def enqueue(lossy: LossyConnection, name: str) -> Verb:
+    # Another job of the queue: the first one also makes a lane, by a statement of its own.
+    await lossy.registry.enqueue(JobRequest(spec=Spec(queue=name)), actor=ACTOR)
     request = JobRequest(spec=Spec(queue=name), request_id=f"request-{name}")
     return lambda registry: registry.enqueue(request, actor=ACTOR)
 

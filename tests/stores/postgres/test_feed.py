@@ -147,7 +147,11 @@ async def check_seen(store: PostgresStore, seen: list[Event]) -> None:
 
 
 async def locked_by(person: "asyncpg.Connection[Any]", schema: str, job_id: str) -> None:
-    await person.execute(f"SELECT FROM {schema}.job WHERE job_id = $1 FOR NO KEY UPDATE", job_id)
+    await person.execute(
+        f"SELECT FROM {schema}.state WHERE seq = (SELECT seq FROM {schema}.job WHERE job_id = $1)"
+        " FOR NO KEY UPDATE",
+        job_id,
+    )
 
 
 async def test_a_claim_in_an_old_transaction_comes_after_the_enqueue_in_a_younger_one() -> None:
@@ -190,21 +194,34 @@ async def test_a_change_that_waited_for_a_younger_transaction_comes_after_it() -
         assert [e.offset for e in page.events if e.job_id == "c"] == [1, 2, 3]
 
 
-async def test_the_feed_stands_still_behind_a_transaction_that_writes_and_no_other() -> None:
+async def test_the_feed_waits_for_a_transaction_that_wrote_jobs_and_for_no_other() -> None:
     url = fresh_store_url()
 
     async with opened(url) as store, connected() as person:
         await store.transact([wanted("before")])
         async with person.transaction():
-            await person.fetchval("SELECT count(*) FROM pg_class")
-            await store.transact([wanted("during-a-read")])
-            assert len((await store.events(after=None, limit=10)).events) == 2
             await person.execute(f"CREATE TABLE {schema_of(url)}.theirs (word text)")
             await store.transact([wanted("during-a-write")])
             page = await store.events(after=None, limit=10)
-            assert [e.job_id for e in page.events] == ["before", "during-a-read"]
+            assert [e.job_id for e in page.events] == ["before", "during-a-write"]
+            await store.transact_within(person, [wanted("theirs")])
+            await store.transact_within(person, [wanted("theirs-too")])
+            await store.transact([wanted("ours")])
+            assert not (await store.events(after=page.cursor, limit=10)).events
         rest = await store.events(after=page.cursor, limit=10)
-        assert [e.job_id for e in rest.events] == ["during-a-write"]
+        assert [e.job_id for e in rest.events] == ["theirs", "theirs-too", "ours"]
+
+
+async def test_a_transaction_with_many_commits_announces_itself_once() -> None:
+    url = fresh_store_url()
+
+    async with opened(url) as store, connected() as person:
+        await store.transact([wanted("before")])
+        async with person.transaction():
+            for _ in range(3):
+                await store.transact_within(person, [wanted()])
+            locks = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
+            assert await person.fetchval(locks) == 1
 
 
 @pytest.mark.parametrize("about", ["job", "ghost"], ids=["a job", "a job that is not there yet"])

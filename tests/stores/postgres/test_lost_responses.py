@@ -194,7 +194,7 @@ async def test_a_lease_that_waited_for_a_lock_is_counted_from_when_it_was_got(
         stranger = await asyncpg.connect(await fresh_url_without_schema(tmp_path))
         hold = stranger.transaction()
         await hold.start()
-        table = f"{schema_of(await fresh_url(tmp_path))}.job"
+        table = f"{schema_of(await fresh_url(tmp_path))}.state"
         if verb is claim:  # it passes over locked jobs, and waits only for the whole table
             await stranger.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
         else:

@@ -42,7 +42,7 @@ async def test_a_job_made_again_while_its_predecessor_is_pruned_has_no_token_of_
     before = await finish_job(registry, "job-1")
     pruner = await own.connect()
     async with pruner.transaction():
-        await pruner.execute(f"SELECT FROM {own.schema}.job FOR UPDATE")
+        await pruner.execute(f"SELECT FROM {own.schema}.state FOR UPDATE")
         again = asyncio.gather(
             registry.enqueue(job_request("job-1"), actor="user:ana"),
             registry.claim(["elsewhere"], owner="worker-8"),

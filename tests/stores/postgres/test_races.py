@@ -85,7 +85,9 @@ async def test_a_deadlock_with_somebody_else_is_resolved_and_the_batch_is_done_a
     grants = await registry.claim(["default"], owner="worker-7", limit=2)
     stranger = await asyncpg.connect(url.partition("?")[0])
     await stranger.execute("SET deadlock_timeout = '10s'")  # so that the registry is the victim
-    lock = f"SELECT FROM {schema}.job WHERE job_id = $1 FOR UPDATE"
+    lock = (
+        f"SELECT FROM {schema}.state WHERE seq = (SELECT seq FROM {schema}.job WHERE job_id = $1) FOR UPDATE"
+    )
     async with stranger.transaction():
         await stranger.execute(lock, "second")
         batch = asyncio.gather(*map(registry.heartbeat, grants))
@@ -109,7 +111,9 @@ async def test_a_batch_that_waits_for_a_job_holds_no_later_one(tmp_path: Path) -
     grants = await registry.claim(["default"], owner="worker-7", limit=2)
     await asyncio.gather(*map(registry.heartbeat, grants))
     stranger = await asyncpg.connect(url.partition("?")[0])
-    lock = f"SELECT FROM {url.partition('schema=')[2]}.job WHERE job_id = $1 FOR UPDATE NOWAIT"
+    schema = url.partition("schema=")[2]
+    job = f"(SELECT seq FROM {schema}.job WHERE job_id = $1)"
+    lock = f"SELECT FROM {schema}.state WHERE seq = {job} FOR UPDATE NOWAIT"
     async with stranger.transaction():
         await stranger.execute(lock, "first")
         batch = asyncio.gather(registry.cancel("second", actor="user:ana"), registry.heartbeat(grants[0]))

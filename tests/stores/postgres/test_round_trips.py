@@ -160,10 +160,12 @@ async def test_a_guess_that_a_frozen_process_has_slept_over_makes_no_job_old() -
     async with opened(fresh_store_url()) as store:
         registry = LocalRegistry(store, SystemIds())
         await registry.enqueue_many(requests(1), actor=ACTOR)
+        short = Spec(ttl=2 * LONG, queue="short")
+        await registry.enqueue_many(requests(1, short), actor=ACTOR)  # its lane
+        assert await registry.claim(["short"], owner="w")
         time = store._context.time
         behind = await store.now() - 3 * LONG
         time.accept(behind, time.begin_reading(), time.steps)
-        short = Spec(ttl=2 * LONG, queue="short")
         await registry.enqueue_many(requests(1, short), actor=ACTOR)
         assert await registry.claim(["short"], owner="w")
         assert store.retries == 1
@@ -230,7 +232,7 @@ async def test_more_than_a_few_are_locked_before_they_are_claimed(spec: Spec, sa
         await registry.enqueue_many(requests(count, spec), actor=ACTOR)
         said.clear()
         grants = await registry.claim(["default"], owner="w", limit=50)
-        assert any("SKIP LOCKED" in sql for sql in said)
+        assert any("claim_4" in sql for sql in said)
         assert len(grants) == count
         assert (await registry.verify()).equal
 

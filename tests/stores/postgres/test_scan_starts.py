@@ -1,4 +1,4 @@
-"""Claims start at a mark when dead rows are in the way, and nothing that goes back behind it is forgotten."""
+"""Looks for due jobs start at a mark when dead rows are in the way, and nothing behind it is forgotten."""
 
 import asyncio
 from datetime import timedelta
@@ -81,7 +81,7 @@ async def test_claims_that_follow_close_share_a_look_for_lapsed_leases_and_a_swe
     at_once = Spec(retry=Retry(backoff=timedelta(0)))
 
     async def noted(self: Session, sql: str, *parameters: object) -> object:
-        looks.extend([sql] * ("due_at <=" in sql))
+        looks.extend([sql] * ("due_4" in sql))
         return await fetch(self, sql, *parameters)
 
     async with open_world(postgres_store, tmp_path) as world:

@@ -9,6 +9,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores import filters
+from holdfast.stores.postgres.event_log import PostgresEventLog
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
@@ -19,7 +20,8 @@ from tests.stores.postgres.open_stores import fresh_store_url, opened
 async def test_what_is_quick_does_not_wait_behind_scans(monkeypatch: pytest.MonkeyPatch, scan: str) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
-    read = getattr(PostgresQueries, scan)
+    queries = PostgresQueries if scan == "list_jobs" else PostgresEventLog
+    read = getattr(queries, scan)
 
     async def slow(*asked: object, **more: object) -> object:
         begun.set()
@@ -30,7 +32,7 @@ async def test_what_is_quick_does_not_wait_behind_scans(monkeypatch: pytest.Monk
         registry = LocalRegistry(store, SystemIds())
         await registry.enqueue(JobRequest(spec=Spec(), job_id="job"), actor="user:ana")
         [grant] = await registry.claim(["default"], owner="w")
-        monkeypatch.setattr(PostgresQueries, scan, slow)
+        monkeypatch.setattr(queries, scan, slow)
         lists = [asyncio.create_task(scanned(store, registry, scan)) for _ in range(10)]
         await begun.wait()
         many = [registry.status_many(["job"]) for _ in range(20)]

@@ -129,7 +129,7 @@ async def test_a_row_that_somebody_holds_on_to_delays_a_fact_no_longer_than_a_ti
     async with opened(url) as store, connected() as person:
         await store.transact([wanted("job")])
         await person.execute("BEGIN")
-        await person.execute(f"SELECT FROM {schema_of(url)}.job FOR UPDATE")
+        await person.execute(f"SELECT FROM {schema_of(url)}.state FOR UPDATE")
         leaving = asyncio.get_running_loop().call_later(3, person.terminate)
         assert await store.record([fact("late", "job")]) == 1
         leaving.cancel()

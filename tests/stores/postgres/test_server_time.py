@@ -79,7 +79,7 @@ async def test_a_machine_that_stood_still_does_not_take_it_for_a_step(tmp_path: 
         assert isinstance(store, PostgresStore)
         time = store._context.time
         schema = schema_of(await fresh_url(tmp_path))
-        heard = f"UPDATE {schema}.job SET updated_at = updated_at - make_interval(secs => 20)"
+        heard = f"UPDATE {schema}.state SET updated_at = updated_at - make_interval(secs => 20)"
         was_set = f"INSERT INTO {schema}.meta (name, value) VALUES ('clock', '{{}}')"
         acts = {"never": [heard], "before": [heard, was_set], "after": [was_set, heard]}
         async with connected() as person:

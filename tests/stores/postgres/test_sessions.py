@@ -61,7 +61,7 @@ async def test_a_column_that_becomes_wider_meanwhile_is_not_noticed(own: OwnSche
         await registry.enqueue(job_request(f"job-{n}"), actor="user:ana")
     await registry.claim(["default"], owner="worker-7")
     person = await own.connect()
-    await person.execute(f"ALTER TABLE {own.schema}.job ALTER crashes TYPE bigint")
+    await person.execute(f"ALTER TABLE {own.schema}.ready ALTER lock TYPE varchar(1000)")
     assert len(await registry.claim(["default"], owner="worker-7")) == 1
     assert await registry.status("job-3")
 
@@ -93,7 +93,10 @@ async def test_a_row_that_somebody_holds_holds_up_the_other_jobs_of_a_batch_for_
     grant = await registry.acquire("free", owner="worker-7")
     person = await own.connect()
     async with person.transaction():
-        await person.execute(f"SELECT FROM {own.schema}.job WHERE job_id = 'held' FOR UPDATE")
+        await person.execute(
+            f"SELECT FROM {own.schema}.state"
+            f" WHERE seq = (SELECT seq FROM {own.schema}.job WHERE job_id = 'held') FOR UPDATE"
+        )
         started = time.monotonic()
         stuck = asyncio.create_task(registry.cancel("held", actor="user:ana"))
         beat = asyncio.create_task(registry.heartbeat(grant))

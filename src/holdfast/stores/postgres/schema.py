@@ -1,4 +1,4 @@
-"""The schema and its migrations: the first process that opens the store makes it or brings it forward."""
+"""The schema, its migrations and the secret of a store: the first process that opens it makes them."""
 
 import re
 
@@ -6,10 +6,11 @@ from asyncpg import exceptions as pg
 
 from holdfast.core.errors import Invalid, NotFound, Unavailable
 from holdfast.failpoint import failpoint
+from holdfast.ports import Ids
 from holdfast.stores.postgres.address import PostgresAddress
 from holdfast.stores.postgres.partitions import make_partitions
 from holdfast.stores.postgres.sessions import Session
-from holdfast.stores.postgres.statements import migrations
+from holdfast.stores.postgres.statements import migrations, statement
 
 STEP_SECONDS = 600
 STEP_SETTINGS = (
@@ -91,3 +92,13 @@ async def _make_schema(session: Session, schema: str) -> None:
         await session.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     except pg.PostgresSyntaxError as error:
         raise Invalid(f"schema={schema} is a word of SQL; choose another name.") from error
+
+
+async def secret_of(session: Session, schema: str, ids: Ids) -> bytes:
+    """Return the store's secret; the first process that opens the store makes it."""
+    get, put = statement("get_meta", schema), statement("put_meta", schema)
+    rows = await session.fetch(get, "secret")
+    if not rows:
+        await session.fetch(put, "secret", ids.secret().hex())
+        rows = await session.fetch(get, "secret")
+    return bytes.fromhex(rows[0][0])
