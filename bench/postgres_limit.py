@@ -121,7 +121,8 @@ class Bare:
         self._enqueue, self._claim, self._complete = (
             sql.replace("holdfast.", f"{schema}.") for sql in (ENQUEUE, CLAIM, COMPLETE)
         )
-        self._known = self._claim.replace(*(sql.replace("holdfast.", f"{schema}.") for sql in (READY, KNOWN)))
+        ready, known = (sql.replace("holdfast.", f"{schema}.") for sql in (READY, KNOWN))
+        self._known = self._claim.replace(ready, known)
 
     @classmethod
     async def open(cls, url: str) -> "Bare":

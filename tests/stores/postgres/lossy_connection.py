@@ -71,6 +71,9 @@ Verb = Callable[[LocalRegistry], Awaitable[object]]
 async def enqueue(lossy: LossyConnection, name: str) -> Verb:
     # Another job of the queue: the first one also makes a lane, by a statement of its own.
     await lossy.registry.enqueue(JobRequest(spec=Spec(queue=name)), actor=ACTOR)
+    store = lossy.registry._store
+    assert isinstance(store, PostgresStore)
+    await store._notifier.close()  # what it has yet to tell could need another connection
     request = JobRequest(spec=Spec(queue=name), request_id=f"request-{name}")
     return lambda registry: registry.enqueue(request, actor=ACTOR)
 

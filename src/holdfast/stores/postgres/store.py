@@ -35,7 +35,7 @@ from holdfast.stores.postgres.commit import PostgresCommit, StaleCache, Way
 from holdfast.stores.postgres.commit_context import CommitContext
 from holdfast.stores.postgres.doctor import doctor, doctor_server
 from holdfast.stores.postgres.epochs import epoch_of
-from holdfast.stores.postgres.event_log import PostgresEventLog
+from holdfast.stores.postgres.event_log import PostgresEventLog as EventLog
 from holdfast.stores.postgres.lane_marks import LaneMarks
 from holdfast.stores.postgres.lanes import learn_lanes, make_lanes
 from holdfast.stores.postgres.notifications import NotificationListener, Notifier
@@ -315,11 +315,8 @@ class PostgresStore:
     async def census(self, limit: int) -> Census:
         return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
-    async def _read_log(
-        self, query: Callable[[PostgresEventLog], Awaitable[T]], *, scanning: bool = True
-    ) -> T:
-        log = PostgresEventLog
-        return await self._sessions.use(lambda s: query(log(s, self._context)), scanning=scanning)
+    async def _read_log(self, query: Callable[[EventLog], Awaitable[T]], *, scanning: bool = True) -> T:
+        return await self._sessions.use(lambda s: query(EventLog(s, self._context)), scanning=scanning)
 
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         many = len(job_ids) > filters.HISTORIES_QUICK_MAX
