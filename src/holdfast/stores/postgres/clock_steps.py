@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.clock_step import TOLERANCE, ClockStep, ClockStepSummary, carry_over
+from holdfast.core.state import State
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
 from holdfast.stores.postgres.errors import LockTimeout
-from holdfast.stores.postgres.rows import job_of, update_row
+from holdfast.stores.postgres.rows import job_of
 from holdfast.stores.postgres.server_time import ClockStepped
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.statements import statement
+from holdfast.stores.postgres.writes import ChangedJob, Writes
 from holdfast.system import machine_name
 
 JOBS_AT_ONCE = 500
@@ -63,15 +65,15 @@ async def settle(session: Session, context: CommitContext) -> None:
     """
     try:
         async with session.transaction("SET LOCAL lock_timeout = '3s'", seconds=SECONDS_MAX):
-            await session.connection.execute(f"LOCK TABLE {context.schema}.job IN EXCLUSIVE MODE")
+            await session.connection.execute(f"LOCK TABLE {context.schema}.state IN EXCLUSIVE MODE")
             agreed = await _settle(session, context)
     except LockTimeout:
         async with session.transaction(seconds=SECONDS_MAX):
             agreed = await _settle(session, context)
     context.time.accept(*agreed)
     context.time.compared = True
-    for marks in (context.ready_scan, context.due_scan):
-        marks.forget()
+    context.ready_marks.forget()
+    context.due_scan.forget()
     context.leased_jobs.forget()
 
 
@@ -86,7 +88,7 @@ async def _settle(session: Session, context: CommitContext) -> tuple[datetime, f
     if step is None and not time.compared:
         step = await _unnoticed_step(session, schema)
     if step is not None and not await _has_times_within(session, schema, step):
-        jobs = await _move_jobs(session, schema, step)
+        jobs = await _move_jobs(session, context, step)
         steps = ClockStepSummary(
             total=steps.total + step.by,
             by=step.by,
@@ -121,24 +123,40 @@ async def _has_times_within(session: Session, schema: str, step: ClockStep) -> b
     return bool(found)
 
 
-async def _move_jobs(session: Session, schema: str, step: ClockStep) -> int:
+async def _move_jobs(session: Session, context: CommitContext, step: ClockStep) -> int:
     """Move every job that has a lease, a deadline or a wait; return how many there were."""
-    first = min(step.before, step.after)
+    first, schema = min(step.before, step.after), context.schema
     rows = await session.fetch(statement("select_time_bound_jobs", schema), first)
     seqs, changed = sorted(row[0] for row in rows), 0
     for start in range(0, len(seqs), JOBS_AT_ONCE):
         some = seqs[start : start + JOBS_AT_ONCE]
         locked = await session.fetch(statement("lock_time_bound_jobs", schema), some)
-        found = [job_of(row) for row in locked]
+        found = await session.fetch(statement("select_by_number", schema), [row[0] for row in locked])
         moved = [
-            update_row(seq, job, None, after)
-            for seq, job in found
+            ChangedJob(seq, job, None, after)
+            for seq, job in map(job_of, found)
             if (after := carry_over(job, step)) is not job
         ]
         if moved:
-            await session.fetch(statement("update_jobs", schema), moved)
+            await _write(session, context, moved, step.after)
             changed += len(moved)
     return changed
+
+
+async def _write(session: Session, context: CommitContext, moved: list[ChangedJob], now: datetime) -> None:
+    queued = [job for job in moved if job.after.state is State.QUEUED]
+    due = {job.seq: at for job in moved if (at := job.after.due_at) is not None}
+    writes = Writes(
+        jobs=moved,
+        taken=[job.before for job in queued if job.before],
+        put=[job.after for job in queued],
+        alarm_at=min(due.values(), default=None),
+        timed=list(due),
+    )
+    seqs = {job.after.job_id: job.seq for job in moved}
+    parameters = writes.parameters(seqs, context.lanes)
+    sql = statement("write_commit", context.schema)
+    await session.fetch(sql, 0, now, None, None, None, "", "", *parameters)
 
 
 def steps_of(text: str) -> ClockStepSummary:

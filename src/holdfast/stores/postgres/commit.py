@@ -1,8 +1,9 @@
 """One commit: read what the batch needs, let it decide, and write the result in one statement."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from itertools import count
 
 from holdfast.core.catalogue import EventType
@@ -16,19 +17,11 @@ from holdfast.stores.batch import Batch
 from holdfast.stores.leased_jobs import CachedJob
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
 from holdfast.stores.postgres.notifications import notification_payload
-from holdfast.stores.postgres.rows import (
-    batch_row,
-    event_row,
-    fact_row,
-    insert_row,
-    job_of,
-    touch_row,
-    update_row,
-)
+from holdfast.stores.postgres.rows import job_of
 from holdfast.stores.postgres.scan_starts import BEGINNING
 from holdfast.stores.postgres.server_time import ClockStepped
-from holdfast.stores.postgres.statements import Row, commit_statement, statement
-from holdfast.stores.postgres.writes import Writes
+from holdfast.stores.postgres.statements import Row, statement
+from holdfast.stores.postgres.writes import ChangedJob, Writes
 
 _CLAIMED = EventType.CLAIMED
 _QUEUED = State.QUEUED
@@ -41,33 +34,49 @@ class StaleCache(Exception):
     them."""
 
 
-class PostgresCommit:
-    """The commit of one batch.
+class Way(Enum):
+    """How a commit is made.
 
-    `locked`: it runs inside a transaction, and rows are locked when they are read. Otherwise the one
-    statement that writes is the transaction, and it fails and undoes itself when a row is not as it was
-    read. `optimistic`: this is the first try, which expects no conflict and may decide on cached jobs.
-    `external`: the connection is in a transaction of the caller.
+    At once (`CACHED`, `READ`): the statement that writes is the transaction, and undoes itself when a row
+    is not as it was read; leased jobs are taken from the cache, or read. In a transaction (`LOCKED`,
+    `AGAIN`): rows are locked when they are read; `AGAIN` is any try but the first, which also expects what
+    the first may have done. `IDLE`: at once, by a claim of a few jobs; it writes nothing when one of its
+    rows is locked or was changed. `EXTERNAL`: in a transaction of the caller.
     """
+
+    CACHED = "cached"
+    READ = "read"
+    LOCKED = "locked"
+    AGAIN = "again"
+    IDLE = "idle"
+    EXTERNAL = "external"
+
+    @property
+    def locks(self) -> bool:
+        return self in (Way.LOCKED, Way.AGAIN)
+
+    @property
+    def first(self) -> bool:
+        return self in (Way.CACHED, Way.LOCKED)
+
+
+_SQL_WAYS = {Way.IDLE: 1, Way.EXTERNAL: 2}
+
+
+class PostgresCommit:
+    """The commit of one batch."""
 
     def __init__(
         self,
         connection: QueryConnection,
         context: CommitContext,
         works: Sequence[Work],
-        *,
-        locked: bool = False,
-        optimistic: bool = False,
-        external: bool = False,
+        way: Way,
         channel: str = "",
     ) -> None:
         self._connection = connection
-        self._external = external
         self._context = context
-        self._locked = locked
-        self._optimistic = optimistic
-        # Whether the batch decides on cached jobs. Settled in `_load_by_id`: only if all of them are cached.
-        self._from_cache = optimistic and not locked
+        self._way = way
         self._channel = channel
         self._resources: dict[str, ResourceLock] = {}
         # Not a method of this object: the reference cycle would keep every commit until it is collected.
@@ -78,12 +87,10 @@ class PostgresCommit:
         # Locks that were never taken: they are inserted, not updated.
         self._absent: set[str] = set()
         self._claimed: list[tuple[str, int]] = []
-        # The next three are modes of the write. `_claiming`: locks of resources are tried, not waited for,
-        # and claims are new rows. `_numbers_in_statement`: the statement that inserts new jobs also numbers
-        # them. `_skip_locked`: it writes nothing when one of its rows is locked or was changed.
-        self._claiming = False
-        self._numbers_in_statement = False
-        self._skip_locked = False
+        # Jobs that a claim has taken out of the queue, and jobs whose alarm has gone off.
+        self._dequeued: dict[str, Job] = {}
+        self._alarmed: list[str] = []
+        self._unnumbered = False
         self._written: dict[str, Job] = {}
         self._row_version = 0
         self._last_allocated = 0
@@ -105,9 +112,9 @@ class PostgresCommit:
         """Decide on the jobs that are named, and write the result."""
         batch = self._batch
         if batch.by_id:
-            await self._load_by_id()
+            cached = await self._load_by_id()
             batch.decide_by_id()
-            if self._from_cache and not all(map(_changes, batch.decisions)):
+            if cached and not all(map(_changes, batch.decisions)):
                 raise StaleCache
             await self._write()
         return batch.decisions
@@ -126,7 +133,7 @@ class PostgresCommit:
     def _observe(self, now: datetime) -> bool:
         """Record the server's time; return whether it is consistent with earlier ones."""
         # A session of the caller may have its own settings for times, and a test has its own clock.
-        if self._external or self._context.clock:
+        if self._way is Way.EXTERNAL or self._context.clock:
             return True
         return self._context.time.observe(now, self._asked)
 
@@ -134,13 +141,13 @@ class PostgresCommit:
         self._asked = self._context.time.begin_reading()
         return await self._connection.fetch(statement(name, self._context.schema), *parameters)
 
-    async def _load_by_id(self) -> None:
+    async def _load_by_id(self) -> bool:
+        """Read the jobs that are named; return whether they are from the cache."""
         selected = [one for _, one in self._batch.by_id]
         # A second try also reads the jobs with fresh ids: the first try may have inserted them.
-        again = self._locked and not self._optimistic
-        known = [one.job_id for one in selected if again or not one.fresh]
-        copies = self._context.leased_jobs.all_of(known) if self._from_cache and known else None
-        self._from_cache = copies is not None
+        known = [one.job_id for one in selected if self._way is Way.AGAIN or not one.fresh]
+        cached = self._way is Way.CACHED and known
+        copies = self._context.leased_jobs.all_of(known) if cached else None
         fresh = len(selected) - len(known)
         # The statement that allocates also returns the time, so it is sent for cached jobs too (0 numbers).
         if (fresh or copies) and not self._fits_one_trip(fresh):
@@ -151,13 +158,14 @@ class PostgresCommit:
             self._rows.update((copy.job.job_id, copy.row_version) for copy in copies)
             await self._load_resources(copy.job.spec.lock for copy in copies)
         elif known:
-            await self._load("lock_jobs" if self._locked else "select_jobs", known)
+            await self._load("lock_jobs" if self._way.locks else "select_jobs", known)
             absent = set(known) - self._seqs.keys()
             # An absent job may have been pruned while we waited for its row, which raised the token floor.
             # Allocating numbers reads the floor again.
-            if self._locked and absent:
+            if self._way.locks and absent:
                 await self._allocate_numbers(len(absent))
         await self._load_resources(one.lock for one in selected)
+        return copies is not None
 
     def _fits_one_trip(self, fresh: int) -> bool:
         """Whether the statement that writes is the only one: it can number up to `NUMBERED_MAX` new jobs
@@ -165,17 +173,17 @@ class PostgresCommit:
         now = self._given_now() or self._context.time.estimate()
         selected = self._batch.by_id
         # All works must be new jobs: a job that exists would have to be read first.
-        if now is None or self._locked or self._external or not 0 < len(selected) == fresh <= NUMBERED_MAX:
+        if now is None or self._way is not Way.CACHED or not 0 < len(selected) == fresh <= NUMBERED_MAX:
             return False
         if any(one.lock for _, one in selected):
             return False
         self._batch.now = now
-        self._numbers_in_statement = True
+        self._unnumbered = True
         return True
 
-    async def _allocate_numbers(self, count: int) -> None:
+    async def _allocate_numbers(self, wanted: int) -> None:
         """Get unused enqueue sequences, with the server's time and the token floor."""
-        [(now, floor, seqs)] = await self._fetch("allocate_job_numbers", count)
+        [(now, floor, seqs)] = await self._fetch("allocate_job_numbers", wanted)
         self._accept_time(now, floor)
         self._free_seqs += seqs
 
@@ -192,63 +200,81 @@ class PostgresCommit:
         """Add the jobs of these rows to the batch; the last column of each is its row version."""
         jobs = []
         for row in rows:
-            seq, job = job_of(row[:-1])
+            seq, job = job_of(row)
             self._seqs[job.job_id] = seq
             self._rows[job.job_id] = row[-1]
             jobs.append(job)
         self._batch.load(jobs)
         return jobs
 
-    async def _load_resources(self, keys: Iterable[str | None]) -> None:
+    async def _load_resources(self, keys: Iterable[str | None], *, claiming: bool = False) -> None:
+        """Read the locks. A claim can choose other jobs, so it does not wait for one."""
         if wanted := sorted({key for key in keys if key and key not in self._resources}):
-            name = "lock_resources" if self._locked else "select_resources"
-            if self._claiming:  # a claim can choose other jobs, so it does not wait for a lock
+            name = "lock_resources" if self._way.locks else "select_resources"
+            if claiming:
                 name = "lock_available_resources"
             for key in wanted:
                 self._resources[key] = ResourceLock(key, self._batch.floor)
             self._absent.update(wanted)
-            for key, token, holder in await self._fetch(name, wanted):
+            for key, token, holder in await self._fetch(
+                "lock_available_resources" if claiming else name, wanted
+            ):
                 self._resources[key] = ResourceLock(key, token, holder)
                 self._absent.discard(key)
 
-    async def _write(self) -> None:
+    async def _write(self, *, acquiring: bool = True) -> None:
+        """Write what was decided so far. `acquiring`: claims are of jobs that were named."""
         batch = self._batch
-        writes = Writes()
-        if batch.created:
-            await self._number_created()
-            created = batch.created.items() if self._numbers_in_statement else sorted(batch.created.items())
-            rows = [insert_row(self._seqs[job_id], job) for job_id, job in created]
-            writes.add("insert_unnumbered_jobs" if self._numbers_in_statement else "insert_jobs", rows)
-        # A job that is queued again may become ready before the place where the next scan would start.
-        if any(job.state is _QUEUED for job in batch.updated.values()):
-            self._context.ready_scan.forget()
+        await self._number_created()
+        writes = self._writes(acquiring=acquiring)
+        if not writes.anything:
+            return
+        failpoint("postgres.decided")
+        await self._send(writes)
+        if not self.wrote:
+            return
+        self.counts += len(writes.counts)
+        self._claimed = []
+        self._alarmed = []
+        self._resources.update(batch.taken)
+        self._absent.difference_update(batch.taken)
+        self._written |= batch.created | batch.updated | batch.touched
+        batch.mark_written()
+
+    def _writes(self, *, acquiring: bool) -> Writes:
+        batch = self._batch
+        put, taken = batch.queue_changes()
+        taken = [job for job in taken if self._dequeued.pop(job.job_id, None) is None]
+        alarm_at, timed = self._alarm()
+        claimed = self._claimed
+        if acquiring:
+            # A claim of a named job appends to its op_id: several of them may share one.
+            claimed = [
+                (event.op_id or "", self._seqs[event.job_id or ""])
+                for event in batch.events
+                if event.event_type == _CLAIMED
+            ]
         # One update for changed and touched jobs, so that all rows are locked in one order.
-        if batch.updated:
-            changed = {**batch.updated, **batch.touched}
-            writes.add("update_jobs", self._conditional(update_row, changed))
-        elif batch.touched:
-            writes.add("touch_jobs", self._conditional(touch_row, batch.touched))
-        self._write_resources(writes)
-        # A claim from a queue inserts its op_id once, and fails if it is there: it was made before.
-        if self._claimed:
-            ops = len({op_id for op_id, _ in self._claimed})
-            writes.add("insert_claims", self._claimed, batch.now, expected=ops)
-        # A claim of a named job appends to its op_id: several of them may share one.
-        if acquired := [e for e in batch.events if e.event_type == _CLAIMED and not self._claiming]:
-            rows = [(event.op_id, self._seqs[event.job_id or ""]) for event in acquired]
-            writes.add("append_claims", rows, batch.now)
-        self._write_events(writes)
-        if counts := batch.count_changes():
-            writes.add("insert_counts", counts)
-            self.counts += len(counts)
-        if writes.names:
-            failpoint("postgres.decided")
-            await self._send(writes)
-            self._claimed = []
-            self._resources.update(batch.taken)
-            self._absent.difference_update(batch.taken)
-            self._written |= batch.created | batch.updated | batch.touched
-            batch.mark_written()
+        new = batch.created.items() if self._unnumbered else sorted(batch.created.items())
+        jobs = [ChangedJob(self._seqs[job_id], None, None, job) for job_id, job in new]
+        jobs += self._changed({**batch.updated, **batch.touched})
+        new_locks, locks = self._locks()
+        return Writes(
+            jobs=jobs,
+            put=put,
+            taken=taken,
+            alarm_at=alarm_at,
+            timed=timed,
+            events=batch.events,
+            published=batch.published,
+            facts=batch.facts,
+            counts=batch.count_changes(),
+            claimed=claimed,
+            appending=acquiring,
+            new_locks=new_locks,
+            locks=locks,
+            unnumbered=self._unnumbered,
+        )
 
     def update_cache(self) -> None:
         """Update the cache of leased jobs with what was written, once it is committed."""
@@ -256,66 +282,82 @@ class PostgresCommit:
         written = self._written.items()
         self._context.leased_jobs.keep(CachedJob(seqs[job_id], job, row_version) for job_id, job in written)
 
-    def _conditional(
-        self, row: Callable[[int, Job, int | None, Job], Row], jobs: dict[str, Job]
-    ) -> list[Row]:
-        """Return the rows of changed jobs by enqueue sequence: all commits lock rows in this order."""
-        stored, rows = self._batch.stored, self._rows
-        ranked = sorted((self._seqs[job_id], job) for job_id, job in jobs.items())
-        return [row(seq, stored[job.job_id], rows.get(job.job_id), job) for seq, job in ranked]
+    def _changed(self, jobs: dict[str, Job]) -> list[ChangedJob]:
+        """Return changed jobs by enqueue sequence: all commits lock rows in this order."""
+        stored, rows, seqs = self._batch.stored, self._rows, self._seqs
+        changed = [
+            ChangedJob(seqs[job_id], stored[job_id], rows.get(job_id), job) for job_id, job in jobs.items()
+        ]
+        changed.sort(key=lambda job: job.seq)
+        return changed
+
+    def _alarm(self) -> tuple[datetime | None, list[int]]:
+        """Return when the alarm of this commit goes off, and the jobs that have to be looked at then."""
+        batch = self._batch
+        due = {job.job_id: job.due_at for job in batch.untimed()}
+        for job_id in self._alarmed:
+            job = batch.jobs[job_id]
+            if job is not None:
+                due[job_id] = job.due_at
+        timed = {self._seqs[job_id]: at for job_id, at in due.items() if at is not None}
+        return min(timed.values(), default=None), list(timed)
 
     async def _number_created(self) -> None:
-        if self._numbers_in_statement:
-            # 1, 2, 3 … stand for the numbers that the statement will give.
-            self._seqs = dict(zip(self._batch.created, count(1), strict=False))
-            return
-        missing = len(self._batch.created) - len(self._free_seqs)
+        batch = self._batch
+        if self._unnumbered:
+            # The statement numbers jobs that are simply queued: each has one event, and no alarm.
+            events = {event.event_type for event in batch.events}
+            simple = len(batch.created) == len(batch.events) and len(events) == 1
+            simple = simple and not (
+                batch.updated or batch.touched or batch.published or batch.facts or batch.taken
+            )
+            if simple and all(job.state is _QUEUED and job.due_at is None for job in batch.created.values()):
+                # 1, 2, 3 … stand for the numbers that the statement will give.
+                self._seqs = dict(zip(batch.created, count(1), strict=False))
+                return
+            self._unnumbered = False
+        missing = len(batch.created) - len(self._free_seqs)
         if missing > 0:
             await self._allocate_numbers(missing)
-        for job_id in self._batch.created:
+        for job_id in batch.created:
             self._seqs[job_id] = self._free_seqs.popleft()
 
-    def _write_resources(self, writes: Writes) -> None:
+    def _locks(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         new, changed = [], []
-        for key, resource in self._batch.taken.items():
-            before = self._resources[key]
+        for key, resource in sorted(self._batch.taken.items()):
+            row: dict[str, object] = {"key": key, "token": resource.token, "holder": resource.holder}
             if key in self._absent:
-                new.append((key, resource.token, resource.holder))
+                new.append(row)
             else:
-                changed.append((key, resource.token, resource.holder, before.token, before.holder))
-        if new:
-            writes.add("insert_resources", sorted(new))
-        if changed:
-            writes.add("update_resources", sorted(changed))
-
-    def _write_events(self, writes: Writes) -> None:
-        batch, seqs = self._batch, self._seqs
-        rows = [event_row(seqs[event.job_id or ""], event) for event in batch.events]
-        rows += [batch_row(seqs[events[0].job_id or ""], events) for events in batch.published]
-        if rows:
-            writes.add("insert_unnumbered_events" if self._numbers_in_statement else "insert_events", rows)
-        if batch.facts:
-            writes.add("insert_facts", [fact_row(fact) for fact in batch.facts])
+                before = self._resources[key]
+                changed.append(row | {"read_token": before.token, "read_holder": before.holder})
+        return new, changed
 
     async def record(self, events: Sequence[Event]) -> int:
         """Append events with ids of their own; return how many were new."""
-        writes = Writes()
-        writes.add("insert_facts", [fact_row(event) for event in events])
-        return await self._send(writes, measured=False)
+        return await self._send(Writes(facts=events), measured=False)
 
     async def _send(self, writes: Writes, *, measured: bool = True) -> int:
         """Write everything in one statement; return how many facts were new. A write that is `measured` by
         the server's clock fails when that clock was set since."""
-        sql = commit_statement(tuple(writes.names), self._context.schema, skip_locked=self._skip_locked)
-        self.made_ready |= self._batch.makes_ready
-        steps = self._context.time.steps if measured and not self._context.clock else None
-        payload = notification_payload(ready=self.made_ready)
-        given = (writes.expected, self._channel, self._lock_deadline(), payload, steps)
-        self._asked = self._context.time.begin_reading()
-        [(self.wrote, _, facts, self._row_version, now, last_seq)] = await self._connection.write(
-            sql, *given, *writes.parameters
+        context, batch = self._context, self._batch
+        self.made_ready |= batch.makes_ready
+        given = (
+            _SQL_WAYS.get(self._way, 0),
+            batch.now,
+            self._lock_deadline(),
+            BEGINNING if context.clock else None,
+            context.time.steps if measured and not context.clock else None,
+            self._channel,
+            notification_payload(ready=self.made_ready),
         )
-        self._observe(now)  # a step of the clock is found again, and handled, by the next decision
+        parameters = writes.parameters(self._seqs, context.lanes)
+        self._asked = context.time.begin_reading()
+        [(self.wrote, facts, self._row_version, now, last_seq)] = await self._connection.write(
+            statement("write_commit", context.schema), *given, *parameters
+        )
+        if now is not None:
+            self._observe(now)  # a step of the clock is found again, and handled, by the next decision
         self._last_allocated = last_seq or 0
         return int(facts)
 
@@ -323,10 +365,10 @@ class PostgresCommit:
         """Return until when the statement must have its row locks, or None: a wait for another transaction
         would shorten a new lease, and an estimate of the time that is too far behind would shorten the life
         of a new job."""
-        if self._locked or self._context.clock:
+        if self._way.locks or self._context.clock:
             return None
         batch = self._batch
-        if self._numbers_in_statement:
+        if self._unnumbered:
             self._context.time.stop_estimating()  # if the estimate was good, the result brings the time anew
             return batch.now + WAIT_MAX
         written = (batch.created, batch.updated, batch.touched)

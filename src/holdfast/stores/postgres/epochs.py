@@ -28,7 +28,7 @@ async def _begin(session: Session, schema: str, op_id: str) -> None:
     async with session.transaction("SET LOCAL lock_timeout = '25s'", seconds=600):
         await session.fetch("SELECT pg_advisory_xact_lock($1)", _LOCK)
         # Wait for transactions that write events of the old epoch; those that follow write the new one.
-        await session.connection.execute(f"LOCK TABLE {schema}.event, {schema}.fact IN SHARE MODE")
+        await session.connection.execute(f"LOCK TABLE {schema}.state, {schema}.fact IN SHARE MODE")
         here, home, epoch, _ = (await session.fetch(statement("select_epoch", schema)))[0]
         if home == here:
             return  # another process has just begun it

@@ -127,14 +127,10 @@ async def _savepoint(run: Callable[[str], Awaitable[object]]) -> AsyncIterator[N
 
 
 def _plain(value: object) -> object:
-    """Return the parameter in a type that psycopg can send: lists of rows become text."""
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        return "{" + ",".join(_quoted(_row(row)) for row in value) + "}"
+    """Return the parameter in a type that psycopg can send: arrays become text."""
+    if isinstance(value, list | tuple):
+        return "{" + ",".join("NULL" if item is None else _quoted(_text(item)) for item in value) + "}"
     return value
-
-
-def _row(row: Row) -> str:
-    return "(" + ",".join("" if v is None else _quoted(_text(v)) for v in row) + ")"
 
 
 def _text(value: object) -> str:

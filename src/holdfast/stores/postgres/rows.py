@@ -1,152 +1,81 @@
 """Conversion of jobs, events and API keys to rows, and of rows to them."""
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
+
 from holdfast.core.access import Key
-from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.process_spec import claim_kind
+from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.stores.postgres.statements import Row
-from holdfast.stores.records import (
-    DAMAGED,
-    batch_text,
-    detail_text,
-    event_text,
-    events_from,
-    fact_text,
-    job_from,
-    key_from,
-    key_text,
-    spec_text,
+from holdfast.stores.records import COLUMNS, DAMAGED, events_from, key_from, key_text
+
+_ORIGIN = ("submitted_by", "correlation_id", "trace_id", "traceparent")
+"""The fields of a job that never change, have no column of their own and are not in its spec."""
+
+_DETAIL = tuple(name for name in Job.__struct_fields__ if name not in (*COLUMNS, *_ORIGIN))
+
+
+def _struct(name: str, names: tuple[str, ...]) -> type[Struct]:
+    chosen = [(field.name, field.type, field.default) for field in fields(Job) if field.name in names]
+    return msgspec.defstruct(name, chosen, frozen=True, gc=False, omit_defaults=True)
+
+
+Origin = _struct("Origin", _ORIGIN)
+Detail = _struct("Detail", _DETAIL)
+"""What changes about a job and has no column. Like those of `Origin`, each of these fields has a default."""
+
+_encode = msgspec.json.Encoder().encode
+_decode_origin = lru_cache(maxsize=1024)(msgspec.json.Decoder(Origin).decode)
+_decode_detail = msgspec.json.Decoder(Detail).decode
+_decode_spec = msgspec.json.Decoder(Spec).decode
+
+# The calls that name every field are compiled from the field lists, as in `stores/records.py`.
+_JOB_VALUES = {name: f"detail.{name}" for name in _DETAIL}
+_JOB_VALUES |= {name: f"origin.{name}" for name in _ORIGIN}
+_JOB_VALUES |= {name: f"row[{place + 1}]" for place, name in enumerate(COLUMNS)}
+_JOB_VALUES["spec"] = f"decode_spec({_JOB_VALUES['spec']})"
+_JOB_VALUES["state"] = f"states[{_JOB_VALUES['state']}]"
+_scope = {
+    "Job": Job,
+    "Detail": Detail,
+    "Origin": Origin,
+    "decode_spec": _decode_spec,
+    "states": {str(state): state for state in State},
+}
+_job: Callable[[Row, Any, Any], Job] = eval(  # noqa: S307
+    f"lambda row, origin, detail: Job({', '.join(_JOB_VALUES[name] for name in Job.__struct_fields__)})",
+    _scope,
+)
+_origin_of: Callable[[Job], Struct] = eval(  # noqa: S307
+    f"lambda job: Origin({', '.join(f'job.{name}' for name in _ORIGIN)})", _scope
+)
+_detail_of: Callable[[Job], Struct] = eval(  # noqa: S307
+    f"lambda job: Detail({', '.join(f'job.{name}' for name in _DETAIL)})", _scope
 )
 
 
-def insert_row(seq: int, job: Job) -> Row:
-    """A row of insert_jobs.sql."""
-    spec = job.spec
-    return (
-        seq,
-        job.job_id,
-        spec.queue,
-        claim_kind(spec),
-        spec.priority,
-        spec.region,
-        spec.executor,
-        spec.lock,
-        job.created_at,
-        job.correlation_id,
-        spec_text(job),
-        *_moving(job),
-    )
+def origin_text(job: Job) -> str:
+    return _encode(_origin_of(job)).decode()
 
 
-def update_row(seq: int, before: Job, row_version: int | None, job: Job) -> Row:
-    """A row of update_jobs.sql, conditional on the job as it was read."""
-    return (seq, before.version, before.fencing_token, row_version, *_moving(job))
-
-
-def touch_row(seq: int, before: Job, row_version: int | None, job: Job) -> Row:
-    """A row of touch_jobs.sql: a heartbeat or progress, conditional on the job as it was read."""
-    return (
-        seq,
-        before.version,
-        before.fencing_token,
-        row_version,
-        job.lease.expires_at if job.lease else None,
-        job.due_at,
-        job.updated_at,
-        detail_text(job),
-    )
-
-
-def _moving(job: Job) -> Row:
-    lease = job.lease
-    return (
-        job.state,
-        job.attempt,
-        job.version,
-        job.transition_no,
-        job.failures,
-        job.crashes,
-        job.fencing_token,
-        None if lease is None else lease.owner,
-        None if lease is None else lease.expires_at,
-        job.ready_at,
-        job.due_at,
-        job.updated_at,
-        job.ended_at,
-        detail_text(job),
-    )
+def detail_text(job: Job) -> str:
+    return _encode(_detail_of(job)).decode()
 
 
 def job_of(row: Row) -> tuple[int, Job]:
-    """The enqueue sequence and the job of a row: what every query for jobs selects."""
+    """Return the number and the job of a row: what every query for jobs selects."""
     try:
-        return row[0], job_from(row[1:])
+        return row[0], _job(row, _decode_origin(row[14]), _decode_detail(row[15]))
     except DAMAGED as error:
         raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
-
-
-def event_row(seq: int, event: Event) -> Row:
-    """A row of insert_events.sql, for a registry event."""
-    return (
-        seq,
-        event.offset,
-        event.transition_no,
-        event.event_type,
-        event.event_class,
-        event.from_state,
-        event.to_state,
-        event.attempt,
-        event.fencing_token,
-        None,
-        None,
-        event.op_id,
-        event.actor,
-        event.occurred_at,
-        None,
-        event_text(event),
-    )
-
-
-def batch_row(seq: int, events: tuple[Event, ...]) -> Row:
-    """A row of insert_events.sql, for all the events of a worker's batch."""
-    first, last = events[0], events[-1]
-    return (
-        seq,
-        None,
-        None,
-        first.event_type,
-        EventClass.WORKER,
-        None,
-        None,
-        first.attempt,
-        first.fencing_token,
-        first.sequence,
-        last.last_sequence,
-        None,
-        first.actor,
-        first.occurred_at,
-        first.received_at,
-        batch_text(events),
-    )
-
-
-def fact_row(event: Event) -> Row:
-    """A row of insert_facts.sql."""
-    return (
-        event.event_type,
-        event.event_class,
-        event.attempt,
-        event.fencing_token,
-        event.op_id,
-        event.actor,
-        event.occurred_at,
-        event.received_at,
-        event.given_id,
-        event.job_id,
-        fact_text(event),
-    )
 
 
 def events_of(row: Row) -> list[Event]:
@@ -158,12 +87,12 @@ def events_of(row: Row) -> list[Event]:
 
 
 def key_row(key: Key) -> Row:
-    """The parameters of put_api_key.sql."""
+    """The parameters of put_api_key."""
     return (key.key_id, key.created_at, key_text(key))
 
 
 def key_of(row: Row) -> Key:
-    """The key of a row of select_api_keys.sql."""
+    """The key of a row of select_api_keys."""
     try:
         return key_from(row[1])
     except DAMAGED as error:

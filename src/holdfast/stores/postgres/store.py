@@ -31,10 +31,13 @@ from holdfast.stores.leased_jobs import LeasedJobCache
 from holdfast.stores.postgres import clock_steps, errors, external_transaction
 from holdfast.stores.postgres.address import PostgresAddress, address_of
 from holdfast.stores.postgres.claim_commit import ClaimCommit, Peek
-from holdfast.stores.postgres.commit import PostgresCommit, StaleCache
+from holdfast.stores.postgres.commit import PostgresCommit, StaleCache, Way
 from holdfast.stores.postgres.commit_context import CommitContext
 from holdfast.stores.postgres.doctor import doctor, doctor_server
 from holdfast.stores.postgres.epochs import epoch_of
+from holdfast.stores.postgres.event_log import PostgresEventLog
+from holdfast.stores.postgres.lane_marks import LaneMarks
+from holdfast.stores.postgres.lanes import learn_lanes, make_lanes
 from holdfast.stores.postgres.notifications import NotificationListener, Notifier
 from holdfast.stores.postgres.partitions import (
     JOBS_PER_PARTITION,
@@ -49,6 +52,7 @@ from holdfast.stores.postgres.schema import migrate
 from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
 from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import statement
+from holdfast.stores.postgres.writes import LanesMissing
 from holdfast.stores.restore_fencing import fence_all_owners
 from holdfast.system import BootClock, SystemClock
 
@@ -68,9 +72,9 @@ class PostgresStore:
     def __init__(self, address: PostgresAddress, clock: Clock | None, ids: Ids) -> None:
         system = SystemClock()
         self._address = address
-        ready, due = ScanStarts(clock or system), ScanStarts(clock or system)
+        marks, due = LaneMarks(clock or system), ScanStarts(clock or system)
         time = ServerTime(BootClock())
-        self._context = CommitContext(address.schema, ready, due, LeasedJobCache(), time, clock=clock)
+        self._context = CommitContext(address.schema, marks, due, LeasedJobCache(), time, clock=clock)
         self._sessions = Sessions(address, system, ids)
         self._signal = CommitSignal(clock or system)
         self._channel = f"{address.schema}_commit"
@@ -114,7 +118,7 @@ class PostgresStore:
 
     async def _open(self, *, create: bool = False) -> None:
         """Find the tables and their epoch; also again, when another server has taken over."""
-        self._context.leased_jobs.forget()
+        self._context.forget()
         self._context.time.stop_estimating()
         pending = await self._sessions.use(lambda s: self._begin(s, create=create), patient=False)
         if pending:
@@ -127,6 +131,7 @@ class PostgresStore:
         self._secret = await _secret_of(session, schema, ids)
         epoch, pending = await epoch_of(session, schema, ids)
         self._context = replace(self._context, epoch=epoch)
+        await learn_lanes(session, self._context)
         await self._ensure_partitions(session)
         if not self._context.time.observed:
             await clock_steps.refresh(session, self._context)
@@ -145,14 +150,15 @@ class PostgresStore:
 
         async def attempt(session: Session) -> list[list[Decision]]:
             nonlocal first
-            optimistic, first = first, False  # a second try locks what it reads, and uses no cache
-            locked = selects or self._sessions.pooled or not optimistic
-            if not (optimistic and self._context.time.compared):  # the clock may have been set
+            in_transaction = selects or self._sessions.pooled
+            way = Way.AGAIN if not first else Way.LOCKED if in_transaction else Way.CACHED
+            first = False  # a second try locks what it reads, and uses no cache
+            if not (way.first and self._context.time.compared):  # the clock may have been set
                 await clock_steps.compare(session, self._context)
             try:
-                return await self._attempt(session, works, locked=locked, optimistic=optimistic)
+                return await self._attempt(session, works, way)
             except StaleCache:
-                return await self._attempt(session, works, locked=locked)
+                return await self._attempt(session, works, Way.READ)
 
         try:
             return await self._commit(attempt)
@@ -177,22 +183,28 @@ class PostgresStore:
                     raise errors.translate(error, self._address) from error
             except errors.PartitionMissing:
                 await self._sessions.use(self._ensure_partitions)
+            except LanesMissing as missing:
+                await self._make_lanes(missing)
             except ClockStepped:
                 await self._settle()
         raise Unavailable("The jobs change too fast to be written; nothing was applied.")
 
+    async def _make_lanes(self, missing: LanesMissing) -> None:
+        """Make lanes in a transaction of their own: whoever needs the same ones waits for nobody else."""
+        await self._sessions.use(lambda session: make_lanes(session, self._context, missing.keys))
+
     async def _settle(self) -> None:
         """Handle a step of the server's clock, before anything is decided."""
-        await self._sessions.use(lambda session: clock_steps.settle(session, self._context))
+        try:
+            await self._sessions.use(lambda session: clock_steps.settle(session, self._context))
+        except LanesMissing as missing:
+            await self._make_lanes(missing)
+            await self._settle()
 
-    async def _attempt(
-        self, session: Session, works: Sequence[Work], *, locked: bool, optimistic: bool = False
-    ) -> list[list[Decision]]:
-        """Decide and commit. Unlocked, one statement reads, and one writes if nothing has changed."""
+    async def _attempt(self, session: Session, works: Sequence[Work], way: Way) -> list[list[Decision]]:
+        """Decide and commit."""
         channel = self._notifier.channel()
-        commit = ClaimCommit(
-            session, self._context, works, locked=locked, optimistic=optimistic, channel=channel
-        )
+        commit = ClaimCommit(session, self._context, works, way, channel)
         # Behind a pooler a replica may answer: only a query that locks rows finds that out.
         found = Peek.MORE if self._sessions.pooled else await commit.peek()
         if found is Peek.NOTHING:
@@ -200,10 +212,11 @@ class PostgresStore:
         if found is Peek.FEW:
             if not await commit.claim_unlocked():
                 session.uncertain = False
-                return await self._attempt(session, works, locked=locked)
-        elif locked:
+                return await self._attempt(session, works, Way.AGAIN)
+        elif way.locks:
             async with session.transaction():
                 await commit.run()
+            commit.move_marks()
         else:
             await commit.run()
         if commit.wrote:
@@ -240,12 +253,13 @@ class PostgresStore:
                     await self._check_secret(transaction)
                     if n:
                         await clock_steps.refresh(transaction, self._context, external=True)
-                    commit = PostgresCommit(
-                        transaction, self._context, works, external=True, channel=self._channel
-                    )
+                    commit = PostgresCommit(transaction, self._context, works, Way.EXTERNAL, self._channel)
                     return await commit.run()
             except HoldfastError:
                 raise
+            except LanesMissing as missing:
+                last: Exception = missing
+                await self._make_lanes(missing)
             except Exception as error:
                 if external_transaction.is_partition_missing(error):
                     await self._sessions.use(self._ensure_partitions)
@@ -263,7 +277,7 @@ class PostgresStore:
     async def record(self, events: Sequence[Event]) -> int:
         async def work(session: Session) -> int:
             channel = self._notifier.channel()
-            commit = PostgresCommit(session, self._context, (), channel=channel)
+            commit = PostgresCommit(session, self._context, (), Way.READ, channel)
             new = await commit.record(events)
             if new:
                 self._committed(channel, ready=False)
@@ -301,26 +315,31 @@ class PostgresStore:
     async def census(self, limit: int) -> Census:
         return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
-    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
-        many = len(job_ids) > filters.HISTORIES_QUICK_MAX
-        return await self._read(lambda r: r.histories(job_ids), scanning=many)
-
-    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
-        return await self._read(lambda r: r.history(job_id, after, limit), scanning=True)
-
-    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
-        return await self._read(lambda r: r.published(job_id, token, first=first))
-
-    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
-        return await self._read(
-            lambda r: r.logs(job_id, after=after, limit=limit, output=output), scanning=True
+    async def _read_log(
+        self, query: Callable[[PostgresEventLog], Awaitable[T]], *, scanning: bool = True
+    ) -> T:
+        return await self._sessions.use(
+            lambda s: query(PostgresEventLog(s, self._context)), scanning=scanning
         )
 
+    async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
+        many = len(job_ids) > filters.HISTORIES_QUICK_MAX
+        return await self._read_log(lambda r: r.histories(job_ids), scanning=many)
+
+    async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
+        return await self._read_log(lambda r: r.history(job_id, after, limit))
+
+    async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
+        return await self._read_log(lambda r: r.published(job_id, token, first=first), scanning=False)
+
+    async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
+        return await self._read_log(lambda r: r.logs(job_id, after=after, limit=limit, output=output))
+
     async def events(self, *, after: str | None, limit: int) -> EventPage:
-        return await self._read(lambda r: r.events(after=after, limit=limit), scanning=True)
+        return await self._read_log(lambda r: r.events(after=after, limit=limit))
 
     async def tail(self) -> str:
-        return await self._read(lambda r: r.tail())
+        return await self._read_log(lambda r: r.tail(), scanning=False)
 
     async def locks(self, key: str) -> ResourceLock:
         return await self._read(lambda r: r.locks(key))

@@ -1,21 +1,281 @@
-"""The parts of one commit statement and their parameters."""
+"""What one commit writes, as the columns that `commit_4` (migration 4) takes."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
 
-from holdfast.stores.postgres.statements import CHECKED, Row
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.core import segment
+from holdfast.core.catalogue import EventClass
+from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.process_spec import claim_kind
+from holdfast.stores.filters import RARE_STATES
+from holdfast.stores.postgres.rows import detail_text, origin_text
+from holdfast.stores.records import batch_text, fact_text, spec_text
+
+LaneKey: TypeAlias = tuple[str, int, str, str, str]
+"""Queue, priority, kind, executor and region ('' for none): what a lane is made of."""
+
+Columns: TypeAlias = list[list[Any]]
+
+_XID_SIGN = 1 << 31
 
 
-class Writes:
-    """The named writes of one statement, their parameters in order, and how many rows they must change."""
+class LanesMissing(Exception):
+    """Jobs need lanes that this process does not know yet. Nothing was written."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.parameters: list[object] = []
-        self.expected = 0
+    def __init__(self, keys: set[LaneKey]) -> None:
+        self.keys = keys
 
-    def add(self, name: str, rows: Sequence[Row], *first: object, expected: int | None = None) -> None:
-        self.names.append(name)
-        self.parameters += first
-        self.parameters.append(rows)
-        if name in CHECKED:
-            self.expected += len(rows) if expected is None else expected
+
+def lane_key(job: Job) -> LaneKey:
+    spec = job.spec
+    return (spec.queue, spec.priority, claim_kind(spec), spec.executor or "", spec.region or "")
+
+
+class ChangedJob(Struct, frozen=True, gc=False):
+    """A job to write: its number, how it was read (None for a new one) and the version of its row then, and
+    how it is now."""
+
+    seq: int
+    before: Job | None
+    row_version: int | None
+    after: Job
+
+
+class Writes(Struct, kw_only=True):
+    """The rows of one commit.
+
+    `jobs` are the new ones, then the changed ones in the order of their numbers. `put` and `taken` go into
+    the queue and leave it; `timed` need an alarm at `alarm_at`. `unnumbered`: the jobs get their numbers in
+    the statement, and 1, 2, 3 … stand for them here.
+    """
+
+    jobs: Sequence[ChangedJob] = ()
+    put: Sequence[Job] = ()
+    taken: Sequence[Job] = ()
+    alarm_at: datetime | None = None
+    timed: Sequence[int] = ()
+    events: Sequence[Event] = ()
+    published: Sequence[tuple[Event, ...]] = ()
+    facts: Sequence[Event] = ()
+    counts: Sequence[tuple[str, str, int]] = ()
+    claimed: Sequence[tuple[str, int]] = ()
+    appending: bool = False
+    new_locks: Sequence[dict[str, object]] = ()
+    locks: Sequence[dict[str, object]] = ()
+    unnumbered: bool = False
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.jobs or self.facts or self.counts or self.claimed or self.locks or self.new_locks
+                    or self.alarm_at or self.put)  # fmt: skip
+
+    def parameters(self, seqs: dict[str, int], lanes: dict[LaneKey, int]) -> list[object]:
+        """Return the columns in the order of the function's parameters. Raise `LanesMissing` when a lane of
+        the jobs is not among `lanes`."""
+        put, taken = _ready_columns(self.put, self.taken, seqs, lanes)
+        places = _Events(self, seqs)
+        shared = self._shared_detail(places.segments)
+        jobs = self._job_columns()
+        state = self._state_columns(shared)
+        if self.unnumbered:
+            state[0], put[0] = [], []
+        counts = [list(column) for column in zip(*self.counts, strict=True)] or [[], [], []]
+        ops = [op_id for op_id, _ in self.claimed]
+        return [
+            *jobs,
+            *state,
+            *put,
+            *taken,
+            *places.columns,
+            shared,
+            *counts,
+            ops[:1] if ops.count(ops[0] if ops else "") == len(ops) else ops,
+            [seq for _, seq in self.claimed],
+            self.alarm_at,
+            list(self.timed),
+            self._rest(places),
+        ]
+
+    def _job_columns(self) -> Columns:
+        new = [job.after for job in self.jobs if job.before is None]
+        if not new:
+            return [[] for _ in range(11)]
+        specs = [job.spec for job in new]
+        return [
+            [job.job_id for job in new],
+            _column([spec.queue for spec in specs]),
+            _column([claim_kind(spec) for spec in specs]),
+            _column([spec.priority for spec in specs]),
+            _column([spec.region for spec in specs]),
+            _column([spec.executor for spec in specs]),
+            _column([spec.lock for spec in specs]),
+            _column([job.created_at for job in new]),
+            _column([job.correlation_id for job in new]),
+            _column([spec_text(job) for job in new]),
+            _column([origin_text(job) for job in new]),
+        ]
+
+    def _state_columns(self, shared: str | None) -> Columns:
+        jobs = self.jobs
+        if not jobs:
+            return [[] for _ in range(17)]
+        after = [job.after for job in jobs]
+        rows = [job.row_version for job in jobs]
+        before = [job.before for job in jobs]
+        details = [None] if shared is not None else _column([detail_text(job) for job in after])
+        return [
+            [job.seq for job in jobs],
+            _column([None if job is None else job.version for job in before]),
+            _column([None if job is None else job.fencing_token for job in before]),
+            [] if not any(rows) else _column([None if row is None else _signed(row) for row in rows]),
+            _column([job.state for job in after]),
+            _column([job.attempt for job in after]),
+            _column([job.version for job in after]),
+            _column([job.transition_no for job in after]),
+            _column([job.failures for job in after]),
+            _column([job.crashes for job in after]),
+            _column([job.fencing_token for job in after]),
+            _column([job.owner for job in after]),
+            _column([job.ready_at for job in after]),
+            _column([job.due_at for job in after]),
+            _column([job.updated_at for job in after]),
+            _column([job.ended_at for job in after]),
+            details,
+        ]
+
+    def _shared_detail(self, segments: list[segment.Segment]) -> str | None:
+        """Return the detail of all jobs, if they have the same and are those of the first segment: then it is
+        written once, there."""
+        jobs = self.jobs
+        if len(jobs) < 2 or not segments or len(set(segments[0].jobs)) != len(jobs):
+            return None
+        if any(job.before is not None and job.before.version == job.after.version for job in jobs):
+            return None
+        first = detail_text(jobs[0].after)
+        if len(first) <= 2 or any(detail_text(job.after) != first for job in jobs):
+            return None
+        return first
+
+    def _rest(self, places: "_Events") -> str | None:
+        rest: dict[str, object] = {
+            "facts": places.facts,
+            "output": places.output,
+            "new_locks": self.new_locks,
+            "locks": self.locks,
+            "not_rare": [
+                {"state": job.before.state, "seq": job.seq}
+                for job in self.jobs
+                if job.before and job.before.state in RARE_STATES and job.after.state is not job.before.state
+            ],
+            "rare": [
+                {"state": job.after.state, "seq": job.seq}
+                for job in self.jobs
+                if job.after.state in RARE_STATES
+                and (job.before is None or job.after.state is not job.before.state)
+            ],
+        }
+        rest = {name: value for name, value in rest.items() if value}
+        if self.appending and self.claimed:
+            rest["appending"] = True
+        return msgspec.json.encode(rest).decode() if rest else None
+
+
+class _Events:
+    """The events of a commit, and their places: registry events, the workers' batches, facts."""
+
+    def __init__(self, writes: Writes, seqs: dict[str, int]) -> None:
+        self.segments = segment.encode(writes.events, lambda job_id: seqs[job_id or ""])
+        texts = [one.text for one in self.segments]
+        if writes.unnumbered:
+            assert len(texts) == 1  # see `PostgresCommit._number_created`
+            texts = [_without_keys(texts[0], len(writes.jobs))]
+        self.columns: Columns = [
+            [one.event_type for one in self.segments],
+            [one.place for one in self.segments],
+            [one.events for one in self.segments],
+            [one.occurred_at for one in self.segments],
+            texts,
+        ]
+        place = len(writes.events)
+        self.output = [
+            _output_row(place + n, seqs[events[0].job_id or ""], events)
+            for n, events in enumerate(writes.published)
+        ]
+        place += len(self.output)
+        self.facts = [_fact_row(place + n, fact) for n, fact in enumerate(writes.facts)]
+
+
+def _without_keys(text: str, jobs: int) -> str:
+    """Return what follows the keys of the jobs, which are 1, 2, 3 …, in the text of their segment."""
+    keys = "1" if jobs == 1 else f"[{','.join(map(str, range(1, jobs + 1)))}]"
+    start = f'{{"n":{jobs},"job":{keys}'
+    assert text.startswith(start)
+    return text[len(start) :]
+
+
+def _ready_columns(
+    put: Sequence[Job], taken: Sequence[Job], seqs: dict[str, int], lanes: dict[LaneKey, int]
+) -> tuple[Columns, Columns]:
+    put_keys, taken_keys = [list(map(lane_key, jobs)) for jobs in (put, taken)]
+    if missing := {*put_keys, *taken_keys} - lanes.keys():
+        raise LanesMissing(missing)
+    return [
+        [seqs[job.job_id] for job in put],
+        _column([lanes[key] for key in put_keys]),
+        _column([job.ready_at for job in put]),
+        _column([job.due_at for job in put]),
+        _column([job.spec.lock for job in put]),
+    ], [
+        [seqs[job.job_id] for job in taken],
+        _column([lanes[key] for key in taken_keys]),
+        _column([job.ready_at for job in taken]),
+    ]
+
+
+def _output_row(place: int, seq: int, events: tuple[Event, ...]) -> dict[str, object]:
+    first, last = events[0], events[-1]
+    return {
+        "at": place,
+        "job": seq,
+        "event_type": first.event_type,
+        "attempt": first.attempt,
+        "fencing_token": first.fencing_token,
+        "sequence": first.sequence,
+        "end_sequence": last.last_sequence,
+        "actor": first.actor,
+        "occurred_at": first.occurred_at,
+        "received_at": first.received_at,
+        "body": Raw(batch_text(events).encode()),
+    }
+
+
+def _fact_row(place: int, event: Event) -> dict[str, object]:
+    return {
+        "at": place,
+        "event_type": event.event_type,
+        "event_class": EventClass(event.event_class),
+        "attempt": event.attempt,
+        "fencing_token": event.fencing_token,
+        "op_id": event.op_id,
+        "actor": event.actor,
+        "occurred_at": event.occurred_at,
+        "received_at": event.received_at,
+        "given_id": event.given_id,
+        "about": event.job_id,
+        "body": Raw(fact_text(event).encode()),
+    }
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Return the values as they are sent: a single one when all agree."""
+    return values[:1] if values.count(values[0] if values else None) == len(values) else values
+
+
+def _signed(row_version: int) -> int:
+    """Return a transaction id as the signed number that PostgreSQL compares with one."""
+    return row_version - 2 * _XID_SIGN if row_version >= _XID_SIGN else row_version

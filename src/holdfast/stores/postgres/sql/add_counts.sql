@@ -1,2 +1,0 @@
-INSERT INTO holdfast.queue_count (queue, state, jobs)
-SELECT queue, state, jobs FROM unnest($1::holdfast.changed_count[])

@@ -1,1 +1,0 @@
-DELETE FROM holdfast.job WHERE seq = ANY($1::bigint[])

@@ -1,1 +1,0 @@
-DELETE FROM holdfast.meta WHERE name = $1

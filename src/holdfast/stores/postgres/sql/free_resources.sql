@@ -1,1 +1,0 @@
-UPDATE holdfast.resource SET token = token + $1::bigint, holder = NULL

@@ -1,1 +1,0 @@
-SELECT value FROM holdfast.meta WHERE name = $1

@@ -1,1 +1,0 @@
-SELECT key, token, holder FROM holdfast.resource WHERE key = ANY($1::text[]) ORDER BY key FOR NO KEY UPDATE

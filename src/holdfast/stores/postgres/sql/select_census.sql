@@ -1,2 +1,0 @@
-SELECT queue, state, sum(jobs)::bigint FROM holdfast.queue_count
-GROUP BY queue, state HAVING sum(jobs) > 0

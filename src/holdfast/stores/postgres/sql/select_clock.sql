@@ -1,1 +1,0 @@
-SELECT clock_timestamp(), coalesce((SELECT value FROM holdfast.meta WHERE name = 'clock'), '')

@@ -1,1 +1,0 @@
-SELECT (SELECT min(seq) FROM holdfast.job WHERE seq > $1), (SELECT max(seq) FROM holdfast.job)

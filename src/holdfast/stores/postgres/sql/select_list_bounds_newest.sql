@@ -1,1 +1,0 @@
-SELECT (SELECT max(seq) FROM holdfast.job WHERE seq < $1), (SELECT min(seq) FROM holdfast.job)

@@ -1,1 +1,0 @@
-SELECT holdfast.base() + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
