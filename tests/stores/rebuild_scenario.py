@@ -8,7 +8,7 @@ import apsw
 import asyncpg
 
 from holdfast.core.event import Event
-from holdfast.core.job import Progress
+from holdfast.core.job import Job, Progress
 from holdfast.core.lifecycle import Success
 from holdfast.core.lifecycle.commands import HandoffStep
 from holdfast.core.outputs import ValidationResult
@@ -128,7 +128,7 @@ async def _leases(world: World) -> dict[str, Grant]:
     return grants
 
 
-async def records(world: World) -> dict[str, object]:
+async def records(world: World) -> dict[str, Job]:
     page = await world.store.list_jobs(JobFilter(), after=None, limit=1000)
     assert page.next is None
     return {job.job_id: job for job in page.jobs}
