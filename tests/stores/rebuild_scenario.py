@@ -16,6 +16,7 @@ from holdfast.core.retry import OnExhausted
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, JobFilter, JobRequest
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.records import event_text
 from holdfast.testing.verdict_contract import PROMISING, SOME
 from holdfast.testing.world import PERMANENT, TRANSIENT, World, output, patient
 
@@ -145,3 +146,27 @@ async def claim_order(world: World, queues: Sequence[str] = ("default", "mail"))
 
 async def log(world: World) -> list[Event]:
     return list((await world.store.events(after=None, limit=1000)).events)
+
+
+OLD_ROW = """
+INSERT INTO {0}.event (log_id, place, job, event_offset, transition_no, event_type, event_class, from_state,
+                       to_state, attempt, fencing_token, op_id, actor, occurred_at, body)
+SELECT $1, 1, seq, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json
+FROM {0}.job WHERE job_id = $2
+"""
+
+
+async def write_as_before_segments(world: World) -> None:
+    """Move all events of a PostgreSQL store to rows of their own, as they were before migration 4."""
+    assert isinstance(world.store, PostgresStore)
+    address = world.store._address
+    rows = [
+        (e.log_id, e.job_id, e.offset, e.transition_no, e.event_type, e.event_class, e.from_state, e.to_state,
+         e.attempt, e.fencing_token, e.op_id, e.actor, e.occurred_at, event_text(e))
+        for history in await world.store.histories(list(await records(world)))
+        for e in history
+    ]  # fmt: skip
+    connection = await asyncpg.connect(address.url)
+    await connection.executemany(OLD_ROW.format(address.schema), rows)
+    await connection.execute(f"DELETE FROM {address.schema}.segment")
+    await connection.close()

@@ -14,9 +14,19 @@ from holdfast.core.rebuild import without_liveness
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import JobRequest, Rebuildable, RebuildResult
-from holdfast.testing.world import World, open_world
+from holdfast.testing.world import TRANSIENT, World, open_world, output, patient
 from tests.conftest import STORES
-from tests.stores.rebuild_scenario import Run, claim_order, fill, log, records, sql_on, wipe
+from tests.stores.rebuild_scenario import (
+    Run,
+    claim_order,
+    fill,
+    log,
+    records,
+    sql_on,
+    wipe,
+    write_as_before_segments,
+)
+from tests.stores.sqlite.test_migration import migrated
 
 BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 RARE = (State.FAILED, State.CANCELLED, State.DEAD_LETTERED, State.VALIDATING, State.PARTIAL_SUCCESS)
@@ -177,6 +187,64 @@ async def test_a_damaged_record_is_repaired_and_the_others_keep_all_they_have(
 
         assert found == RebuildResult(jobs=len(before), missing=1, different=1, lists=2)
         assert await records(world) == before
+        await world.check()
+
+
+@BOTH
+async def test_output_goes_on_after_the_last_sequence_in_the_log(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as (world, run):
+        await world.enqueue("job-1", retry=patient())
+        first = await world.claim()
+        await world.registry.publish(first, [output(n, world=world) for n in (1, 2, 3, 4)])
+        await world.registry.complete(first, TRANSIENT)
+        world.clock.advance(60)
+        grant = await world.claim()
+        await world.registry.publish(grant, [output(n, world=world) for n in (1, 2)])
+        await wipe(run)
+        await rebuild(world)
+
+        await world.registry.publish(
+            grant, [output(n, world=world) for n in (1, 2, 3)]
+        )  # a repeat, and one more
+
+        [job] = await world.store.get(["job-1"])
+        assert job is not None
+        assert (job.published, job.flaws) == (3, None)
+        page = await world.store.logs("job-1", after=None, limit=100)
+        assert [e.sequence for e in page.events if e.sequence] == [1, 2, 3, 4, 1, 2, 3]
+
+
+async def test_jobs_of_a_file_from_before_segments_come_back(tmp_path: Path) -> None:
+    async with migrated(tmp_path) as world:
+        before = await records(world)
+        assert (await rebuild(world, check=True)).different == 0
+        await world.enqueue("new")
+        await wipe(sql_on(world, tmp_path))
+
+        found = await rebuild(world)
+
+        assert (found.missing, found.different) == (len(before) + 1, 0)
+        after = await records(world)
+        for job_id, job in before.items():
+            assert without_liveness(after[job_id]) == without_liveness(job)
+        [again] = await world.registry.claim(["a1"], owner="w4", op_id="claim-assigned")
+        assert again.job_id == "assigned"
+        await world.check()
+
+
+async def test_events_in_rows_of_their_own_on_postgres_are_read(tmp_path: Path) -> None:
+    async with opened("postgres", tmp_path) as (world, run):
+        await fill(world)
+        before = await records(world)
+        await write_as_before_segments(world)
+        await wipe(run)
+
+        found = await rebuild(world)
+
+        assert (found.missing, found.different) == (len(before), 0)
+        after = await records(world)
+        for job_id, job in before.items():
+            assert without_liveness(after[job_id]) == without_liveness(job)
         await world.check()
 
 

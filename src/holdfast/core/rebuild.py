@@ -1,6 +1,6 @@
 """The record of a job, made again from what never changes about it and its log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -20,19 +20,30 @@ from holdfast.core.state import ENDED, LEASED, State
 T = TypeVar("T")
 
 
-def remake(origin: Job, events: Iterable[Event], stored: Job | None) -> Job:
+def remake(
+    origin: Job,
+    events: Iterable[Event],
+    stored: Job | None,
+    *,
+    published: Mapping[int, int],
+    clock_was_set: bool,
+) -> Job:
     """Return the record that a job must have: `stored`, if that says the same as the log, since it also has
     liveness data; else the rebuilt one. Of `origin` only what never changes about a job is used.
 
-    Raise `Corrupt` if events are missing.
+    `published` has the last sequence that the log has under each token: no sequence is taken twice. With
+    `clock_was_set`, the times that this moves are not compared, as the log does not have them. Raise
+    `Corrupt` if events are missing.
     """
-    log = sorted((event for event in events if event.event_class in _CHAIN), key=_offset)
+    log = _chain(origin.job_id, events)
     rebuilt = rebuild(_creation(origin, log), log)
     gaps, illegal = (found := fold(log, origin.job_id)).gaps, found.illegal
     if gaps or illegal:
         missing = f"offset {gaps[0]} is missing" if gaps else f"{illegal[0].event_id} cannot follow"
         raise Corrupt(f"Job {origin.job_id} cannot be made again from its log: {missing}.")
-    return stored if stored is not None and _says_the_same(stored, rebuilt) else rebuilt
+    if stored is not None and _say_the_same(stored, rebuilt, clock_was_set=clock_was_set):
+        return stored
+    return replace(rebuilt, published=published.get(rebuilt.fencing_token, 0))
 
 
 def _creation(origin: Job, log: list[Event]) -> Job:
@@ -53,8 +64,10 @@ def _creation(origin: Job, log: list[Event]) -> Job:
     )
 
 
-def _says_the_same(stored: Job, rebuilt: Job) -> bool:
+def _say_the_same(stored: Job, rebuilt: Job, *, clock_was_set: bool) -> bool:
     one, other = without_liveness(stored), without_liveness(rebuilt)
+    if clock_was_set:
+        other = replace(other, ready_at=one.ready_at, started_at=one.started_at, deadline_at=one.deadline_at)
     # 1, 1.0 and True are equal, but not the same result.
     return stored.owner == rebuilt.owner and one == other and _encode(one.result) == _encode(other.result)
 
@@ -87,15 +100,13 @@ def rebuild(created: Job, events: Iterable[Event]) -> Job:
     Liveness data is in no event and starts anew. A leased job gets the lease of its spec, counted from its
     last event: its owner keeps it by a heartbeat, or loses it as after any other silence.
     """
-    log = list(events)
+    log = _chain(created.job_id, events)
     folded, times = fold(log, created.job_id).job, _Instants(created.ready_at, created.updated_at)
     if folded.state is None:
         return created
-    log.sort(key=_offset)
     claims = claims_of(log)
     for event in log:
-        if event.job_id == created.job_id and event.event_class in _CHAIN:
-            times.apply(event)
+        times.apply(event)
     lease = None
     if folded.owner is not None:
         now, ttl, end = times.updated_at, created.spec.lease, created.deadline_at
@@ -161,6 +172,11 @@ class _Instants:
             self.ended_at = now
         if event.from_state in LEASED and target not in _UNSTAMPED and actor.startswith("worker:"):
             self.completed_at = now
+
+
+def _chain(job_id: str, events: Iterable[Event]) -> list[Event]:
+    """Return the registry's own events of the job, in order."""
+    return sorted((e for e in events if e.job_id == job_id and e.event_class in _CHAIN), key=_offset)
 
 
 def _offset(event: Event) -> int:

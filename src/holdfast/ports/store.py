@@ -317,7 +317,8 @@ class Rebuildable(Protocol):
         """Make every record again, and all that claims and listings find jobs by, in one transaction; with
         `check`, undo it and only return what it found.
 
-        A record that says the same as its log keeps its liveness data. In all others it starts anew. No
-        token is ever lowered. Raise `Corrupt`, and change nothing, when a job's log is incomplete.
+        A record that says the same as its log keeps its liveness data. In all others it starts anew, after
+        the last sequence that the owner has published. No token is ever lowered. Raise `Corrupt`, and change
+        nothing, when a job's log is incomplete.
         """
         ...

@@ -13,6 +13,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.rebuild import claims_of, remake
 from holdfast.ports import RebuildResult
+from holdfast.stores.postgres.clock_steps import steps_of
 from holdfast.stores.postgres.errors import LockTimeout
 from holdfast.stores.postgres.event_log import decoded
 from holdfast.stores.postgres.rows import detail_text, events_of, job_of
@@ -57,12 +58,21 @@ class _Rebuild:
 
     async def run(self) -> RebuildResult:
         await self._execute("begin_rebuild")
+        [(_, steps)] = await self._fetch("select_clock")
+        clock_was_set = steps_of(steps).at is not None
         jobs = missing = different = last = 0
         while rows := await self._fetch("select_origins", last, JOBS_AT_ONCE):
             origins = dict(map(job_of, rows))
             stored = await self._stored_records(list(origins))
+            published = await self._published(origins)
             records = {
-                seq: remake(origins[seq], events, stored.get(seq))
+                seq: remake(
+                    origins[seq],
+                    events,
+                    stored.get(seq),
+                    published=published[seq],
+                    clock_was_set=clock_was_set,
+                )
                 for seq, events in (await self._histories(origins)).items()
             }
             await self._write(records)
@@ -90,6 +100,14 @@ class _Rebuild:
                 seq, job = job_of(row)
                 stored[seq] = job
         return stored
+
+    async def _published(self, origins: dict[int, Job]) -> dict[int, dict[int, int]]:
+        """Return, for each of these jobs, the last sequence that was published under each token."""
+        found: dict[int, dict[int, int]] = {seq: {} for seq in origins}
+        rows = await self._fetch("select_last_published", min(origins), max(origins))
+        for seq, token, sequence in rows:
+            found[seq][token] = sequence
+        return found
 
     async def _histories(self, origins: dict[int, Job]) -> dict[int, list[Event]]:
         """Return the registry events of these jobs, and note their claims."""

@@ -15,6 +15,7 @@ from holdfast.core.projection import claimed_by
 from holdfast.core.rebuild import claims_of, remake
 from holdfast.core.segment import JobKey
 from holdfast.ports import RebuildResult
+from holdfast.stores.sqlite.clock import steps_of
 from holdfast.stores.sqlite.commit import json_list
 from holdfast.stores.sqlite.event_rows import events_of, segment_events
 from holdfast.stores.sqlite.job_rows import job_of, moving_values, state_values
@@ -29,12 +30,20 @@ def rebuild(connection: apsw.Connection, *, check: bool) -> RebuildResult:
     """Make all records again; with `check`, undo that."""
     connection.execute("SAVEPOINT rebuild").fetchall()
     connection.execute(statement("begin_rebuild")).fetchall()
+    clock_was_set = steps_of(connection).at is not None
     jobs = missing = different = last = 0
     while rows := list(connection.execute(statement("select_origins"), (last, JOBS_AT_ONCE))):
         origins = dict(map(job_of, rows))
         stored = _stored_records(connection, list(origins))
+        published = _published(connection, origins)
         records = {
-            seq: remake(origins[seq], events, stored.get(seq))
+            seq: remake(
+                origins[seq],
+                events,
+                stored.get(seq),
+                published=published[seq],
+                clock_was_set=clock_was_set,
+            )
             for seq, events in _histories(connection, origins).items()
         }
         _write(connection, records)
@@ -60,6 +69,15 @@ def _stored_records(connection: apsw.Connection, seqs: list[int]) -> dict[int, J
             seq, job = job_of(row)
             stored[seq] = job
     return stored
+
+
+def _published(connection: apsw.Connection, origins: dict[int, Job]) -> dict[int, dict[int, int]]:
+    """Return, for each of these jobs, the last sequence that was published under each token."""
+    found: dict[int, dict[int, int]] = {seq: {} for seq in origins}
+    between = (min(origins), max(origins))
+    for seq, token, sequence in connection.execute(statement("select_last_published"), between):
+        found[seq][token] = sequence
+    return found
 
 
 def _histories(connection: apsw.Connection, origins: dict[int, Job]) -> dict[int, list[Event]]:

@@ -41,6 +41,11 @@ FROM holdfast.record WHERE seq = ANY($1::bigint[])
 -- name: select_commits_of_jobs
 SELECT DISTINCT commit FROM job_commit WHERE job BETWEEN $1::bigint AND $2::bigint ORDER BY commit
 
+-- name: select_last_published
+SELECT job, fencing_token, max(end_sequence) FROM holdfast.event
+WHERE sequence IS NOT NULL AND job BETWEEN $1::bigint AND $2::bigint
+GROUP BY job, fencing_token
+
 -- name: delete_states_between
 DELETE FROM holdfast.state WHERE seq BETWEEN $1::bigint AND $2::bigint
 

@@ -45,6 +45,11 @@ SELECT number, events FROM segment
 WHERE number IN (SELECT number FROM job_segment WHERE job BETWEEN ?1 AND ?2)
 ORDER BY number
 
+-- name: select_last_published
+SELECT job, fencing_token, max(end_sequence) FROM event
+WHERE sequence IS NOT NULL AND job BETWEEN ?1 AND ?2
+GROUP BY job, fencing_token
+
 -- name: select_rebuilt_logs
 SELECT job, group_concat(number, ',' ORDER BY number) FROM job_segment WHERE job BETWEEN ?1 AND ?2 GROUP BY job
 
