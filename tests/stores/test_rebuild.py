@@ -134,17 +134,35 @@ async def test_owners_keep_their_jobs_and_no_token_goes_back(kind: str, tmp_path
 @BOTH
 async def test_the_floor_of_tokens_holds_for_locks_whose_rows_are_gone(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (world, run):
+        await world.enqueue("waits", lock="disk")
+        await world.registry.release(await world.registry.acquire("waits", owner="w"))
         for n in range(3):
             await world.enqueue(f"old-{n}", lock="disk")
             grant = await world.registry.acquire(f"old-{n}", owner="w")
             await world.registry.complete(grant, Success())
         world.clock.advance(10)
         await world.registry.prune(older_than=timedelta())
-        await world.enqueue("new", lock="disk")
         await wipe(run)
         await rebuild(world)
 
-        assert (await world.registry.acquire("new", owner="w")).fencing_token > grant.fencing_token
+        assert (await world.registry.acquire("waits", owner="w")).fencing_token > grant.fencing_token
+
+
+@BOTH
+async def test_a_process_that_has_seen_the_damage_goes_on_with_the_repaired_record(
+    kind: str, tmp_path: Path
+) -> None:
+    async with opened(kind, tmp_path) as (world, run):
+        grants = await fill(world)
+        await run("UPDATE {}state SET failures = 3")
+        await world.registry.heartbeat(grants["running"])
+        await rebuild(world)
+
+        await world.registry.heartbeat(grants["running"])
+        done = await world.registry.complete(grants["running"], Success())
+
+        assert done.failures == 0
+        await world.check()
 
 
 @BOTH
