@@ -155,11 +155,12 @@ async def test_a_process_that_has_seen_the_damage_goes_on_with_the_repaired_reco
     async with opened(kind, tmp_path) as (world, run):
         grants = await fill(world)
         await run("UPDATE {}state SET failures = 3")
-        await world.registry.heartbeat(grants["running"])
+        world.clock.advance(1)
+        await world.registry.heartbeat(grants["busy"])
         await rebuild(world)
 
-        await world.registry.heartbeat(grants["running"])
-        done = await world.registry.complete(grants["running"], Success())
+        await world.registry.heartbeat(grants["busy"])
+        done = await world.registry.complete(grants["busy"], Success())
 
         assert done.failures == 0
         await world.check()
