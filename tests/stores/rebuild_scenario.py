@@ -87,7 +87,9 @@ async def _endings(world: World) -> None:
         exhausted = OnExhausted.FAIL if job_id in ("failed", "original") else OnExhausted.DEAD_LETTER
         tries = patient(5 if job_id == "retried" else 1, on_exhausted=exhausted)
         await world.enqueue(job_id, retry=tries, lock="disk" if job_id == "done" else None)
-    await registry.complete(await registry.acquire("done", owner="w"), Success(result={"n": 1.0}))
+    await registry.complete(
+        await registry.acquire("done", owner="w"), Success(result={"n": 1.0, "text": "a\0b"})
+    )
     await registry.complete(await registry.acquire("one", owner="w"), Success(result=1))
     for job_id in ("failed", "original"):
         await registry.complete(await registry.acquire(job_id, owner="w"), PERMANENT)

@@ -150,7 +150,7 @@ class PostgresEventLog:
         """Return the events of these segments, and the number up to which they were read."""
         if not rows:
             return [], 0
-        seqs = sorted({seq for row in rows for seq in _checked_keys(row)})
+        seqs = sorted({seq for row in rows for seq in checked_keys(row)})
         known: dict[segment.JobKey, str | None] = dict(await self._fetch("select_job_ids", seqs))
         events = [event for row in rows for event in decoded(row, known)]
         last = rows[-1]
@@ -218,7 +218,7 @@ def decoded(row: Row, job_ids: dict[segment.JobKey, str | None]) -> list[Event]:
         raise Corrupt(f"Segment {place} of commit {commit} cannot be read: {error}") from error
 
 
-def _checked_keys(row: Row) -> list[segment.JobKey]:
+def checked_keys(row: Row) -> list[segment.JobKey]:
     try:
         return segment.keys(row[2])
     except DAMAGED as error:

@@ -15,13 +15,13 @@ from holdfast.core.rebuild import claims_of, remake
 from holdfast.ports import RebuildResult
 from holdfast.stores.postgres.clock_steps import steps_of
 from holdfast.stores.postgres.errors import LockTimeout
-from holdfast.stores.postgres.event_log import decoded
+from holdfast.stores.postgres.event_log import checked_keys, decoded
 from holdfast.stores.postgres.rows import detail_text, events_of, job_of
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.statements import Row, statement
 
 JOBS_AT_ONCE = 500
-COMMITS_AT_ONCE = 50
+SEGMENTS_AT_ONCE = 50
 SECONDS_MAX = 6 * 3600
 SETTINGS = (
     "SET LOCAL lock_timeout = '3s'",
@@ -58,6 +58,7 @@ class _Rebuild:
 
     async def run(self) -> RebuildResult:
         await self._execute("begin_rebuild")
+        await self._note_commits()
         [(_, steps)] = await self._fetch("select_clock")
         clock_was_set = steps_of(steps).at is not None
         jobs = missing = different = last = 0
@@ -84,6 +85,15 @@ class _Rebuild:
         [(lists,)] = await self._fetch("count_list_differences")
         await self._execute("end_rebuild")
         return RebuildResult(jobs=jobs, missing=missing, different=different, lists=lists)
+
+    async def _note_commits(self) -> None:
+        """Note which commits have events of which jobs: all segments are read for that, a few at a time."""
+        commit = place = -1
+        while rows := await self._fetch("select_segments_after", commit, place, SEGMENTS_AT_ONCE):
+            found = {(key, row[0]) for row in rows for key in checked_keys(row)}
+            await self._fetch("add_commits", *map(list, zip(*found, strict=True)))
+            commit, place, _ = rows[-1]
+        await self._execute("analyze_commits")
 
     async def _fetch(self, name: str, *parameters: object) -> Sequence[Row]:
         return await self._session.fetch(statement(name, self._schema), *parameters)
@@ -119,8 +129,8 @@ class _Rebuild:
         job_ids: dict[segment.JobKey, str | None] = {seq: job.job_id for seq, job in origins.items()}
         found = await self._fetch("select_commits_of_jobs", min(origins), max(origins))
         commits = [commit for (commit,) in found]
-        for start in range(0, len(commits), COMMITS_AT_ONCE):
-            for row in await self._fetch("select_segments", commits[start : start + COMMITS_AT_ONCE]):
+        for start in range(0, len(commits), SEGMENTS_AT_ONCE):
+            for row in await self._fetch("select_segments", commits[start : start + SEGMENTS_AT_ONCE]):
                 for event in decoded(row, job_ids):
                     events[seqs[event.job_id or ""]].append(event)
         claims = [(e.op_id, e.log_id, seq) for seq, log in events.items() for e in claims_of(log)]

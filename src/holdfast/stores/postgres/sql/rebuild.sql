@@ -1,13 +1,7 @@
 -- The records, and all that jobs are found by, made again from the log.
 
 -- name: begin_rebuild
-CREATE TEMP TABLE job_commit ON COMMIT DROP AS
-SELECT DISTINCT item.job::bigint AS job, segment.commit
-FROM holdfast.segment
-CROSS JOIN LATERAL json_array_elements_text(
-    CASE json_typeof(segment.events -> 'job') WHEN 'array' THEN segment.events -> 'job'
-         ELSE json_build_array(segment.events -> 'job') END) AS item(job);
-CREATE INDEX ON job_commit (job);
+CREATE TEMP TABLE job_commit (job bigint, commit bigint, PRIMARY KEY (job, commit)) ON COMMIT DROP;
 CREATE TEMP TABLE job_claim (op_id text, place bigint, job bigint) ON COMMIT DROP;
 CREATE TEMP TABLE old_ready ON COMMIT DROP AS
 SELECT abs(lane) AS lane, ready_at, seq, until, lock FROM holdfast.ready;
@@ -21,8 +15,19 @@ CREATE TEMP TABLE old_alarm ON COMMIT DROP AS
 SELECT timed.job, min(alarm.due_at) AS due_at
 FROM holdfast.alarm CROSS JOIN LATERAL unnest(alarm.jobs) AS timed(job) GROUP BY timed.job;
 CREATE INDEX ON old_alarm (job);
-ANALYZE job_commit;
 ANALYZE old_alarm
+
+-- name: select_segments_after
+-- PostgreSQL itself cannot take a segment apart that has a NUL in it.
+SELECT commit, place, events::text FROM holdfast.segment
+WHERE (commit, place) > ($1::bigint, $2::integer)
+ORDER BY commit, place LIMIT $3
+
+-- name: add_commits
+INSERT INTO job_commit (job, commit) SELECT * FROM unnest($1::bigint[], $2::bigint[]) ON CONFLICT DO NOTHING
+
+-- name: analyze_commits
+ANALYZE job_commit
 
 -- name: end_rebuild
 DROP TABLE job_commit, job_claim, old_ready, old_rare, old_count, old_resource, old_claim, old_alarm
