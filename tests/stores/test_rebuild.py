@@ -280,6 +280,17 @@ async def test_a_log_with_a_gap_changes_nothing(kind: str, tmp_path: Path) -> No
         assert await records(world) == before
 
 
+async def test_a_job_without_its_lane_changes_nothing(tmp_path: Path) -> None:
+    async with opened("sqlite", tmp_path) as (world, run):
+        await world.enqueue("job-1")
+        await run("DELETE FROM lane")
+
+        with pytest.raises(Corrupt, match="job-1 cannot be made again: its lane is gone"):
+            await rebuild(world)
+
+        assert await world.store.counts() == {State.QUEUED: 1}
+
+
 @BOTH
 async def test_many_jobs_of_one_commit_and_of_many_chunks(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (world, run):

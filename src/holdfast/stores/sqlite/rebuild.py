@@ -30,6 +30,8 @@ def rebuild(connection: apsw.Connection, *, check: bool) -> RebuildResult:
     """Make all records again; with `check`, undo that."""
     connection.execute("SAVEPOINT rebuild").fetchall()
     connection.execute(statement("begin_rebuild")).fetchall()
+    for (job_id,) in connection.execute(statement("select_job_without_lane")):
+        raise Corrupt(f"Job {job_id} cannot be made again: its lane is gone.")
     clock_was_set = steps_of(connection).at is not None
     jobs = missing = different = last = 0
     while rows := list(connection.execute(statement("select_origins"), (last, JOBS_AT_ONCE))):
