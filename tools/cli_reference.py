@@ -16,8 +16,8 @@ from holdfast.cli.main import SECTIONS, cli
 
 MEANINGS = {
     ExitCode.DONE: "Done.",
-    ExitCode.NO: "The answer is no: `verify` found differences, `doctor` found a fault, or the job that was"
-    " followed or validated did not succeed and has no exit code of its own.",
+    ExitCode.NO: "The answer is no: `verify` or `rebuild --check` found differences, `doctor` found a fault,"
+    " or the job that was followed or validated did not succeed and has no exit code of its own.",
     ExitCode.INVALID: "Wrong usage, or a request that can never be accepted.",
     ExitCode.NOT_FOUND: "There is no such job or store.",
     ExitCode.CONFLICT: "The job is not in a state that allows this.",

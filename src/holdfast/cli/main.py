@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "keys": ("keys:keys", "Create, list and revoke API keys for the clients of a server."),
         "prune": ("prune:prune", "Remove old ended jobs and old output."),
         "backup": ("backup:backup", "Copy the store to a file while it is in use."),
+        "rebuild": ("rebuild:rebuild", "Make every record again from the log."),
         "restore": ("backup:restore", "Create a store from a backup; old owners are fenced."),
     },
     "This program": {
@@ -66,8 +67,9 @@ the file holdfast.db in the current folder.
 \b
 Exit codes:
     0  done
-    1  the answer is no: verify found differences, doctor a fault, or the job
-       that was followed or validated did not succeed and has no exit code
+    1  the answer is no: verify or rebuild --check found differences, doctor
+       a fault, or the job that was followed or validated did not succeed
+       and has no exit code
     N  submit --wait, logs -f, status --watch and run exit with the exit
        code of the command they follow
     2  wrong usage, or a request that can never be accepted

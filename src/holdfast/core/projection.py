@@ -121,7 +121,7 @@ def _apply(folded: FoldedJob, event: Event) -> None:
     folded.not_understood = _number(attributes, "not_understood", folded.not_understood)
     folded.not_started = _number(attributes, "not_started", folded.not_started)
     if event.event_type == EventType.CLAIMED:
-        folded.owner = _text(attributes, "owner") or (event.actor or "").partition(":")[2]
+        folded.owner = claimed_by(event)
         folded.lock = _text(attributes, "lock")
     elif event.to_state not in LEASED:
         folded.owner = folded.lock = None
@@ -131,6 +131,11 @@ def _apply(folded: FoldedJob, event: Event) -> None:
     folded.result = attributes.get("result", folded.result)
     folded.dead_letter = attributes.get("dead_letter", folded.dead_letter)
     folded.handle = attributes.get("handle", folded.handle)
+
+
+def claimed_by(claim: Event) -> str:
+    """Return the owner to whom this event gives the job."""
+    return _text(claim.attributes, "owner") or (claim.actor or "").partition(":")[2]
 
 
 def _number(attributes: Attributes, name: str, default: int) -> int:

@@ -122,6 +122,21 @@ class PruneResult(Struct, frozen=True):
     events: int
 
 
+class RebuildResult(Struct, frozen=True, kw_only=True):
+    """What a rebuild found: how many jobs there are, the records that were `missing` or could not be read,
+    those that were `different` from what their log says, and in `lists` how many rows of the queue, the
+    claims, the alarms, the counts and the locks were missing or wrong."""
+
+    jobs: int
+    missing: int
+    different: int
+    lists: int
+
+    @property
+    def equal(self) -> bool:
+        return not (self.missing or self.different or self.lists)
+
+
 Topic: TypeAlias = Literal[
     "store",
     "version",
@@ -292,4 +307,18 @@ class Backup(Protocol):
 
     async def backup(self, target: str) -> None:
         """Write a consistent copy to `target`."""
+        ...
+
+
+class Rebuildable(Protocol):
+    """A store that can make all of its records again from its log."""
+
+    async def rebuild(self, *, check: bool = False) -> RebuildResult:
+        """Make every record again, and all that claims and listings find jobs by, in one transaction; with
+        `check`, undo it and only return what it found.
+
+        A record that says the same as its log keeps its liveness data. In all others it starts anew, after
+        the last sequence that the owner has published. No token is ever lowered. Raise `Corrupt`, and change
+        nothing, when a job's log is incomplete.
+        """
         ...

@@ -35,7 +35,7 @@ from holdfast.core.lifecycle import (
 )
 from holdfast.core.outputs import ValidationResult
 from holdfast.core.projection import differences, fold, folded_view
-from holdfast.core.rebuild import rebuild
+from holdfast.core.rebuild import rebuild, remake, without_liveness
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, LEGAL, advances
@@ -252,18 +252,7 @@ def assert_rebuilt(job: Job, created: Job, log: list[Event], chance: Random) -> 
 
     assert rebuilt.owner == job.owner
     assert without_liveness(rebuilt) == without_liveness(job)
-
-
-def without_liveness(job: Job) -> Job:
-    return replace(
-        job,
-        lease=None,
-        heartbeats=0,
-        published=0,
-        published_bytes=0,
-        progress=None,
-        checkpoint=None,
-        check=None,
-        flaws=None,
-        updated_at=NOW,
-    )
+    assert remake(job, mixed, job, published={}, clock_was_set=False) is job
+    assert remake(job, mixed, None, published={}, clock_was_set=False) == rebuilt
+    if rebuilt.lease is not None and job.deadline_at is not None:
+        assert rebuilt.lease.expires_at <= job.deadline_at

@@ -14,6 +14,7 @@ from holdfast.core.lifecycle.commands import Enqueue, Handoff, HandoffStep
 from holdfast.core.lifecycle.draft import Change, Draft, legal_transition, unchanged
 from holdfast.core.limits import clip
 from holdfast.core.outputs import ValidationResult, check_validation_result, to_json_value
+from holdfast.core.spec import Spec
 from holdfast.core.state import State
 
 _TRANSITION = EventClass.TRANSITION
@@ -82,23 +83,12 @@ def create(
     if command.job_id in (spec.resumed_from, spec.replayed_from):
         raise Invalid("A job cannot resume or replay itself.")
     legal = legal_transition(None, state, command.actor)
-    if spec.run_at is not None:
-        ready_at = max(now, spec.run_at)
-    elif spec.delay is not None:
-        ready_at = now + spec.delay
-    else:
-        ready_at = now
-    job = Job(
+    job = first_record(
         command.job_id,
         spec,
+        now,
         state,
-        now,
-        now,
-        ready_at,
-        version=1,
-        transition_no=1,
-        fencing_token=floor,
-        deadline_at=None if spec.ttl is None else now + spec.ttl,
+        floor,
         submitted_by=command.submitted_by,
         correlation_id=command.correlation_id,
         trace_id=command.trace_id,
@@ -125,6 +115,43 @@ def create(
     if cause is not None:
         event = replace(event, cause=cause)
     return Change(None, job, (event,))
+
+
+def first_record(
+    job_id: str,
+    spec: Spec,
+    now: datetime,
+    state: State,
+    floor: int,
+    *,
+    submitted_by: str | None,
+    correlation_id: str | None,
+    trace_id: str | None,
+    traceparent: str | None,
+) -> Job:
+    """Return the job as it is created: it follows from what never changes about it, and its first event."""
+    if spec.run_at is not None:
+        ready_at = max(now, spec.run_at)
+    elif spec.delay is not None:
+        ready_at = now + spec.delay
+    else:
+        ready_at = now
+    return Job(
+        job_id,
+        spec,
+        state,
+        now,
+        now,
+        ready_at,
+        version=1,
+        transition_no=1,
+        fencing_token=floor,
+        deadline_at=None if spec.ttl is None else now + spec.ttl,
+        submitted_by=submitted_by,
+        correlation_id=correlation_id,
+        trace_id=trace_id,
+        traceparent=traceparent,
+    )
 
 
 def handoff(job: Job, command: Handoff, now: datetime) -> Change:

@@ -72,7 +72,7 @@ class PostgresEventLog:
     ) -> list[Event]:
         """Return the events of these jobs in these commits, by number."""
         rows = await self._fetch("select_segments", commits) if commits else ()
-        return [event for row in rows for event in _decoded(row, job_ids)]
+        return [event for row in rows for event in decoded(row, job_ids)]
 
     async def history(self, job_id: str, after: str | None, limit: int) -> HistoryPage:
         """A cursor has the last offset, and how many commits of the job precede it."""
@@ -150,9 +150,9 @@ class PostgresEventLog:
         """Return the events of these segments, and the number up to which they were read."""
         if not rows:
             return [], 0
-        seqs = list({seq for row in rows for seq in _checked_keys(row)})
+        seqs = list({seq for row in rows for seq in checked_keys(row)})
         known: dict[segment.JobKey, str | None] = dict(await self._fetch("select_job_ids", seqs))
-        events = [event for row in rows for event in _decoded(row, known)]
+        events = [event for row in rows for event in decoded(row, known)]
         last = rows[-1]
         return events, segment.log_id(last[0], last[1] + last[3] - 1)
 
@@ -207,7 +207,7 @@ def _history_cursor(cursor: str) -> tuple[int, int]:
     return cursor_number(offset), cursor_number(done or "0")
 
 
-def _decoded(row: Row, job_ids: dict[segment.JobKey, str | None]) -> list[Event]:
+def decoded(row: Row, job_ids: dict[segment.JobKey, str | None]) -> list[Event]:
     """Return the events of these jobs in a segment, each with its number."""
     commit, place, text = row[:3]
     try:
@@ -218,7 +218,7 @@ def _decoded(row: Row, job_ids: dict[segment.JobKey, str | None]) -> list[Event]
         raise Corrupt(f"Segment {place} of commit {commit} cannot be read: {error}") from error
 
 
-def _checked_keys(row: Row) -> list[segment.JobKey]:
+def checked_keys(row: Row) -> list[segment.JobKey]:
     try:
         return segment.keys(row[2])
     except DAMAGED as error:

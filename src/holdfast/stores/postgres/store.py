@@ -23,6 +23,7 @@ from holdfast.ports import (
     JobFilter,
     JobPage,
     PruneResult,
+    RebuildResult,
     Work,
 )
 from holdfast.stores import filters
@@ -46,6 +47,7 @@ from holdfast.stores.postgres.partitions import (
 )
 from holdfast.stores.postgres.prune import prune
 from holdfast.stores.postgres.queries import PostgresQueries
+from holdfast.stores.postgres.rebuild import rebuild
 from holdfast.stores.postgres.rows import key_row
 from holdfast.stores.postgres.scan_starts import ScanStarts
 from holdfast.stores.postgres.schema import migrate, secret_of
@@ -295,6 +297,14 @@ class PostgresStore:
             return pruned
 
         return await self._commit(work)
+
+    async def rebuild(self, *, check: bool = False) -> RebuildResult:
+        schema = self._address.schema
+        result = await self._commit(lambda session: rebuild(session, schema, check=check))
+        self._context.forget()
+        await self._sessions.use(lambda session: learn_lanes(session, self._context))
+        self._signal.set(ready=True)
+        return result
 
     async def _read(self, query: Callable[[PostgresQueries], Awaitable[T]], *, scanning: bool = False) -> T:
         return await self._sessions.use(lambda s: query(PostgresQueries(s, self._context)), scanning=scanning)

@@ -27,6 +27,7 @@ from holdfast.ports import (
     JobFilter,
     JobPage,
     PruneResult,
+    RebuildResult,
     Work,
 )
 from holdfast.stores import filters
@@ -39,6 +40,7 @@ from holdfast.stores.sqlite.commit import SqliteCommit, put_key
 from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
 from holdfast.stores.sqlite.files import Files, LogLost, check_names
 from holdfast.stores.sqlite.prune import prune
+from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import ConnectionThread
 from holdfast.stores.sqlite.wakeup import Wakeup, notify_other_processes
@@ -190,6 +192,13 @@ class SqliteStore:
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         return await self._write(lambda c: prune(c, ended_before, output_before, limit))
+
+    async def rebuild(self, *, check: bool = False) -> RebuildResult:
+        def work(connection: apsw.Connection) -> RebuildResult:
+            self._cache_version = None  # what is cached is written anew
+            return rebuild(connection, check=check)
+
+        return await self._write(work)
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda c: queries.get(c, job_ids))
