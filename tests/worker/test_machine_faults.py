@@ -175,7 +175,7 @@ def test_a_share_that_is_gone_makes_its_worker_pause(sqlite_workers: FunctionWor
         (share / str(n)).mkdir(parents=True)
 
     assert all(free(sqlite_workers.succeeded(job_id)) for job_id in jobs)
-    assert "This machine runs jobs again." in sqlite_workers.worker_log("w")
+    wait_until(lambda: "This machine runs jobs again." in sqlite_workers.worker_log("w"))
 
 
 def test_a_full_output_store_costs_nothing(sqlite_workers: FunctionWorkers, disk: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_full_output_store_costs_nothing(sqlite_workers: FunctionWorkers, disk
     filler.unlink()
 
     assert free(sqlite_workers.succeeded(job_id))
-    assert "This machine runs jobs again." in sqlite_workers.worker_log("w")
+    wait_until(lambda: "This machine runs jobs again." in sqlite_workers.worker_log("w"))
 
 
 def test_a_sick_worker_can_be_told_to_leave(sqlite_workers: FunctionWorkers) -> None:
@@ -222,7 +222,7 @@ def test_a_handler_for_which_there_is_no_thread_costs_nothing_and_is_run_once(
 
     assert free(sqlite_workers.succeeded(job_id))
     assert sqlite_workers.file("plain") == "run;"
-    assert "This machine runs jobs again." in sqlite_workers.worker_log("w")
+    wait_until(lambda: "This machine runs jobs again." in sqlite_workers.worker_log("w"))
 
 
 def test_a_compensation_for_which_there_is_no_thread_is_tried_again(

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
-from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready
 from holdfast.stores.postgres.commit import PostgresCommit, Way
 from holdfast.stores.postgres.statements import Row
@@ -141,7 +140,6 @@ class ClaimCommit(PostgresCommit):
         await self._load_resources(job.spec.lock for job in jobs)
         self._alarmed = [job.job_id for job in jobs]
         scan.end({None: first or self._batch.now}, alarms or 0)
-        failpoint("postgres.jobs_read")
         return jobs
 
     async def _claim(self, lane: list[tuple[int, Ready]]) -> None:
@@ -213,7 +211,6 @@ class ClaimCommit(PostgresCommit):
         self._marks = [*self._marks, *zip(*(column or () for column in rows[0][2:5]), strict=True)]
         self._dequeued |= {job.job_id: job for job in jobs}
         await self._load_resources((job.spec.lock for job in jobs), claiming=True)
-        failpoint("postgres.jobs_read")
         return jobs
 
     async def _put_back(self) -> None:

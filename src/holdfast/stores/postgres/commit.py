@@ -195,7 +195,6 @@ class PostgresCommit:
         jobs = self._add_rows([row[2:] for row in rows if row[2] is not None])
         self._accept_time(*rows[-1][:2])
         await self._load_resources(job.spec.lock for job in jobs)
-        failpoint("postgres.jobs_read")
         return jobs
 
     def _add_rows(self, rows: Iterable[Row]) -> list[Job]:
@@ -207,6 +206,7 @@ class PostgresCommit:
             self._rows[job.job_id] = row[-1]
             jobs.append(job)
         self._batch.load(jobs)
+        failpoint("postgres.jobs_read")
         return jobs
 
     async def _load_resources(self, keys: Iterable[str | None], *, claiming: bool = False) -> None:
