@@ -41,6 +41,7 @@ ALL_AT_ONCE = 0.04
 LOOK_KILLS = 50
 TURNS_PER_KILL = 20
 LOAD_SECONDS_MAX = 120.0
+WORK_SECONDS_MAX = 3.0
 
 
 class Case(Struct, frozen=True):
@@ -237,6 +238,7 @@ class Load:
         for _ in range(TURNS_PER_KILL * kills):
             if self.tally.kills >= kills:
                 break
+            self._work_on()
             time.sleep(self._chance.uniform(0, 0.15))
             self._strike(kills - self.tally.kills)
             if self.tally.kills // LOOK_KILLS > looked:
@@ -250,6 +252,14 @@ class Load:
         if self._early:
             self.tally.lost.clear()  # until now some were merely not there yet
         self.tally.end("after the load", self._folder, before)
+
+    def _work_on(self) -> None:
+        """Wait until something was acknowledged since the last kill, so that on a busy machine, too, kills
+        hit processes at work; but not for one that is stuck."""
+        path = self._folder / "acknowledged"
+        before, until = _size(path), time.monotonic() + WORK_SECONDS_MAX
+        while _size(path) == before and time.monotonic() < until:
+            time.sleep(0.01)
 
     def _start(self, role: str, *, fuse: bool = True) -> None:
         self._started += 1
@@ -288,6 +298,10 @@ class Load:
         self.fused += status == signal.SIGKILL
         if status not in (signal.SIGKILL, *also):
             self.tally.wrong.append(f"a process ended with {status}")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def control(processes: ForkedProcesses, root: Path) -> Tally:
