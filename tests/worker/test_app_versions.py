@@ -77,7 +77,8 @@ def test_a_rolling_deploy_burns_nothing(workers: FunctionWorkers) -> None:
 
     workers.start("w-new", module="new")
     workers.succeeded(later)
-    assert workers.leave("w-old") == 0  # each of the two may be the first to ask for a job that was given back
+    # Each of the two may be the first to ask for a job that was given back.
+    assert workers.leave("w-old") == 0
     jobs = [workers.succeeded(job_id) for job_id in (*gifts, *plain, later)]
 
     assert [job.result for job in jobs[:10]] == [f"ana-{n} has a cup" for n in range(10)]
