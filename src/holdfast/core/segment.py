@@ -127,9 +127,7 @@ def encode_alike(
     return segments
 
 
-def encode(
-    events: Sequence[Event], key: Callable[[str | None], JobKey], *, place: int = 0
-) -> list[Segment]:
+def encode(events: Sequence[Event], key: Callable[[str | None], JobKey], *, place: int = 0) -> list[Segment]:
     """Return the segments of these events. `key` gives the key of a job. No event comes before an earlier
     one of its job, neither in a segment nor in the list of segments."""
     segments = []

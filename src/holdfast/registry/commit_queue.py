@@ -223,7 +223,10 @@ class CommitQueue:
             d.after.job_id
             for one in decisions
             for d in one
-            if isinstance(d, Change) and d.after.spec.promised_outputs and d.sample_events and d.after.unvalidated
+            if isinstance(d, Change)
+            and d.after.spec.promised_outputs
+            and d.sample_events
+            and d.after.unvalidated
         ]
         if self.counting:
             self.counters.count_changes(d for one in decisions for d in one if isinstance(d, Change))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import zip_longest
 
+from msgspec.structs import replace
+
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
@@ -243,25 +245,39 @@ class Batch:
                 put.append(job)
         return put, taken
 
-    def untimed(self) -> list[Job]:
-        """Return the written jobs that no earlier alarm covers: those that are due sooner than before.
+    def untimed(self) -> list[tuple[Job, datetime]]:
+        """Return the written jobs that no earlier alarm covers, and when each is due: those that are due
+        sooner than before.
 
         An alarm is set for the jobs of one commit, at the time when the first of them is due. When it goes
         off, each of them is looked at, and those that are not due yet get a new one. So a job that is due
         later than before needs none.
         """
-        new = [job for job in self.created.values() if job.due_at is not None]
+        new = [(job, due) for job in self.created.values() if (due := job.due_at) is not None]
         for jobs in (self.updated, self.touched):
             for job_id, job in jobs.items():
                 if (due := job.due_at) is not None:
                     earlier = self.stored[job_id].due_at
                     if earlier is None or due < earlier:
-                        new.append(job)
+                        new.append((job, due))
         for group in self.groups:
-            was, due = group.pattern.before.job.due_at, group.pattern.after.job.due_at
-            if due is not None and (was is None or due < was):
-                new += group.after
+            earlier, due = group.pattern.before.job.due_at, group.pattern.after.job.due_at
+            if due is not None and (earlier is None or due < earlier):
+                new += [(job, due) for job in group.after]
         return new
+
+    def alike_events(self) -> list[tuple[tuple[Event, ...], list[Group]]]:
+        """Return the groups whose events are alike, and these events as any one of the jobs has them."""
+        found: list[tuple[tuple[Event, ...], list[Group]]] = []
+        for group in self.groups:
+            events = tuple([replace(event, job_id=None, op_id=None) for event in group.pattern.events])
+            for known, groups in found:
+                if events == known:
+                    groups.append(group)
+                    break
+            else:
+                found.append((events, [group]))
+        return found
 
     def count_changes(self) -> list[tuple[str, State, int]]:
         """Return the change in the number of jobs of each queue and state. It is stored with the commit,

@@ -167,7 +167,7 @@ class SqliteCommit:
         if batch.created:
             seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
         batch.split_small_groups()
-        group_logs = [self._write_alike_events(group) for group in batch.groups]
+        group_logs = self._write_alike_events()
         logs = self._write_events() if batch.events or batch.published or batch.facts else {}
         updated = [(batch.stored[job_id], job) for job_id, job in batch.updated.items()]
         claims = Claims(self._connection, seqs)
@@ -179,8 +179,9 @@ class SqliteCommit:
         if batch.created:
             writer.insert(batch.created.values(), logs, claims)
             failpoint("sqlite.jobs_inserted")
-        for group, log in zip(batch.groups, group_logs, strict=True):
-            writer.update_alike(group, log, claims)
+        for log, groups in group_logs:
+            for group in groups:
+                writer.update_alike(group, log, claims)
         writer.update(updated, logs, claims)
         if updated or batch.groups:
             failpoint("sqlite.jobs_updated")
@@ -189,8 +190,7 @@ class SqliteCommit:
             failpoint("sqlite.jobs_touched")
         writer.enqueue(*batch.queue_changes())
         if timed := batch.untimed():
-            due = {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed if job.due_at is not None}
-            set_alarm(self._connection, due)
+            set_alarm(self._connection, {seqs[job.job_id]: to_microseconds(due) for job, due in timed})
         writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
         if batch.taken:
             writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
@@ -207,10 +207,15 @@ class SqliteCommit:
                 self._cache.keep(CachedJob(seqs[job.job_id], job, 0, template) for job in group.after)
         batch.mark_written()
 
-    def _write_alike_events(self, group: Group) -> str:
-        """Write the events of a group, and return the numbers of their segments."""
-        jobs = [self._seqs[job.job_id] for job in group.after]
-        return ",".join(map(str, self._write_segments(encode_alike(group.pattern.events, jobs, group.op_ids))))
+    def _write_alike_events(self) -> list[tuple[str, list[Group]]]:
+        """Write the events of the groups; return the numbers of their segments."""
+        seqs, written = self._seqs, []
+        for events, groups in self._batch.alike_events():
+            jobs = [seqs[job.job_id] for group in groups for job in group.after]
+            ops = [op_id for group in groups for op_id in group.op_ids]
+            numbers = self._write_segments(encode_alike(events, jobs, ops))
+            written.append((",".join(map(str, numbers)), groups))
+        return written
 
     def _write_segments(self, segments: Sequence[Segment]) -> list[int]:
         """Write segments, and return their numbers."""
