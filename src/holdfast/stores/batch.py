@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
-from holdfast.core.lifecycle import Change, Claim, Complete, Refusal
+from holdfast.core.lifecycle import Change, Refusal
 from holdfast.core.lifecycle.pattern import Pattern, Template, pattern_of
 from holdfast.core.state import State
 from holdfast.ports import ById, Decision, Due, Ready, Work
@@ -115,9 +115,9 @@ class Batch:
         job = self.jobs.get(job_id)
         template = self.templates.get(job_id) if self.templates else None
         if template is not None and job is not None and (group := self._latest.get(template)) is not None:
-            command = self.works[n].command
-            if command is not None and group.pattern.fits(command, job):
-                return self._keep_alike(n, group, job, command)
+            op_id = group.pattern.match(self.works[n].command, job)
+            if op_id is not None:
+                return self._keep_alike(n, group, job, op_id)
         key = lock if job is None else job.spec.lock
         resource = self._resource(key) if key else None
         try:
@@ -129,11 +129,11 @@ class Batch:
             # One caller's broken request must not fail the others in the batch.
             decision = Refusal(Invalid(f"The request cannot be decided: {error!r}"), job)
         if template is not None and job is not None and isinstance(decision, Change) and self._may_be_many(n):
-            command = self.works[n].command
-            if command is not None and (pattern := pattern_of(template, command, decision)) is not None:
+            pattern = pattern_of(template, self.works[n].command, decision)
+            if pattern is not None:
                 self._latest[template] = group = Group(pattern)
                 self.groups.append(group)
-                return self._keep_alike(n, group, job, command)
+                return self._keep_alike(n, group, job, pattern.command.op_id)
         self.decisions[n].append(decision)
         if isinstance(decision, Change) and decision.after is not decision.before:
             self._keep(job_id, decision)
@@ -142,11 +142,11 @@ class Batch:
     def _may_be_many(self, n: int) -> bool:
         """Whether it pays to look for jobs that are alike."""
         selection = self.works[n].selection
-        return (len(self.by_id) if type(selection) is ById else selection.limit) >= GROUP_MIN
+        return (len(self.by_id) if isinstance(selection, ById) else selection.limit) >= GROUP_MIN
 
-    def _keep_alike(self, n: int, group: Group, job: Job, command: Claim | Complete) -> Change:
+    def _keep_alike(self, n: int, group: Group, job: Job, op_id: str) -> Change:
         job_id = job.job_id
-        change = group.pattern.change(job, command.op_id)
+        change = group.pattern.change(job, op_id)
         self.decisions[n].append(change)
         if job_id in self._grouped:
             self._keep(job_id, change)
@@ -156,7 +156,7 @@ class Batch:
         self._grouped[job_id] = group
         group.before.append(job)
         group.after.append(change.after)
-        group.op_ids.append(command.op_id)
+        group.op_ids.append(op_id)
         return change
 
     def _ungroup(self, job_id: str) -> None:

@@ -56,10 +56,11 @@ class Pattern:
         """Whether the jobs are claimed."""
         return type(self.command) is Claim
 
-    def fits(self, command: Command, job: Job) -> bool:
-        """Whether this command makes the same of this job of the template."""
+    def match(self, command: Command | None, job: Job) -> str | None:
+        """Return the op_id of a command that makes the same of this job of the template; None if it may make
+        something else of it."""
         mine = self.command
-        if command is not mine and not (
+        if command is mine or (
             type(command) is Complete is type(mine)
             and command.outcome is mine.outcome
             and command.token == mine.token
@@ -67,11 +68,11 @@ class Pattern:
             and command.compensated is None
             and not command.follow_ups
         ):
-            return False
-        return job.ready_at <= self.events[0].occurred_at
+            return command.op_id if job.ready_at <= self.events[0].occurred_at else None
+        return None
 
     def change(self, job: Job, op_id: str) -> Change:
-        """Return the change of this job by a command that fits."""
+        """Return the change of this job by a command that matches."""
         after = self.after
         model = after.job
         made = Job(
