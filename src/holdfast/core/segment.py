@@ -110,10 +110,27 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode(events: Sequence[Event], key: Callable[[str | None], JobKey]) -> list[Segment]:
+def encode_alike(
+    events: Sequence[Event], jobs: Sequence[JobKey], op_ids: Sequence[str], *, place: int = 0
+) -> list[Segment]:
+    """Return the segments of the events of jobs that differ in nothing but their keys and op_ids. Each job has
+    all of these events, and they are those of any one of the jobs."""
+    segments = []
+    for event in events:
+        for start in range(0, len(jobs), SEGMENT_EVENTS_MAX):
+            some = list(jobs[start : start + SEGMENT_EVENTS_MAX])
+            ops = list(op_ids[start : start + SEGMENT_EVENTS_MAX])
+            fields: dict[str, Any] = {"n": len(some), "job": some if len(some) > 1 else some[0]}
+            fields |= _columns([event], place) | _column("op_id", ops)
+            segments.append(_finished(fields, event, place, some))
+            place += len(some)
+    return segments
+
+
+def encode(events: Sequence[Event], key: Callable[[str | None], JobKey], *, place: int = 0) -> list[Segment]:
     """Return the segments of these events. `key` gives the key of a job. No event comes before an earlier
     one of its job, neither in a segment nor in the list of segments."""
-    segments, place = [], 0
+    segments = []
     for alike in _grouped(events):
         segments.append(_segment(alike, place, key))
         place += len(alike)
@@ -136,18 +153,25 @@ def _grouped(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def _segment(events: list[Event], place: int, key: Callable[[str | None], JobKey]) -> Segment:
-    first = events[0]
     jobs = [key(event.job_id) for event in events]
     if jobs.count(jobs[0]) == len(jobs):
         jobs = jobs[:1]
     fields: dict[str, Any] = {"n": len(events), "job": jobs[0] if len(jobs) == 1 else jobs}
-    if place:
-        fields["at"] = place
+    return _finished(fields | _columns(events, place), events[0], place, jobs)
+
+
+def _columns(events: list[Event], place: int) -> dict[str, Any]:
+    """Return all fields but the number of events and their jobs."""
+    fields: dict[str, Any] = {"at": place} if place else {}
     names: Iterable[str] = _COMMON
     if any(_rare_values(event) != _RARE_DEFAULTS for event in events):
         names = _FIELDS
     for name in names:
         fields |= _column(name, list(map(_GETTERS[name], events)))
+    return fields
+
+
+def _finished(fields: dict[str, Any], first: Event, place: int, jobs: list[JobKey]) -> Segment:
     if isinstance(op_ids := fields.get("op_id"), list) and None not in op_ids:
         fields["op_start"] = start = _common_start(min(op_ids), max(op_ids))
         fields["op_id"] = [op_id[len(start) :] for op_id in op_ids]
@@ -157,7 +181,7 @@ def _segment(events: list[Event], place: int, key: Callable[[str | None], JobKey
         event_class=first.event_class,
         occurred_at=first.occurred_at,
         place=place,
-        events=len(events),
+        events=fields["n"],
         jobs=jobs,
         text=text,
     )

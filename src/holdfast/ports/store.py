@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.core.access import Key, Principal
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
-from holdfast.core.lifecycle import Change, Refusal
+from holdfast.core.lifecycle import Change, Command, Refusal
 from holdfast.core.state import State
 
 
@@ -58,10 +58,12 @@ the highest token that a pruned one may have had."""
 
 
 class Work(Struct, frozen=True, gc=False):
-    """A selection of jobs, and the pure function that decides on each."""
+    """A selection of jobs, and the pure function that decides on each. When that is `core.lifecycle.decide` on a
+    `command`, a store may decide on one of several jobs that are alike (`core.lifecycle.pattern`)."""
 
     selection: Selection
     decide: Decide
+    command: Command | None = None
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):

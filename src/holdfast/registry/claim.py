@@ -56,7 +56,7 @@ async def claim(
         region=region,
         executor=executor,
     )
-    [decisions] = await commits.submit(Work(selection, partial(decide, command)), expire_first=True)
+    [decisions] = await commits.submit(Work(selection, partial(decide, command), command), expire_first=True)
     return [
         await _grant_again(commits, d.after) if d.after is d.before else _grant(d.after)
         for d in decisions

@@ -84,7 +84,7 @@ class CommitQueue:
 
     async def execute(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job; return the job after it, or raise why it was refused."""
-        work = Work(ById(job_id, lock), partial(decide, command))
+        work = Work(ById(job_id, lock), partial(decide, command), command)
         size = _made_bytes(command) if type(command) is Complete else 0
         [[decision], *_] = await self.submit(
             work,
@@ -105,7 +105,7 @@ class CommitQueue:
         return results
 
     async def _execute_some(self, completions: Sequence[CompletionCommand]) -> list[Job | HoldfastError]:
-        works = [Work(ById(job_id), partial(decide, command)) for job_id, command in completions]
+        works = [Work(ById(job_id), partial(decide, command), command) for job_id, command in completions]
         works += [check for _, c in completions if c.follow_ups for check in _existence_checks(c)]
         size = sum(_made_bytes(c) for _, c in completions if c.follow_ups)
         try:
@@ -223,7 +223,10 @@ class CommitQueue:
             d.after.job_id
             for one in decisions
             for d in one
-            if isinstance(d, Change) and d.after.spec.promised_outputs and d.events and d.after.unvalidated
+            if isinstance(d, Change)
+            and d.after.spec.promised_outputs
+            and d.sample_events
+            and d.after.unvalidated
         ]
         if self.counting:
             self.counters.count_changes(d for one in decisions for d in one if isinstance(d, Change))

@@ -104,8 +104,8 @@ class JobCounters:
     def count_changes(self, changes: Iterable[Change]) -> None:
         """Count what was committed: 0.3 us for a new job, 0.7 for a claim, 1.2 for an ending."""
         for change in changes:
-            if change.events:
-                self._count_transitions(change, change.events)
+            if events := change.sample_events:
+                self._count_transitions(change, events)
             if change.published:
                 self.other_events.update([event.event_type for event in change.published])
             if change.facts:

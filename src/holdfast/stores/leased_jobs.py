@@ -10,17 +10,20 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from holdfast.core.job import Job
+from holdfast.core.lifecycle.pattern import Template
 
 CACHED_MAX = 5_000
 PAYLOAD_BYTES_MAX = 16 * 1024
 
 
 class CachedJob(Struct, frozen=True, gc=False):
-    """A job, its enqueue sequence, and the transaction that wrote its row (PostgreSQL only)."""
+    """A job, its enqueue sequence, the transaction that wrote its row (PostgreSQL only), and the template
+    that it shares with others, if any."""
 
     seq: int
     job: Job
     row_version: int = 0
+    template: Template | None = None
 
 
 class LeasedJobCache:

@@ -1,5 +1,6 @@
 """The contract of every store: what `ports.Store` promises, as tests. Subclass it in three lines."""
 
+from holdfast.testing.alike_contract import AlikeContract
 from holdfast.testing.census_contract import CensusContract
 from holdfast.testing.claim_contract import ClaimContract
 from holdfast.testing.commit_contract import CommitContract
@@ -18,6 +19,7 @@ from holdfast.testing.verdict_contract import VerdictContract
 class StoreContract(
     CommitContract,
     ClaimContract,
+    AlikeContract,
     ListingContract,
     LogContract,
     CensusContract,

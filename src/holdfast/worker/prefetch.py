@@ -4,7 +4,7 @@ from holdfast.core.limits import BATCH_ITEMS_MAX
 from holdfast.ports import Clock
 
 AHEAD_SECONDS = 0.1
-WINDOW_SECONDS = 0.2
+WINDOW_SECONDS = 0.05
 
 
 class Prefetch:
@@ -35,6 +35,8 @@ class Prefetch:
         seconds = now - self._since
         if seconds >= WINDOW_SECONDS:
             rate = self._done / seconds
-            # Slower at once, faster step by step: to hold jobs that cannot begin is the worse mistake.
-            self.per_second = min(rate, self.per_second * 2 + self._slots / AHEAD_SECONDS)
+            # Step by step, in both directions: within a quarter of a second from none ahead to a tenth of a
+            # second's, and no pause of a single commit is taken for the end of short jobs.
+            most = self.per_second * 4 + self._slots / AHEAD_SECONDS
+            self.per_second = min(max(rate, self.per_second / 4), most)
             self._done, self._since = 0, now

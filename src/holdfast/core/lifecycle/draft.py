@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from functools import lru_cache
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,21 +14,47 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import LEASED, LEGAL, State, Transition
 
 
+class EventPattern(Protocol):
+    """The events of changes that are alike (`core.lifecycle.pattern`)."""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Those of one of the changes."""
+        ...
+
+    def events_of(self, job: Job, op_id: str) -> tuple[Event, ...]:
+        """Return those of the change of this job by this op."""
+        ...
+
+
 class Change(Struct, frozen=True, gc=False):
     """What a decision writes: all of it in one commit, or none.
 
     `before` is None for a new job. A change whose `after` is its `before` stands for a repeated request:
     nothing is written. `facts` are events outside the job's version chain. `made` are new jobs that are
-    created with it; an existing job of the same id stays as it is.
+    created with it; an existing job of the same id stays as it is. A change that is like others has their
+    `pattern` instead of events of its own.
     """
 
     before: Job | None
     after: Job
-    events: tuple[Event, ...] = ()
+    own_events: tuple[Event, ...] = ()
     published: tuple[Event, ...] = ()
     resource: ResourceLock | None = None
     facts: tuple[Event, ...] = ()
     made: tuple["Change", ...] = ()
+    pattern: EventPattern | None = None
+    op_id: str = ""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The registry events of this change."""
+        return self.own_events if self.pattern is None else self.pattern.events_of(self.after, self.op_id)
+
+    @property
+    def sample_events(self) -> tuple[Event, ...]:
+        """The events of this change or of one like it: they may have another job and op."""
+        return self.own_events if self.pattern is None else self.pattern.events
 
 
 class Refusal(Struct, frozen=True, gc=False):

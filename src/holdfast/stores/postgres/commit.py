@@ -10,18 +10,19 @@ from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change
+from holdfast.core.lifecycle.pattern import Template
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Work
-from holdfast.stores.batch import Batch
+from holdfast.stores.batch import Batch, Group
 from holdfast.stores.leased_jobs import CachedJob
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
 from holdfast.stores.postgres.notifications import notification_payload
-from holdfast.stores.postgres.rows import job_of
+from holdfast.stores.postgres.rows import alike_jobs
 from holdfast.stores.postgres.scan_starts import BEGINNING
 from holdfast.stores.postgres.server_time import ClockStepped
 from holdfast.stores.postgres.statements import Row, statement
-from holdfast.stores.postgres.writes import ChangedJob, Writes
+from holdfast.stores.postgres.writes import ChangedGroup, ChangedJob, Writes
 
 _CLAIMED = EventType.CLAIMED
 _QUEUED = State.QUEUED
@@ -93,6 +94,7 @@ class PostgresCommit:
         self._unnumbered = False
         self._estimated = False  # whether the batch decides by an estimate of the time
         self._written: dict[str, Job] = {}
+        self._templates: dict[str, Template] = {}  # those that written jobs share with others
         self._row_version = 0
         self._last_allocated = 0
         self._asked = 0.0  # our own clock when the last statement was sent
@@ -128,7 +130,9 @@ class PostgresCommit:
         waiting for them shortens no lease. Raise `ClockStepped` when the server's clock was set."""
         if not self._observe(now):
             raise ClockStepped
-        if not self._batch.events:  # all events of a commit have one time, by which their segments are found
+        if not (
+            self._batch.events or self._batch.groups
+        ):  # all events of a commit have one time, by which their segments are found
             self._batch.now = self._given_now() or max(self._batch.now, now)
         self._batch.floor = floor or 0
 
@@ -155,7 +159,7 @@ class PostgresCommit:
         if (fresh or copies) and not self._fits_one_trip(fresh):
             await self._allocate_numbers(fresh)
         if copies:
-            self._batch.load(copy.job for copy in copies)
+            self._batch.load([copy.job for copy in copies], [copy.template for copy in copies])
             self._seqs.update((copy.job.job_id, copy.seq) for copy in copies)
             self._rows.update((copy.job.job_id, copy.row_version) for copy in copies)
             await self._load_resources(copy.job.spec.lock for copy in copies)
@@ -199,13 +203,12 @@ class PostgresCommit:
 
     def _add_rows(self, rows: Iterable[Row]) -> list[Job]:
         """Add the jobs of these rows to the batch; the last column of each is its row version."""
-        jobs = []
-        for row in rows:
-            seq, job = job_of(row)
-            self._seqs[job.job_id] = seq
-            self._rows[job.job_id] = row[-1]
-            jobs.append(job)
-        self._batch.load(jobs)
+        rows = list(rows)
+        found = list(alike_jobs(rows))
+        jobs = [job for _, job, _ in found]
+        self._seqs.update((job.job_id, seq) for seq, job, _ in found)
+        self._rows.update((job.job_id, row[-1]) for job, row in zip(jobs, rows, strict=True))
+        self._batch.load(jobs, [template for _, _, template in found])
         failpoint("postgres.jobs_read")
         return jobs
 
@@ -239,11 +242,18 @@ class PostgresCommit:
         self._alarmed = []
         self._resources.update(batch.taken)
         self._absent.difference_update(batch.taken)
-        self._written |= batch.created | batch.updated | batch.touched
+        for written in (batch.created, batch.updated, batch.touched):
+            self._written |= written
+            for job_id in written:
+                self._templates.pop(job_id, None)
+        for group in batch.groups:
+            self._written |= {job.job_id: job for job in group.after}
+            self._templates |= dict.fromkeys([job.job_id for job in group.after], group.pattern.after)
         batch.mark_written()
 
     def _writes(self, *, acquiring: bool) -> Writes:
         batch = self._batch
+        batch.split_small_groups()
         put, taken = batch.queue_changes()
         taken = [job for job in taken if self._dequeued.pop(job.job_id, None) is None]
         alarm_at, timed = self._alarm()
@@ -254,6 +264,11 @@ class PostgresCommit:
                 (event.op_id or "", self._seqs[event.job_id or ""])
                 for event in batch.events
                 if event.event_type == _CLAIMED
+            ] + [
+                (op_id, self._seqs[job.job_id])
+                for group in batch.groups
+                if group.pattern.claims
+                for op_id, job in zip(group.op_ids, group.after, strict=True)
             ]
         # One update for changed and touched jobs, so that all rows are locked in one order.
         new = batch.created.items() if self._unnumbered else sorted(batch.created.items())
@@ -262,6 +277,8 @@ class PostgresCommit:
         new_locks, locks = self._locks()
         return Writes(
             jobs=jobs,
+            groups=[self._changed_group(group) for group in batch.groups],
+            alike=batch.alike_events(),
             put=put,
             taken=taken,
             alarm_at=alarm_at,
@@ -277,11 +294,17 @@ class PostgresCommit:
             unnumbered=self._unnumbered,
         )
 
+    def _changed_group(self, group: Group) -> ChangedGroup:
+        job_ids = [job.job_id for job in group.after]
+        return ChangedGroup(group, [self._seqs[i] for i in job_ids], [self._rows.get(i) for i in job_ids])
+
     def update_cache(self) -> None:
         """Update the cache of leased jobs with what was written, once it is committed."""
-        seqs, row_version = self._seqs, self._row_version
-        written = self._written.items()
-        self._context.leased_jobs.keep(CachedJob(seqs[job_id], job, row_version) for job_id, job in written)
+        seqs, row_version, template = self._seqs, self._row_version, self._templates.get
+        self._context.leased_jobs.keep(
+            CachedJob(seqs[job_id], job, row_version, template(job_id))
+            for job_id, job in self._written.items()
+        )
 
     def _changed(self, jobs: dict[str, Job]) -> list[ChangedJob]:
         """Return changed jobs by enqueue sequence: all commits lock rows in this order."""
@@ -295,7 +318,7 @@ class PostgresCommit:
     def _alarm(self) -> tuple[datetime | None, list[int]]:
         """Return when the alarm of this commit goes off, and the jobs that have to be looked at then."""
         batch = self._batch
-        due = {job.job_id: job.due_at for job in batch.untimed()}
+        due: dict[str, datetime | None] = {job.job_id: at for job, at in batch.untimed()}
         for job_id in self._alarmed:
             job = batch.jobs[job_id]
             if job is not None:
@@ -378,6 +401,7 @@ class PostgresCommit:
             return batch.now + WAIT_MAX
         written = (batch.created, batch.updated, batch.touched)
         leased = any(job.lease for jobs in written for job in jobs.values())
+        leased = leased or any(group.pattern.after.job.lease for group in batch.groups)
         return batch.now + WAIT_MAX if leased else None
 
 

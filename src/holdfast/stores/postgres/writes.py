@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import groupby
-from operator import attrgetter
+from itertools import groupby, repeat
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.process_spec import claim_kind
+from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.postgres.rows import detail_text, origin_text
 from holdfast.stores.records import batch_text, fact_text, spec_text
@@ -49,15 +50,25 @@ class ChangedJob(Struct, frozen=True, gc=False):
     after: Job
 
 
+class ChangedGroup(Struct, frozen=True, gc=False):
+    """Jobs that are alike, to write: their numbers, and the versions of their rows when they were read."""
+
+    group: Group
+    seqs: list[int]
+    row_versions: list[int | None]
+
+
 class Writes(Struct, kw_only=True):
     """The rows of one commit.
 
-    `jobs` are the new ones, then the changed ones in the order of their numbers. `put` and `taken` go into
+    `jobs` are the new ones, then the changed ones that are in no group. `put` and `taken` go into
     the queue and leave it; `timed` need an alarm at `alarm_at`. `unnumbered`: the jobs get their numbers in
     the statement, and 1, 2, 3 … stand for them here.
     """
 
     jobs: Sequence[ChangedJob] = ()
+    groups: Sequence[ChangedGroup] = ()
+    alike: Sequence[tuple[tuple[Event, ...], list[Group]]] = ()
     put: Sequence[Job] = ()
     taken: Sequence[Job] = ()
     alarm_at: datetime | None = None
@@ -74,7 +85,7 @@ class Writes(Struct, kw_only=True):
 
     @property
     def anything(self) -> bool:
-        return bool(self.jobs or self.facts or self.counts or self.claimed or self.locks or self.new_locks
+        return bool(self.jobs or self.groups or self.facts or self.counts or self.claimed or self.locks or self.new_locks
                     or self.alarm_at or self.put)  # fmt: skip
 
     def parameters(self, seqs: dict[str, int], lanes: dict[LaneKey, int]) -> list[object]:
@@ -82,9 +93,10 @@ class Writes(Struct, kw_only=True):
         the jobs is not among `lanes`."""
         put, taken = _ready_columns(self.put, self.taken, seqs, lanes)
         places = _Events(self, seqs)
-        shared = self._shared_detail(places.segments)
+        rows = _StateRows(self)
+        shared = rows.shared_detail(places.segments)
         jobs = self._job_columns()
-        state = self._state_columns(shared)
+        state = rows.columns(shared)
         if self.unnumbered:
             state[0], put[0] = [], []
         counts = [list(column) for column in zip(*self.counts, strict=True)] or [[], [], []]
@@ -153,47 +165,6 @@ class Writes(Struct, kw_only=True):
             _column([origin_text(job) for job in new]),
         ]
 
-    def _state_columns(self, shared: str | None) -> Columns:
-        jobs = self.jobs
-        if not jobs:
-            return [[] for _ in range(17)]
-        after = [job.after for job in jobs]
-        rows = [job.row_version for job in jobs]
-        before = [job.before for job in jobs]
-        details = [None] if shared is not None else _column([detail_text(job) for job in after])
-        return [
-            [job.seq for job in jobs],
-            _column([None if job is None else job.version for job in before]),
-            _column([None if job is None else job.fencing_token for job in before]),
-            [] if not any(rows) else _column([None if row is None else _signed(row) for row in rows]),
-            _column([job.state for job in after]),
-            _column([job.attempt for job in after]),
-            _column([job.version for job in after]),
-            _column([job.transition_no for job in after]),
-            _column([job.failures for job in after]),
-            _column([job.crashes for job in after]),
-            _column([job.fencing_token for job in after]),
-            _column([job.owner for job in after]),
-            _column([job.ready_at for job in after]),
-            _column([job.due_at for job in after]),
-            _column([job.updated_at for job in after]),
-            _column([job.ended_at for job in after]),
-            details,
-        ]
-
-    def _shared_detail(self, segments: list[segment.Segment]) -> str | None:
-        """Return the detail of all jobs, if they have the same and are those of the first segment: then it is
-        written once, there."""
-        jobs = self.jobs
-        if len(jobs) < 2 or not segments or len(set(segments[0].jobs)) != len(jobs):
-            return None
-        if any(job.before is not None and job.before.version == job.after.version for job in jobs):
-            return None
-        first = detail_text(jobs[0].after)
-        if len(first) <= 2 or any(detail_text(job.after) != first for job in jobs):
-            return None
-        return first
-
     def _rest(self, places: "_Events") -> str | None:
         rest: dict[str, object] = {
             "facts": places.facts,
@@ -218,11 +189,113 @@ class Writes(Struct, kw_only=True):
         return msgspec.json.encode(rest).decode() if rest else None
 
 
+class _StateRows:
+    """The rows of `state` of a commit: new jobs first, then the others in the order of their numbers, in which all
+    commits lock them. What the jobs of a group have in common is here once."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._values: list[tuple[Any, ...]] = []
+        self._touched = False
+        new: list[_StateRow] = []
+        changed: list[_StateRow] = []
+        for job in writes.jobs:
+            part = self._add(job.before, job.after)
+            row = (job.seq, job.row_version, job.after.ready_at, part)
+            (new if job.before is None else changed).append(row)
+        for one in writes.groups:
+            pattern = one.group.pattern
+            part = self._add(pattern.before.job, pattern.after.job)
+            changed += zip(
+                one.seqs,
+                one.row_versions,
+                [job.ready_at for job in one.group.after],
+                repeat(part),
+                strict=False,
+            )
+        changed.sort(key=itemgetter(0))
+        self._rows = new + changed
+
+    def _add(self, before: Job | None, after: Job) -> int:
+        """Add the values of a job, or of a group; return their place."""
+        self._touched |= before is not None and before.version == after.version
+        read = (None, None) if before is None else (before.version, before.fencing_token)
+        self._values.append((*read, *_state_values(after), after.due_at, detail_text(after)))
+        return len(self._values) - 1
+
+    def shared_detail(self, segments: list[segment.Segment]) -> str | None:
+        """Return the detail of all jobs, if they have the same and are those of the first segment: then it is
+        written once, there."""
+        if len(self._rows) < 2 or not segments or self._touched:
+            return None
+        first = self._values[0][-1]
+        if len(first) <= 2 or any(values[-1] != first for values in self._values):
+            return None
+        return first if len(set(segments[0].jobs)) == len(self._rows) else None
+
+    def columns(self, shared: str | None) -> Columns:
+        if not self._rows:
+            return [[] for _ in range(17)]
+        versions = [None if row is None else _signed(row) for _, row, _, _ in self._rows]
+        parts = [part for *_, part in self._rows]
+        (
+            read_version,
+            read_token,
+            state,
+            attempt,
+            version,
+            transition_no,
+            failures,
+            crashes,
+            token,
+            owner,
+            updated_at,
+            ended_at,
+            due_at,
+            detail,
+        ) = [_spread(column, parts) for column in zip(*self._values, strict=True)]
+        return [
+            [seq for seq, *_ in self._rows],
+            read_version,
+            read_token,
+            _column(versions) if any(versions) else [],
+            state,
+            attempt,
+            version,
+            transition_no,
+            failures,
+            crashes,
+            token,
+            owner,
+            _column([ready_at for _, _, ready_at, _ in self._rows]),
+            due_at,
+            updated_at,
+            ended_at,
+            [None] if shared is not None else detail,
+        ]
+
+
+_StateRow: TypeAlias = tuple[int, int | None, datetime, int]
+"""A job's number, the version of its row when it was read, when it is ready, and the place of its other values."""
+
+_state_values = attrgetter(
+    "state", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "owner", "updated_at",
+    "ended_at",
+)  # fmt: skip
+
+
 class _Events:
     """The events of a commit, and their places: registry events, the workers' batches, facts."""
 
     def __init__(self, writes: Writes, seqs: dict[str, int]) -> None:
-        self.segments = segment.encode(writes.events, lambda job_id: seqs[job_id or ""])
+        self.segments: list[segment.Segment] = []
+        place = 0
+        for events, groups in writes.alike:
+            jobs = [seqs[job.job_id] for group in groups for job in group.after]
+            ops = [op_id for group in groups for op_id in group.op_ids]
+            self.segments += segment.encode_alike(events, jobs, ops, place=place)
+            place += len(events) * len(jobs)
+        self.segments += segment.encode(writes.events, lambda job_id: seqs[job_id or ""], place=place)
+        place += len(writes.events)
         texts = [one.text for one in self.segments]
         if writes.unnumbered:
             assert len(texts) == 1  # see `PostgresCommit._number_created`
@@ -234,7 +307,6 @@ class _Events:
             [one.occurred_at for one in self.segments],
             texts,
         ]
-        place = len(writes.events)
         # A row has events of one type, so that people can ask by type.
         alike = [tuple(run) for events in writes.published for _, run in groupby(events, _type)]
         self.output = [
@@ -303,6 +375,13 @@ def _fact_row(place: int, event: Event) -> dict[str, object]:
         "about": event.job_id,
         "body": fact_text(event),
     }
+
+
+def _spread(values: tuple[Any, ...], parts: list[int]) -> list[Any]:
+    """Return the value of each row, or a single one when all agree."""
+    if values.count(values[0]) == len(values):
+        return [values[0]]
+    return [values[part] for part in parts]
 
 
 def _column(values: list[Any]) -> list[Any]:

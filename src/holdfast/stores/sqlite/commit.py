@@ -12,16 +12,17 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
-from holdfast.core.segment import encode, log_id
+from holdfast.core.lifecycle.pattern import Template
+from holdfast.core.segment import Segment, encode, encode_alike, log_id
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
-from holdfast.stores.batch import Batch
+from holdfast.stores.batch import Batch, Group
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
 from holdfast.stores.records import key_text
 from holdfast.stores.sqlite.alarms import set_alarm, take_due
 from holdfast.stores.sqlite.connection import read_meta
 from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
-from holdfast.stores.sqlite.job_rows import job_of
+from holdfast.stores.sqlite.job_rows import alike_jobs
 from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
 from holdfast.stores.sqlite.statements import Row, Value, statement
 from holdfast.stores.sqlite.timestamps import to_microseconds
@@ -67,19 +68,20 @@ class SqliteCommit:
         """Add the jobs of these ids to the batch, from the cache or from the file."""
         copies = self._cache.known(job_ids)
         self._seqs.update((copy.job.job_id, copy.seq) for copy in copies)
-        self._batch.load(copy.job for copy in copies)
+        self._batch.load([copy.job for copy in copies], [copy.template for copy in copies])
         if len(copies) < len(job_ids):
             absent = [job_id for job_id in job_ids if job_id not in self._seqs]
             self._load(statement("select_jobs_by_id"), (json_list(absent),))
 
     def _load(self, sql: str, parameters: Row | dict[str, Value]) -> list[Job]:
         """Read jobs and the locks they name into the batch."""
-        jobs = []
-        for row in self._connection.execute(sql, parameters):
-            seq, job = job_of(row)
+        jobs: list[Job] = []
+        templates: list[Template | None] = []
+        for seq, job, template in alike_jobs(self._connection.execute(sql, parameters)):
             self._seqs[job.job_id] = seq
             jobs.append(job)
-        self._batch.load(jobs)
+            templates.append(template)
+        self._batch.load(jobs, templates)
         failpoint("sqlite.jobs_read")
         return jobs
 
@@ -164,26 +166,31 @@ class SqliteCommit:
         batch, seqs, writer = self._batch, self._seqs, self._writer
         if batch.created:
             seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
+        batch.split_small_groups()
+        group_logs = self._write_alike_events()
         logs = self._write_events() if batch.events or batch.published or batch.facts else {}
         updated = [(batch.stored[job_id], job) for job_id, job in batch.updated.items()]
         claims = Claims(self._connection, seqs)
         claims.grant(
             [job for job in batch.created.values() if job.claim_op_id is not None]
             + [job for before, job in updated if job.claim_op_id not in (before.claim_op_id, None)]
+            + [job for group in batch.groups if group.pattern.claims for job in group.after]
         )
         if batch.created:
             writer.insert(batch.created.values(), logs, claims)
             failpoint("sqlite.jobs_inserted")
-        if updated:
-            writer.update(updated, logs, claims)
+        for log, groups in group_logs:
+            for group in groups:
+                writer.update_alike(group, log, claims)
+        writer.update(updated, logs, claims)
+        if updated or batch.groups:
             failpoint("sqlite.jobs_updated")
         if batch.touched:
             writer.touch(batch.touched.values())
             failpoint("sqlite.jobs_touched")
         writer.enqueue(*batch.queue_changes())
         if timed := batch.untimed():
-            due = {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed if job.due_at is not None}
-            set_alarm(self._connection, due)
+            set_alarm(self._connection, {seqs[job.job_id]: to_microseconds(due) for job, due in timed})
         writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
         if batch.taken:
             writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
@@ -194,23 +201,44 @@ class SqliteCommit:
         for written in (batch.created, batch.updated, batch.touched):
             self._cache.drop(written)
             self._cache.keep(CachedJob(seqs[i], job) for i, job in written.items() if job.lease is not None)
+        for group in batch.groups:
+            self._cache.drop([job.job_id for job in group.after])
+            if (template := group.pattern.after).job.lease is not None:
+                self._cache.keep(CachedJob(seqs[job.job_id], job, 0, template) for job in group.after)
         batch.mark_written()
+
+    def _write_alike_events(self) -> list[tuple[str, list[Group]]]:
+        """Write the events of the groups; return the numbers of their segments."""
+        seqs, written = self._seqs, []
+        for events, groups in self._batch.alike_events():
+            jobs = [seqs[job.job_id] for group in groups for job in group.after]
+            ops = [op_id for group in groups for op_id in group.op_ids]
+            numbers = self._write_segments(encode_alike(events, jobs, ops))
+            written.append((",".join(map(str, numbers)), groups))
+        return written
+
+    def _write_segments(self, segments: Sequence[Segment]) -> list[int]:
+        """Write segments, and return their numbers."""
+        numbers = [next(self._new_numbers[1]) for _ in segments]
+        rows = [
+            (number, one.event_type, to_microseconds(one.occurred_at), one.text)
+            for number, one in zip(numbers, segments, strict=True)
+        ]
+        self._writer.many("insert_segment", rows)
+        failpoint("sqlite.events_inserted")
+        return numbers
 
     def _write_events(self) -> dict[int, str]:
         """Write the events, and return the numbers of each job's new segments."""
         batch, seqs, numbers = self._batch, self._seqs, self._new_numbers[1]
         logs: dict[int, str] = {}
-        rows: list[Row] = []
         if batch.events:
-            for one in encode(batch.events, lambda job_id: seqs[job_id or ""]):
-                number = next(numbers)
-                rows.append((number, one.event_type, to_microseconds(one.occurred_at), one.text))
+            segments = encode(batch.events, lambda job_id: seqs[job_id or ""])
+            for number, one in zip(self._write_segments(segments), segments, strict=True):
                 for seq in dict.fromkeys(one.jobs):
                     logs[seq] = f"{logs[seq]},{number}" if seq in logs else str(number)  # type: ignore[index]
-            self._writer.many("insert_segment", rows)
-            failpoint("sqlite.events_inserted")
         if batch.published:
-            rows = []
+            rows: list[Row] = []
             for events in batch.published:
                 number, place = next(numbers), 0
                 for alike in batches(events):

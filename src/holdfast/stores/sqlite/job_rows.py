@@ -4,6 +4,7 @@ A job has two rows: `job` never changes, `state` does. What many jobs share is s
 part of their spec, the claim their lease as it was granted.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ from msgspec.structs import fields, replace
 
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job, Lease
+from holdfast.core.lifecycle.pattern import Template
 from holdfast.core.process_spec import HOLDFAST_COMMAND_KIND, claim_kind
 from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.core.state import LEASED, State
@@ -174,6 +176,8 @@ def lease_text(lease: Lease) -> str:
 
 JobRow: TypeAlias = tuple[Any, ...]
 """What every query for jobs selects, in the order of `_of`."""
+PAYLOAD, OWN_COLUMNS = 2, 6
+"""The place of the payload, and how many columns come before those in which jobs may be alike."""
 
 
 def job_of(row: JobRow) -> tuple[int, Job]:
@@ -184,11 +188,45 @@ def job_of(row: JobRow) -> tuple[int, Job]:
         raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
 
 
+def alike_jobs(rows: Iterable[JobRow]) -> Iterator[tuple[int, Job, Template | None]]:
+    """Yield the enqueue sequence and the job of each row, with a template for those that agree in all other
+    columns; None for a job with something special about it."""
+    templates: dict[JobRow, Template | None] = {}
+    latest: JobRow | None = None
+    template: Template | None = None
+    for row in rows:
+        rest = row[OWN_COLUMNS:]
+        if rest != latest:
+            latest, template = rest, templates.get(rest)
+        if template is not None and row[PAYLOAD] is not None:
+            yield row[0], _another(template, row), template
+        else:
+            seq, job = job_of(row)
+            if row[PAYLOAD] is not None and rest[-1] is None and rest[-3] is None:
+                template = templates[rest] = Template(job)
+            yield seq, job, template
+
+
+def _another(template: Template, row: JobRow) -> Job:
+    try:
+        payload = msgspec.Raw(row[PAYLOAD].encode())
+        created_at, updated_at, ready_at = map(from_microseconds, row[PAYLOAD + 1 : OWN_COLUMNS])
+    except DAMAGED as error:
+        raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
+    spec = template.job.spec
+    own = replace(spec, payload=payload, labels=dict(spec.labels))
+    return template.another(row[1], own, created_at, updated_at, ready_at)
+
+
 def _of(row: JobRow) -> Job:
     """Return the job of a row: its fields by name, in the order in which all queries select them."""
     (
         _seq,
         job_id,
+        payload,
+        created_at,
+        updated_at,
+        ready_at,
         state,
         attempt,
         version,
@@ -196,9 +234,6 @@ def _of(row: JobRow) -> Job:
         failures,
         crashes,
         fencing_token,
-        ready_at,
-        created_at,
-        updated_at,
         started_at,
         ended_at,
         claim_op_id,
@@ -213,7 +248,6 @@ def _of(row: JobRow) -> Job:
         submitted_by,
         origin_text,
         terms,
-        payload,
         detail_json,
     ) = row
     detail: Any = _EMPTY if detail_json is None else _decode_detail(detail_json)

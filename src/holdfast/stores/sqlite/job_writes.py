@@ -12,6 +12,7 @@ import msgspec
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job, Lease
 from holdfast.core.spec import Spec
+from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.sqlite.job_rows import (
     detail_text,
@@ -66,6 +67,14 @@ class JobWriter:
             moment = to_microseconds_or_none(ready_at)
             written.append((some, (version, *plain, moment, *when, claim, log, detail)))
         self._states("update_state", written)
+
+    def update_alike(self, group: Group, log: str, claims: "Claims") -> None:
+        """Write the jobs of a group as `update` would: `log` has the numbers of their segments."""
+        pattern, after = group.pattern, group.pattern.after.job
+        claim, lease = claims.of(after.claim_op_id) if pattern.claims else (None, None)
+        plain, when, detail = state_values(moving_values(after), lease)
+        values = (pattern.before.job.version, *plain, None, *when, claim, log, detail)
+        self._states("update_state", [([self._seqs[job.job_id] for job in group.after], values)])
 
     def _states(self, name: str, groups: Sequence[tuple[list[int], Row]]) -> None:
         """Write the jobs that share their values with one statement, and all others with another."""

@@ -27,7 +27,7 @@ from holdfast.stores.filters import (
 )
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.commit import json_list
-from holdfast.stores.sqlite.job_rows import JobRow, job_of
+from holdfast.stores.sqlite.job_rows import PAYLOAD, JobRow, job_of
 from holdfast.stores.sqlite.log_queries import events, histories, history, logs, published, tail
 from holdfast.stores.sqlite.statements import Value, statement
 from holdfast.stores.sqlite.timestamps import from_microseconds, from_microseconds_or_none
@@ -75,7 +75,7 @@ def list_jobs(
 
 def _row_bytes(row: JobRow) -> int:
     """Return the size of a row: of its numbers and names, its spec, payload and detail."""
-    return 200 + record_bytes(*(text for text in row[-3:] if text is not None))
+    return 200 + record_bytes(*(text for text in (row[PAYLOAD], *row[-2:]) if text is not None))
 
 
 def _asked(which: JobFilter) -> dict[str, Value]:

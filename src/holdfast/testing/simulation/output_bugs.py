@@ -118,7 +118,7 @@ def override_without_reason() -> Swaps:
         if command.override is None or not change.events:
             return change
         silent = tuple(replace(event, reason=None) for event in change.events)
-        return replace(change, after=replace(change.after, reason=None), events=silent)
+        return replace(change, after=replace(change.after, reason=None), own_events=silent)
 
     return ((validation, "complete_validation", complete_validation),)
 

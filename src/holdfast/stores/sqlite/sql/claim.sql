@@ -28,11 +28,11 @@ WHERE claim.op_id IN (SELECT value FROM json_each(?1))
 ORDER BY claim.id, claimed.key
 
 -- name: select_jobs_by_id
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM job
 CROSS JOIN state ON state.seq = job.seq
 CROSS JOIN lane ON lane.id = job.lane
@@ -40,11 +40,11 @@ LEFT JOIN claim ON claim.id = state.claim
 WHERE job.job_id IN (SELECT value FROM json_each(?1))
 
 -- name: select_jobs_by_seq
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM json_each(?1) AS wanted
 CROSS JOIN job ON job.seq = wanted.value
 CROSS JOIN state ON state.seq = job.seq

@@ -1,11 +1,11 @@
 -- Pages of jobs. Long specs are compared by the caller, which counts the bytes it reads.
 
 -- name: list_jobs
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM state
 CROSS JOIN job ON job.seq = state.seq
 CROSS JOIN lane ON lane.id = job.lane
@@ -26,11 +26,11 @@ WHERE state.seq > :after AND state.seq <= :until
 ORDER BY state.seq
 
 -- name: list_rare_jobs
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM rare
 CROSS JOIN state ON state.seq = rare.seq
 CROSS JOIN job ON job.seq = state.seq
@@ -57,11 +57,11 @@ ORDER BY seq
 LIMIT 1 OFFSET :rows
 
 -- name: list_jobs_newest
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM state
 CROSS JOIN job ON job.seq = state.seq
 CROSS JOIN lane ON lane.id = job.lane
@@ -82,11 +82,11 @@ WHERE state.seq < :after AND state.seq >= :until
 ORDER BY state.seq DESC
 
 -- name: list_rare_jobs_newest
-SELECT state.seq, job.job_id, state.state, state.attempt, state.version, state.transition_no, state.failures,
-       state.crashes, state.fencing_token, state.ready_at, job.created_at, state.updated_at, state.started_at,
-       state.ended_at, claim.op_id, claim.lease, lane.kind, lane.queue, lane.priority, lane.region,
-       lane.executor, job.lock, job.correlation_id, job.submitted_by, job.origin, job.spec, job.payload,
-       state.detail
+SELECT state.seq, job.job_id, job.payload, job.created_at, state.updated_at, state.ready_at,
+       state.state, state.attempt, state.version, state.transition_no, state.failures,
+       state.crashes, state.fencing_token, state.started_at, state.ended_at, claim.op_id, claim.lease,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, state.detail
 FROM rare
 CROSS JOIN state ON state.seq = rare.seq
 CROSS JOIN job ON job.seq = state.seq

@@ -35,9 +35,10 @@ SELECT job_id FROM job WHERE lane NOT IN (SELECT id FROM lane) LIMIT 1
 
 -- name: select_origins
 -- As rows of jobs that were just created: what never changes about them.
-SELECT job.seq, job.job_id, 'queued', 1, 0, 0, 0, 0, 0, job.created_at, job.created_at, job.created_at, NULL, NULL,
-       NULL, NULL, lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
-       job.submitted_by, job.origin, job.spec, job.payload, NULL
+SELECT job.seq, job.job_id, job.payload, job.created_at, job.created_at, job.created_at,
+       'queued', 1, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL,
+       lane.kind, lane.queue, lane.priority, lane.region, lane.executor, job.lock, job.correlation_id,
+       job.submitted_by, job.origin, job.spec, NULL
 FROM job CROSS JOIN lane ON lane.id = job.lane
 WHERE job.seq > ?1
 ORDER BY job.seq
