@@ -132,8 +132,8 @@ class Bare:
         )
         table = f"{address.schema}.lane"
         await connection.execute(
-            f"INSERT INTO {table} (queue, priority, kind, executor, region)"
-            " VALUES ('default', 5, 'echo', '', '') ON CONFLICT DO NOTHING"
+            f"INSERT INTO {table} (queue, priority, kind, executor, region, locking)"
+            " VALUES ('default', 5, 'echo', '', '', false) ON CONFLICT DO NOTHING"
         )
         lane = await connection.fetchval(f"SELECT id FROM {table} WHERE queue = 'default' AND kind = 'echo'")
         bare = cls(connection, address.schema, lane)

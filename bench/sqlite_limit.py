@@ -19,7 +19,10 @@ READY = """
 SELECT ready_at, seq FROM ready
 WHERE lane = 1 AND ready_at <= ? ORDER BY ready_at, seq LIMIT ?
 """
-LANE = "INSERT INTO lane (id, queue, priority, kind) VALUES (1, 'default', 5, 'echo') ON CONFLICT DO NOTHING"
+LANE = """
+INSERT INTO lane (id, queue, priority, kind, locking) VALUES (1, 'default', 5, 'echo', 0)
+ON CONFLICT DO NOTHING
+"""
 INSERT_JOB = """
 INSERT INTO job (seq, job_id, lane, created_at, submitted_by, payload) VALUES (?, ?, 1, ?, 'user:bench', ?)
 """

@@ -77,7 +77,7 @@ async def test_a_few_new_jobs_are_one_statement(
 ) -> None:
     async with opened(fresh_store_url()) as store:
         registry = LocalRegistry(store, SystemIds())
-        await registry.enqueue_many(requests(1), actor=ACTOR)
+        await registry.enqueue_many(requests(1, spec), actor=ACTOR)  # its lane
         said.clear()
 
         jobs = await registry.enqueue_many(requests(request_count, spec), actor=ACTOR)

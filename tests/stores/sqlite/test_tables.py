@@ -114,6 +114,31 @@ async def test_a_claim_behind_many_ended_and_queued_jobs_reads_as_little(
     assert found[1] <= found[0] * 1.2 + 2, found
 
 
+@pytest.mark.parametrize("locks", [1, 50])
+async def test_a_claim_beside_many_jobs_of_held_locks_reads_as_little(
+    path: Path, steps: Callable[[], int], locks: int
+) -> None:
+    found = []
+    async with world_at(path) as world:
+        for n in range(locks):
+            await world.enqueue(queue="holders", lock=f"lock-{n}")
+        assert len(await world.registry.claim(["holders"], owner="holder", limit=locks)) == locks
+        for more in (1_200, 9_000):
+            for n in range(locks):
+                await enqueue_many(world, more // locks, lock=f"lock-{n}")
+            await enqueue_many(world, 2, lock="free")
+            await enqueue_many(world, 2)
+            steps()
+            got = await world.registry.claim(["default"], owner="w", limit=5)
+            found.append(steps())
+            assert [grant.job.spec.lock for grant in got] == ["free", None, None]
+            await world.registry.complete(got[0], Success())
+            [other] = await world.registry.claim(["default"], owner="w", limit=5)
+            await world.registry.complete(other, Success())
+
+    assert found[1] <= found[0] * 1.2 + 2, found
+
+
 async def test_only_queued_jobs_are_in_the_queue(path: Path) -> None:
     async with world_at(path) as world:
         await world.enqueue("later", delay=timedelta(hours=1))

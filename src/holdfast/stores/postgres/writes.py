@@ -19,8 +19,9 @@ from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.postgres.rows import detail_text, origin_text
 from holdfast.stores.records import batch_text, fact_text, spec_text
 
-LaneKey: TypeAlias = tuple[str, int, str, str, str]
-"""Queue, priority, kind, executor and region ('' for none): what a lane is made of."""
+LaneKey: TypeAlias = tuple[str, int, str, str, str, bool]
+"""Queue, priority, kind, executor and region ('' for none), and whether its jobs need a lock: what a lane is
+made of."""
 
 Columns: TypeAlias = list[list[Any]]
 
@@ -37,7 +38,8 @@ class LanesMissing(Exception):
 
 def lane_key(job: Job) -> LaneKey:
     spec = job.spec
-    return (spec.queue, spec.priority, claim_kind(spec), spec.executor or "", spec.region or "")
+    lane = (spec.queue, spec.priority, claim_kind(spec), spec.executor or "", spec.region or "")
+    return (*lane, spec.lock is not None)
 
 
 class ChangedJob(Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from holdfast.stores.sqlite.connection import read_meta
 from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
 from holdfast.stores.sqlite.job_rows import alike_jobs
 from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
+from holdfast.stores.sqlite.ready_jobs import FIRST, Place, ready_places
 from holdfast.stores.sqlite.statements import Row, Value, statement
 from holdfast.stores.sqlite.timestamps import to_microseconds
 
@@ -113,24 +114,21 @@ class SqliteCommit:
                 "kinds": json_list(ready.kinds) if ready.kinds else None,
                 "now": self._now,
             }
-            lanes: list[tuple[int, int]] = list(self._connection.execute(statement("select_lanes"), asked))
+            lanes: list[tuple[int, int, int]]
+            lanes = list(self._connection.execute(statement("select_lanes"), asked))
             for _, some in groupby(lanes, key=itemgetter(0)):
-                yield from self._ready_in([lane for _, lane in some], wanted)
+                yield from self._ready_in([(lane, bool(locking)) for _, lane, locking in some], wanted)
 
-    def _ready_in(self, lanes: list[int], wanted: int) -> Iterator[str]:
-        """Yield the ids of claimable jobs of lanes of one queue and priority, oldest first."""
-        after = (_FIRST, 0)
+    def _ready_in(self, lanes: list[tuple[int, bool]], wanted: int) -> Iterator[str]:
+        """Yield the ids of claimable jobs of lanes of one queue and priority, oldest first. A lane comes with
+        whether its jobs need a lock."""
+        after = FIRST
         while True:
-            places: list[tuple[int, int]] = []
-            for lane in lanes:
-                asked = {
-                    "lane": lane,
-                    "now": self._now,
-                    "after_ready_at": after[0],
-                    "after_seq": after[1],
-                    "limit": wanted,
-                }
-                found_here = list(self._connection.execute(statement("select_ready"), asked))
+            places: list[Place] = []
+            for lane, locking in lanes:
+                found_here = ready_places(
+                    self._connection, lane, locking=locking, now=self._now, after=after, wanted=wanted
+                )
                 self._writer.places.update((seq, (lane, ready_at)) for ready_at, seq in found_here)
                 places += found_here
             if len(lanes) > 1:
@@ -264,9 +262,6 @@ class SqliteCommit:
         """The unused enqueue sequences and numbers of the log."""
         seq, number = next_numbers(self._connection)
         return count(seq + 1), count(number + 1)
-
-
-_FIRST = -(2**62)
 
 
 def _lock(connection: apsw.Connection, floor: int, key: str) -> ResourceLock:

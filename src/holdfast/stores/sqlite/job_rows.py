@@ -108,9 +108,10 @@ _LEASE = _detail_names.index("lease")
 
 
 def lane_of(spec: Spec) -> Row:
-    """Return what the lane of a job has in common with all of its jobs: queue, priority, kind, executor and
-    region."""
-    return (spec.queue, spec.priority, claim_kind(spec), spec.executor, spec.region)
+    """Return what the lane of a job has in common with all of its jobs: queue, priority, kind, executor,
+    region, and whether they need a lock."""
+    lane = (spec.queue, spec.priority, claim_kind(spec), spec.executor, spec.region)
+    return (*lane, spec.lock is not None)
 
 
 def job_row(seq: int, lane: int, job: Job) -> Row:

@@ -9,7 +9,7 @@ FROM holdfast.claim_4($1::timestamptz, $2::text[], $3::text[], $4::text, $5::tex
 
 -- name: peek_ready
 WITH fits AS MATERIALIZED (
-    SELECT lane.id, wanted.place, lane.priority
+    SELECT lane.id, wanted.place, lane.priority, lane.locking
     FROM unnest($2::text[]) WITH ORDINALITY AS wanted(queue, place)
     JOIN holdfast.lane ON lane.queue = wanted.queue
     WHERE lane.executor = $4::text AND ($5::text = '' OR lane.region = '' OR lane.region = $5::text)
@@ -19,20 +19,24 @@ part AS MATERIALIZED (
            coalesce(mark.seq, 0) AS after
     FROM fits LEFT JOIN unnest($6::integer[], $7::timestamptz[], $8::bigint[]) AS mark(lane, at, seq)
       ON mark.lane = fits.id
-    UNION ALL SELECT -fits.id, fits.place, fits.priority, '-infinity', 0 FROM fits),
+    WHERE NOT fits.locking
+    UNION ALL SELECT -fits.id, fits.place, fits.priority, '-infinity', 0 FROM fits WHERE NOT fits.locking),
 found AS MATERIALIZED (
-    SELECT head.lock, head.seq, abs(part.lane) AS lane, part.place, part.priority, head.ready_at
+    SELECT NULL AS lock, head.seq, abs(part.lane) AS lane, part.place, part.priority, head.ready_at
     FROM part CROSS JOIN LATERAL (
-        SELECT ready.lock, ready.seq, ready.ready_at FROM holdfast.ready
+        SELECT ready.seq, ready.ready_at FROM holdfast.ready
         WHERE ready.lane = part.lane AND (ready.ready_at, ready.seq) > (part.at, part.after)
           AND ready.ready_at <= coalesce($1::timestamptz, statement_timestamp())
           AND (ready.until IS NULL OR ready.until > coalesce($1::timestamptz, statement_timestamp()))
-          AND (ready.lock IS NULL OR NOT EXISTS (
-                SELECT FROM holdfast.resource
-                WHERE resource.key = ready.lock AND resource.holder IS NOT NULL))
         ORDER BY ready.ready_at, ready.seq
         LIMIT $11) AS head
-    ORDER BY part.place, part.priority, head.ready_at, head.seq
+    UNION ALL
+    SELECT head.lock, head.seq, fits.id, fits.place, fits.priority, head.ready_at
+    FROM fits CROSS JOIN LATERAL holdfast.unlocked_4(
+        -fits.id, '-infinity'::timestamptz, 0::bigint, coalesce($1::timestamptz, statement_timestamp()),
+        $11::integer, false, true) AS head
+    WHERE fits.locking
+    ORDER BY place, priority, ready_at, seq
     LIMIT $11)
 SELECT clock_timestamp(),
        EXISTS (

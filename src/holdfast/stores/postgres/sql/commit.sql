@@ -35,19 +35,19 @@ SELECT clock_timestamp(), (SELECT value::bigint FROM holdfast.meta WHERE name = 
        ARRAY(SELECT nextval('holdfast.job_seq') FROM generate_series(1, $1::integer))
 
 -- name: select_lanes
-SELECT queue, priority, kind, executor, region, id FROM holdfast.lane ORDER BY id DESC LIMIT $1
+SELECT queue, priority, kind, executor, region, locking, id FROM holdfast.lane ORDER BY id DESC LIMIT $1
 
 -- name: make_lanes
-INSERT INTO holdfast.lane (queue, priority, kind, executor, region)
-SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::text[]) AS new
+INSERT INTO holdfast.lane (queue, priority, kind, executor, region, locking)
+SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::boolean[]) AS new
 ORDER BY new
 ON CONFLICT DO NOTHING
 
 -- name: find_lanes
-SELECT lane.queue, lane.priority, lane.kind, lane.executor, lane.region, lane.id
-FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::text[])
-         AS wanted(queue, priority, kind, executor, region)
-JOIN holdfast.lane USING (queue, priority, kind, executor, region)
+SELECT lane.queue, lane.priority, lane.kind, lane.executor, lane.region, lane.locking, lane.id
+FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::boolean[])
+         AS wanted(queue, priority, kind, executor, region, locking)
+JOIN holdfast.lane USING (queue, priority, kind, executor, region, locking)
 
 -- name: compact_counts
 WITH old AS (

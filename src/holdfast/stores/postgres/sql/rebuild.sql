@@ -76,15 +76,17 @@ DELETE FROM holdfast.queue_count;
 DELETE FROM holdfast.claim;
 INSERT INTO holdfast.claim (op_id, jobs, claimed_at)
 SELECT op_id, array_agg(job ORDER BY place), clock_timestamp() FROM job_claim GROUP BY op_id;
-INSERT INTO holdfast.lane (queue, priority, kind, executor, region)
-SELECT DISTINCT queue, priority, kind, coalesce(executor, ''), coalesce(region, '') FROM holdfast.job
-EXCEPT SELECT queue, priority, kind, executor, region FROM holdfast.lane;
+INSERT INTO holdfast.lane (queue, priority, kind, executor, region, locking)
+SELECT DISTINCT queue, priority, kind, coalesce(executor, ''), coalesce(region, ''), lock IS NOT NULL
+FROM holdfast.job
+EXCEPT SELECT queue, priority, kind, executor, region, locking FROM holdfast.lane;
 INSERT INTO holdfast.ready (lane, ready_at, seq, until, lock)
 SELECT CASE WHEN job.lock IS NULL THEN lane.id ELSE -lane.id END, state.ready_at, job.seq, state.due_at, job.lock
 FROM holdfast.job JOIN holdfast.state ON state.seq = job.seq
 JOIN holdfast.lane
   ON lane.queue = job.queue AND lane.priority = job.priority AND lane.kind = job.kind
  AND lane.executor = coalesce(job.executor, '') AND lane.region = coalesce(job.region, '')
+ AND lane.locking = (job.lock IS NOT NULL)
 WHERE state.state = 'queued';
 INSERT INTO holdfast.rare (state, seq)
 SELECT state, seq FROM holdfast.state

@@ -6,16 +6,17 @@ DROP INDEX job_rare;
 ALTER TABLE job RENAME TO old_job;
 
 -- One row per combination that ever had a job: a claim reads only the lanes that fit. `kind` is the kind under
--- which claims find the job.
+-- which claims find the job; `locking` says whether the jobs need a resource lock.
 CREATE TABLE lane (
     id       INTEGER PRIMARY KEY,
     queue    TEXT NOT NULL,
     priority INTEGER NOT NULL,
     kind     TEXT NOT NULL,
     executor TEXT,
-    region   TEXT
+    region   TEXT,
+    locking  INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX lane_of ON lane (queue, priority, kind, executor, region);
+CREATE INDEX lane_of ON lane (queue, priority, kind, executor, region, locking);
 
 -- Instants are microseconds since 1970 in UTC. What the lane says is not in spec. Without a payload here, spec is
 -- the whole spec, as schema 3 kept it.
@@ -62,6 +63,7 @@ CREATE TABLE ready (
     lock     TEXT,
     PRIMARY KEY (lane, ready_at, seq)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX ready_lock ON ready (lane, lock, ready_at, seq) WHERE lock IS NOT NULL;
 
 -- Every job with a due_at is in an alarm that goes off at that time or before. Then its jobs are looked at.
 CREATE TABLE alarm (
@@ -97,8 +99,8 @@ CREATE INDEX segment_type ON segment
     (event_type, strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch'));
 CREATE INDEX segment_time ON segment (strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch'));
 
-INSERT INTO lane (queue, priority, kind, executor, region)
-SELECT DISTINCT queue, priority, kind, executor, region FROM old_job;
+INSERT INTO lane (queue, priority, kind, executor, region, locking)
+SELECT DISTINCT queue, priority, kind, executor, region, lock IS NOT NULL FROM old_job;
 
 INSERT INTO claim (op_id, owner, jobs)
 SELECT event.op_id,
@@ -118,7 +120,8 @@ INSERT INTO job (seq, job_id, lane, lock, created_at, correlation_id, submitted_
 SELECT seq, job_id,
        (SELECT id FROM lane
         WHERE lane.queue = old_job.queue AND lane.priority = old_job.priority AND lane.kind = old_job.kind
-          AND lane.executor IS old_job.executor AND lane.region IS old_job.region),
+          AND lane.executor IS old_job.executor AND lane.region IS old_job.region
+          AND lane.locking = (old_job.lock IS NOT NULL)),
        lock, created_at, detail ->> '$.correlation_id', detail ->> '$.submitted_by',
        nullif(json_patch('{}', json_object('trace_id', detail ->> '$.trace_id',
                                            'traceparent', detail ->> '$.traceparent')), '{}'),

@@ -2,7 +2,7 @@
 
 -- name: select_lanes
 -- The lanes of a queue that have ready jobs, by priority.
-SELECT lane.priority, lane.id
+SELECT lane.priority, lane.id, lane.locking
 FROM lane
 WHERE lane.queue = :queue AND lane.executor IS :executor
   AND (lane.region IS NULL OR :region IS NULL OR lane.region = :region)
@@ -16,9 +16,57 @@ FROM ready
 WHERE lane = :lane AND ready_at <= :now
   AND (ready_at, seq) > (:after_ready_at, :after_seq)
   AND (until IS NULL OR until > :now)
-  AND (lock IS NULL OR NOT EXISTS (
-        SELECT 1 FROM resource WHERE resource.key = ready.lock AND resource.holder IS NOT NULL))
 ORDER BY ready_at, seq
+LIMIT :limit
+
+-- name: select_unlocked
+-- Among so many rows (-1 for all) those whose lock is free.
+SELECT ready_at, seq
+FROM (SELECT ready_at, seq, until, lock
+      FROM ready
+      WHERE lane = :lane AND ready_at <= :now
+        AND (ready_at, seq) > (:after_ready_at, :after_seq)
+      ORDER BY ready_at, seq
+      LIMIT :rows)
+WHERE (until IS NULL OR until > :now)
+  AND NOT EXISTS (SELECT 1 FROM resource WHERE resource.key = lock AND resource.holder IS NOT NULL)
+ORDER BY ready_at, seq
+LIMIT :limit
+
+-- name: select_row
+SELECT ready_at, seq
+FROM ready
+WHERE lane = :lane AND ready_at <= :now
+  AND (ready_at, seq) > (:after_ready_at, :after_seq)
+ORDER BY ready_at, seq
+LIMIT 1 OFFSET :rows - 1
+
+-- name: select_locks
+-- How many locks the jobs of a lane need, each found from the one before on, and those that are free.
+WITH RECURSIVE each (n, lock) AS (
+    SELECT 1, (SELECT min(lock) FROM ready INDEXED BY ready_lock WHERE lane = :lane AND lock IS NOT NULL)
+    UNION ALL
+    SELECT n + 1, (SELECT min(ready.lock) FROM ready INDEXED BY ready_lock
+                   WHERE ready.lane = :lane AND ready.lock > each.lock AND ready.lock IS NOT NULL)
+    FROM each WHERE each.lock IS NOT NULL AND n < :locks)
+SELECT count(*),
+       json_group_array(lock) FILTER (WHERE NOT EXISTS (
+           SELECT 1 FROM resource WHERE resource.key = each.lock AND resource.holder IS NOT NULL))
+FROM each WHERE lock IS NOT NULL
+
+-- name: select_heads
+-- The first job of each of these locks.
+SELECT head.ready_at, head.seq
+FROM json_each(:free) AS free
+CROSS JOIN ready AS head INDEXED BY ready_lock
+  ON head.lane = :lane AND head.lock = free.value AND head.lock IS NOT NULL
+ AND (head.ready_at, head.seq) = (
+        SELECT ready_at, seq FROM ready INDEXED BY ready_lock
+        WHERE lane = :lane AND lock = free.value AND lock IS NOT NULL AND ready_at <= :now
+          AND (ready_at, seq) > (:after_ready_at, :after_seq)
+          AND (until IS NULL OR until > :now)
+        ORDER BY ready_at, seq LIMIT 1)
+ORDER BY head.ready_at, head.seq
 LIMIT :limit
 
 -- name: select_claimed

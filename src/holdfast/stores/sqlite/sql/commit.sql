@@ -8,10 +8,11 @@ SELECT max(coalesce((SELECT max(seq) FROM job), 0),
            coalesce((SELECT value FROM meta WHERE name = 'log_floor'), 0))
 
 -- name: select_lane
-SELECT id FROM lane WHERE queue = ? AND priority = ? AND kind = ? AND executor IS ? AND region IS ?
+SELECT id FROM lane
+WHERE queue = ? AND priority = ? AND kind = ? AND executor IS ? AND region IS ? AND locking = ?
 
 -- name: insert_lane
-INSERT INTO lane (queue, priority, kind, executor, region) VALUES (?, ?, ?, ?, ?) RETURNING id
+INSERT INTO lane (queue, priority, kind, executor, region, locking) VALUES (?, ?, ?, ?, ?, ?) RETURNING id
 
 -- name: insert_job
 INSERT INTO job (seq, job_id, lane, lock, created_at, correlation_id, submitted_by, origin, spec, payload)
