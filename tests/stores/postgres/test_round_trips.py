@@ -338,3 +338,19 @@ def rows_of_new_jobs(schema: str) -> list[str]:
         f"""SELECT new.jobs, due_at - created_at
             FROM {schema}.alarm AS new JOIN {schema}.job ON seq = ANY(jobs) ORDER BY seq""",
     ]
+
+
+async def test_a_new_job_whose_time_is_from_before_a_step_of_the_clock_is_decided_again() -> None:
+    url = fresh_store_url()
+    async with opened(url) as store, connected() as person:
+        registry = LocalRegistry(store, SystemIds())
+        await registry.enqueue_many(requests(1), actor=ACTOR)
+        steps = '{"noticed_by": "another process"}'
+        await person.execute(f"INSERT INTO {schema_of(url)}.meta (name, value) VALUES ('clock', $1)", steps)
+        retries = store.retries
+
+        await registry.enqueue_many(requests(1), actor=ACTOR)
+
+        assert store.retries == retries + 1
+        assert store._context.time.steps == steps
+        assert len((await registry.list_jobs()).jobs) == 2
