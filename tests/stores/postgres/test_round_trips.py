@@ -1,5 +1,6 @@
 """How often the server is asked: a few new jobs are one statement, a claim of a few that wait is two."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -20,7 +21,9 @@ from holdfast.stores.postgres.server_time import DRIFT_MAX, ServerTime
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.timestamp_codec import decode_timestamp, encode_timestamp
+from holdfast.stores.postgres.writes import Writes
 from holdfast.system import SystemClock, SystemIds
+from holdfast.testing.fakes import CountingIds
 from tests.stores.postgres.lossy_connection import open_lossy
 from tests.stores.postgres.open_stores import (
     claimed,
@@ -28,11 +31,13 @@ from tests.stores.postgres.open_stores import (
     fresh_store_url,
     jobs_of,
     opened,
+    schema_of,
     wanted,
 )
 
 ACTOR = "user:ana"
 LONG = timedelta(minutes=5)
+INSTANT = re.compile(r"[0-9-]+T[0-9:.]+Z|\b[0-9]{16}\b")
 
 
 @pytest.fixture(autouse=True)
@@ -287,3 +292,65 @@ async def test_a_moment_goes_to_the_server_and_back_as_it_is() -> None:
             assert (first.year, last.year) == (1, 9999)
 
         await store._sessions.use(ask)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(),
+        Spec(queue="gpu", priority=7, region="eu", executor="docker", delay=LONG, ttl=2 * LONG),
+    ],
+    ids=["plain", "special"],
+)
+async def test_the_statement_for_one_new_job_writes_what_the_one_for_any_commit_would(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    for general in (False, True):
+        if general:
+            monkeypatch.setattr(Writes, "new_job", lambda *_: None)
+        url = fresh_store_url()
+        async with opened(url) as store, connected() as person:
+            registry = LocalRegistry(store, CountingIds())
+            for _ in range(2):  # the first asks for the time, and makes the lane
+                await registry.enqueue_many(requests(1, spec), actor=ACTOR)
+            rows = [await person.fetch(sql) for sql in rows_of_new_jobs(schema_of(url))]
+            written.append([[INSTANT.sub("then", str(row)) for row in some] for some in rows])
+            assert (await registry.verify()).equal
+
+    alone, any_commit = written
+    assert alone == any_commit
+    assert [len(rows) for rows in alone] == [2, 2, 2, 2, 2, 2 if spec.ttl else 0]
+
+
+def rows_of_new_jobs(schema: str) -> list[str]:
+    """A query for each table that a new job is in; instants are given by what follows from them."""
+    return [
+        f"SELECT to_jsonb(new) - 'created_at' FROM {schema}.job AS new ORDER BY seq",
+        f"""SELECT to_jsonb(new) - '{{ready_at,updated_at,due_at}}'::text[], updated_at = created_at,
+                   new.ready_at - created_at, new.due_at - created_at
+            FROM {schema}.state AS new JOIN {schema}.job USING (seq) ORDER BY seq""",
+        f"""SELECT lane, seq, new.lock, ready_at - created_at, until - created_at
+            FROM {schema}.ready AS new JOIN {schema}.job USING (seq) ORDER BY seq""",
+        f"""SELECT to_jsonb(new) - 'occurred_at', occurred_at = created_at
+            FROM {schema}.segment AS new JOIN {schema}.job ON seq::text = events ->> 'job' ORDER BY commit""",
+        f"SELECT queue, state, jobs FROM {schema}.queue_count ORDER BY ctid",
+        f"""SELECT new.jobs, due_at - created_at
+            FROM {schema}.alarm AS new JOIN {schema}.job ON seq = ANY(jobs) ORDER BY seq""",
+    ]
+
+
+async def test_a_new_job_whose_time_is_from_before_a_step_of_the_clock_is_decided_again() -> None:
+    url = fresh_store_url()
+    async with opened(url) as store, connected() as person:
+        registry = LocalRegistry(store, SystemIds())
+        await registry.enqueue_many(requests(1), actor=ACTOR)
+        steps = '{"noticed_by": "another process"}'
+        await person.execute(f"INSERT INTO {schema_of(url)}.meta (name, value) VALUES ('clock', $1)", steps)
+        retries = store.retries
+
+        await registry.enqueue_many(requests(1), actor=ACTOR)
+
+        assert store.retries == retries + 1
+        assert store._context.time.steps == steps
+        assert len((await registry.list_jobs()).jobs) == 2

@@ -49,6 +49,7 @@ class SqliteCommit:
         self._now = to_microseconds(now)
         self._seqs: dict[str, int] = {}
         self._writer = JobWriter(connection, self._seqs)
+        self.made_ready = False
 
     def run(self) -> list[list[Decision]]:
         """Decide everything and write it; the caller commits."""
@@ -162,6 +163,7 @@ class SqliteCommit:
 
     def _write(self) -> None:
         batch, seqs, writer = self._batch, self._seqs, self._writer
+        self.made_ready |= batch.makes_ready
         if batch.created:
             seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
         batch.split_small_groups()

@@ -93,7 +93,7 @@ def _is_free(file: str) -> bool:
 
 
 def _prepare(connection: apsw.Connection) -> None:
-    connection.set_busy_handler(_patience())
+    connection.set_busy_handler(patience())
     if connection.readonly("main"):
         raise apsw.ReadOnlyError("attempt to write a readonly database")
     if (mode := _begin_log(connection)) != "wal":
@@ -123,7 +123,7 @@ def _begin_log(connection: apsw.Connection) -> object:
             time.sleep(0.002)
 
 
-def _patience() -> Callable[[int], bool]:
+def patience() -> Callable[[int], bool]:
     """Return a busy handler that waits for another process's commit in short, even steps: SQLite's own
     waits grow to 100 ms, so that the process that has waited longest waits longest again."""
     started = 0.0

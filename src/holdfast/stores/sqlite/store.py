@@ -17,6 +17,7 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import (
+    ById,
     Census,
     Clock,
     Decision,
@@ -37,16 +38,19 @@ from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import doctor, queries
 from holdfast.stores.sqlite.clock import AnchoredClock
 from holdfast.stores.sqlite.commit import SqliteCommit, put_key
-from holdfast.stores.sqlite.connection import connect, migrate, read_meta, translated, write_meta
+from holdfast.stores.sqlite.connection import connect, migrate, patience, read_meta, translated, write_meta
 from holdfast.stores.sqlite.files import Files, LogLost, check_names
 from holdfast.stores.sqlite.prune import prune
 from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.statements import Value
-from holdfast.stores.sqlite.threads import ConnectionThread
+from holdfast.stores.sqlite.threads import CommitPace, ConnectionThread
 from holdfast.stores.sqlite.wakeup import Wakeup, notify_other_processes
 from holdfast.system import SystemClock
 
 T = TypeVar("T")
+
+SMALL_COMMIT = 8
+"""How many jobs a commit in the thread of the event loop may have."""
 
 
 class SqliteStore:
@@ -62,11 +66,15 @@ class SqliteStore:
         self._writer = ConnectionThread("holdfast-sqlite-writer")
         self._reader = ConnectionThread("holdfast-sqlite-reader")
         self._scanner = ConnectionThread("holdfast-sqlite-scanner")
-        self._signal = CommitSignal(clock or SystemClock())
+        self._system = SystemClock()
+        self._pace = CommitPace()
+        self._signal = CommitSignal(clock or self._system)
         self._wakeup = Wakeup(file, self._signal, self._has_commit)
         self._connections: list[apsw.Connection] = []
         self._secret: bytes | None = None
         self._seen_version: Value = None
+        self._others: Value = None
+        self._announced = True
         self._leased_jobs = LeasedJobCache()
         self._cache_version: Value = None
         self._clock_version: Value = None
@@ -111,12 +119,13 @@ class SqliteStore:
         clock = self._given_clock or AnchoredClock(connection)
         return clock, secret, epoch if isinstance(epoch, int) else 0
 
-    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run `work` in one write transaction, in the writer thread."""
+    def _transaction(self, work: Callable[[apsw.Connection], T], *, begun: bool = False) -> T:
+        """Run `work` in one write transaction, which may have been `begun` already."""
         connection = self._write_connection
         try:
             with translated(self._path):
-                connection.execute("BEGIN IMMEDIATE").fetchall()
+                if not begun:
+                    connection.execute("BEGIN IMMEDIATE").fetchall()
                 failpoint("sqlite.begun")
                 self._files.check()
                 result = work(connection)
@@ -135,22 +144,58 @@ class SqliteStore:
             raise
         return result
 
-    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Commit, and wake the waiters of this process; a commit that wrote nothing wakes none."""
-
-        def run() -> tuple[T, bool]:
-            before = self._write_connection.total_changes()
-            result = self._transaction(work)
-            wrote = self._write_connection.total_changes() != before
-            if wrote:
-                notify_other_processes(self._log)
-            return result, wrote
-
-        result, wrote = await self._writer.call(run)
+    async def _write(
+        self,
+        work: Callable[[apsw.Connection], T],
+        *,
+        small: bool = False,
+        made_ready: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """Commit, and wake the waiters of this process; a commit that wrote nothing wakes none. A `small`
+        one is made in this thread when nothing stands in its way. `made_ready` says, once it is made,
+        whether it may have made a job ready."""
+        try:
+            done: tuple[T, bool] | None = None
+            if small and self._pace.is_quick:
+                done = self._writer.call_here(lambda: self._commit_at_once(work))
+            if done is None:
+                done = await self._writer.call(lambda: self._commit(work))
+        except BaseException:
+            self._announced = False  # it may have been committed, or will be
+            raise
+        result, wrote = done
         failpoint("sqlite.returned")
         if wrote:
-            self._signal.set()
+            self._signal.set(ready=made_ready())
         return result
+
+    def _begin_at_once(self) -> bool:
+        """Begin a write transaction without any wait; return False when another process is in one."""
+        connection = self._write_connection
+        connection.set_busy_handler(None)
+        try:
+            connection.execute("BEGIN IMMEDIATE").fetchall()
+        except apsw.Error:  # any other error is raised when the thread tries
+            return False
+        finally:
+            connection.set_busy_handler(patience())
+        return True
+
+    def _commit_at_once(self, work: Callable[[apsw.Connection], T]) -> tuple[T, bool] | None:
+        return self._commit(work, begun=True) if self._begin_at_once() else None
+
+    def _commit(self, work: Callable[[apsw.Connection], T], *, begun: bool = False) -> tuple[T, bool]:
+        """Return the result, and whether anything was written."""
+        connection, began = self._write_connection, self._system.monotonic()
+        before = connection.total_changes()
+        try:
+            result = self._transaction(work, begun=begun)
+        finally:
+            self._pace.note(self._system.monotonic() - began)
+        wrote = connection.total_changes() != before
+        if wrote:
+            notify_other_processes(self._log)
+        return result, wrote
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run a quick read: it never waits behind a scan."""
@@ -168,13 +213,20 @@ class SqliteStore:
             raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
-        def work(connection: apsw.Connection) -> list[list[Decision]]:
-            cache = self._fresh_cache(connection)
-            if isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
-                cache.forget()
-            return SqliteCommit(connection, works, self._clock.now(), cache).run()
+        made_ready = True
 
-        return await self._write(work)
+        def work(connection: apsw.Connection) -> list[list[Decision]]:
+            nonlocal made_ready
+            cache = self._fresh_cache(connection)
+            if settled := isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
+                cache.forget()
+            commit = SqliteCommit(connection, works, self._clock.now(), cache)
+            decisions = commit.run()
+            made_ready = settled or commit.made_ready
+            return decisions
+
+        small = len(works) <= SMALL_COMMIT and all(isinstance(work.selection, ById) for work in works)
+        return await self._write(work, small=small, made_ready=lambda: made_ready)
 
     def _fresh_cache(self, connection: apsw.Connection) -> LeasedJobCache:
         """Return the cache of leased jobs, emptied when another process has committed since. Then the clock
@@ -268,16 +320,31 @@ class SqliteStore:
             await self._signal.wait(mark, timeout, ready=ready)
 
     def _has_commit(self) -> bool:
-        """Whether any process has committed since the last call."""
+        """Whether there was a commit since the last call, by another process or by a caller that has left.
+        All others of this process are announced when they are made, and by what they did."""
         before, self._seen_version = self._seen_version, self._data_version()
-        return self._seen_version != before
+        if self._seen_version == before:
+            return False
+        version = self._writer.call_here(self._others_version)  # which its own commits do not change
+        if version is None:  # a commit is under way
+            return True
+        before, self._others = self._others, version
+        announced, self._announced = self._announced, True
+        return version != before or not announced
+
+    def _others_version(self) -> Value:
+        return self._version_of(self._write_connection, self._others)
 
     def _data_version(self) -> Value:
+        return self._version_of(self._poll_connection, self._seen_version)
+
+    def _version_of(self, connection: apsw.Connection, known: Value) -> Value:
+        """Return a number that changes when another connection commits."""
         try:
-            version: Value = self._poll_connection.pragma("data_version")
+            version: Value = connection.pragma("data_version")
         except apsw.Error:
             # Only a hint: the next read raises the error where it can be handled.
-            return self._seen_version
+            return known
         return version
 
     def describe(self) -> str:

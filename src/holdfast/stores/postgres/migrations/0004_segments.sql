@@ -435,6 +435,55 @@ BEGIN
 END
 $$;
 
+-- The commit of one new job that is simply queued, and nothing else: what commit_4 would do, in a third of the time.
+-- event is what follows the key of the job in its segment.
+CREATE FUNCTION holdfast.new_job_4(
+    moment timestamptz, deadline timestamptz, late_before timestamptz, steps text, channel text, payload text,
+    job_id text, queue text, kind text, priority integer, region text, executor text, created_at timestamptz,
+    correlation_id text, spec text, origin text, ready_at timestamptz, due_at timestamptz, detail text, lane integer,
+    event text,
+    OUT wrote boolean, OUT facts integer, OUT row_version xid, OUT now timestamptz, OUT last_number bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+    number bigint;
+BEGIN
+    last_number := nextval('holdfast.job_seq');
+    number := holdfast.draw_commit_4(false);
+    INSERT INTO holdfast.job (seq, job_id, queue, kind, priority, region, executor, created_at, correlation_id, spec,
+                              origin)
+    VALUES (last_number, job_id, queue, kind, priority, region, executor, created_at, correlation_id, spec::json,
+            origin::json);
+    INSERT INTO holdfast.state (seq, fencing_token, ready_at, updated_at, due_at, attempt, version, transition_no,
+                                failures, crashes, state, log, detail)
+    VALUES (last_number, 0, ready_at, created_at, due_at, 1, 1, 1, 0, 0, 'queued', ARRAY[number], detail::json);
+    now := clock_timestamp();
+    INSERT INTO holdfast.ready (lane, ready_at, seq, until)
+    VALUES (CASE WHEN ready_at < coalesce(late_before, now - interval '250 milliseconds') THEN -lane ELSE lane END,
+            ready_at, last_number, due_at);
+    IF now > deadline THEN
+        RAISE EXCEPTION 'the locks of the rows were had too late' USING ERRCODE = 'serialization_failure';
+    END IF;
+    IF steps IS NOT NULL
+       AND coalesce((SELECT meta.value FROM holdfast.meta WHERE meta.name = 'clock'), '') <> steps THEN
+        RAISE EXCEPTION 'the clock was set' USING ERRCODE = 'serialization_failure';
+    END IF;
+    INSERT INTO holdfast.segment (commit, place, size, event_type, occurred_at, events)
+    VALUES (number, 0, 1, 'job_queued', moment, ('{"n":1,"job":' || last_number || event)::json);
+    INSERT INTO holdfast.queue_count (queue, state, jobs) VALUES (queue, 'queued', 1);
+    IF due_at IS NOT NULL THEN
+        INSERT INTO holdfast.alarm (due_at, jobs) VALUES (due_at, ARRAY[last_number]);
+    END IF;
+    IF channel <> '' THEN
+        PERFORM pg_notify(channel, payload);
+    END IF;
+    wrote := true;
+    facts := 0;
+    row_version := pg_current_xact_id()::xid;
+    now := clock_timestamp();
+END
+$$;
+
 -- The parts of a commit that few have. A body is text, since PostgreSQL does not take JSON apart that has a NUL in
 -- it. Returns how many facts were new.
 CREATE FUNCTION holdfast.commit_rest_4(number bigint, rest json) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$

@@ -16,19 +16,11 @@ FROM holdfast.commit_4(
     $57::text::json)
 
 -- name: write_new_job
--- One new job that is simply queued: arrays that the driver need not encode, of which each would cost 2 us.
 SELECT wrote, facts, row_version, now, last_number
-FROM holdfast.commit_4(
-    0, $1::timestamptz, $2::timestamptz, $3::timestamptz, $4::text, $5::text, $6::text,
-    ARRAY[$7::text], ARRAY[$8::text], ARRAY[$9::text], ARRAY[$10::integer], ARRAY[$11::text], ARRAY[$12::text],
-    ARRAY[NULL::text], ARRAY[$13::timestamptz], ARRAY[$14::text], ARRAY[$15::text], ARRAY[$16::text],
-    '{}', '{}', '{}', '{}', ARRAY['queued'], ARRAY[1], ARRAY[1],
-    ARRAY[1], ARRAY[0], ARRAY[0], ARRAY[0::bigint], ARRAY[NULL::text], ARRAY[$17::timestamptz],
-    ARRAY[$18::timestamptz], ARRAY[$13::timestamptz], ARRAY[NULL::timestamptz], ARRAY[$19::text],
-    '{}', ARRAY[$20::integer], ARRAY[$17::timestamptz], ARRAY[$18::timestamptz], ARRAY[NULL::text],
-    '{}', '{}', '{}',
-    ARRAY['job_queued'], ARRAY[0], ARRAY[1], ARRAY[$1::timestamptz], ARRAY[$21::text], NULL,
-    ARRAY[$8::text], ARRAY['queued'], ARRAY[1], '{}', '{}', $18::timestamptz, '{}', NULL)
+FROM holdfast.new_job_4(
+    $1::timestamptz, $2::timestamptz, $3::timestamptz, $4::text, $5::text, $6::text,
+    $7::text, $8::text, $9::text, $10::integer, $11::text, $12::text, $13::timestamptz, $14::text, $15::text,
+    $16::text, $17::timestamptz, $18::timestamptz, $19::text, $20::integer, $21::text)
 
 -- name: allocate_job_numbers
 SELECT clock_timestamp(), (SELECT value::bigint FROM holdfast.meta WHERE name = 'token_floor'),
