@@ -141,7 +141,17 @@ def test_claims_and_returns_of_plain_jobs_have_patterns() -> None:
         (replace(CLAIMED, spec=Spec(kind="fit", promised_outputs=1)), DONE),
         (CLAIMED, Cancel(op_id="x", actor="user:u")),
     ],
-    ids=["plain", "repeat", "lock", "result", "failure", "compensated", "follow-ups", "outputs", "other command"],
+    ids=[
+        "plain",
+        "repeat",
+        "lock",
+        "result",
+        "failure",
+        "compensated",
+        "follow-ups",
+        "outputs",
+        "other command",
+    ],
 )
 def test_what_is_special_has_no_pattern(job: Job, command: Command) -> None:
     assert pattern(job, command) is None
