@@ -16,7 +16,9 @@ from holdfast.core.segment import encode, log_id
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch
+from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
+from holdfast.stores.new_jobs import runs
 from holdfast.stores.records import key_text
 from holdfast.stores.sqlite.alarms import set_alarm, take_due
 from holdfast.stores.sqlite.connection import read_meta
@@ -162,7 +164,8 @@ class SqliteCommit:
 
     def _write(self) -> None:
         batch, seqs, writer = self._batch, self._seqs, self._writer
-        if batch.created:
+        new = runs(batch.created.values())
+        if new:
             seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
         logs = self._write_events() if batch.events or batch.published or batch.facts else {}
         updated = [(batch.stored[job_id], job) for job_id, job in batch.updated.items()]
@@ -171,8 +174,8 @@ class SqliteCommit:
             [job for job in batch.created.values() if job.claim_op_id is not None]
             + [job for before, job in updated if job.claim_op_id not in (before.claim_op_id, None)]
         )
-        if batch.created:
-            writer.insert(batch.created.values(), logs, claims)
+        if new:
+            writer.insert(new, logs, claims)
             failpoint("sqlite.jobs_inserted")
         if updated:
             writer.update(updated, logs, claims)
@@ -184,7 +187,8 @@ class SqliteCommit:
         if timed := batch.untimed():
             due = {seqs[job.job_id]: to_microseconds(job.due_at) for job in timed if job.due_at is not None}
             set_alarm(self._connection, due)
-        writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
+        rare = [job for run in new if run[0].state in RARE_STATES for job in run]
+        writer.note_rare([*((None, job) for job in rare), *updated])
         if batch.taken:
             writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
             failpoint("sqlite.locks_written")
