@@ -28,7 +28,12 @@ class Awaited:
         return result
 
 
-def test_ids_are_version_7_uuids_that_rise_however_many_are_made_at_once() -> None:
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_ids_are_version_7_uuids_that_rise_however_many_are_made_at_once(
+    stands_still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stands_still:
+        monkeypatch.setattr("holdfast.system.time.time_ns", lambda: 1_800_000_000_123_456_789)
     ids = SystemIds()
 
     made = [ids.new(), *ids.many(1), *ids.many(0), *ids.many(1000), ids.new(), *ids.many(63), *ids.many(64)]

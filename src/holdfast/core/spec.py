@@ -76,11 +76,10 @@ def check_spec(spec: Spec, checked: Spec | None = None) -> Spec:
 
 
 def _same_terms(spec: Spec, checked: Spec) -> bool:
-    """Whether the spec has all but its payload from one that was checked. Values that are equal and yet
-    not the same, such as 1 and True, or a time in two zones, have to be the same objects."""
+    """Whether the spec has all but its payload from one that was checked. What may be equal and yet not as
+    good, such as True for 1 or a time in another zone, is looked at more closely."""
     return (
-        spec.retry is checked.retry
-        and spec.run_at is checked.run_at
+        spec.run_at is checked.run_at
         and spec.outputs is checked.outputs is None
         and type(spec.priority) is type(spec.promised_outputs) is int
         and replace(checked, payload=spec.payload) == spec

@@ -1,11 +1,13 @@
 """enqueue: create jobs, once per request."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from datetime import datetime
+
+from msgspec import Struct
 
 from holdfast.core.errors import Invalid, Unavailable
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Refusal, decide
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import byte_batches, check_actor
 from holdfast.ports import ById, Decision, JobRequest, Joinable, Store, Work
 from holdfast.registry.commit_queue import CommitQueue
@@ -32,7 +34,7 @@ async def enqueue_many(
     works = [
         Work(
             ById(command.job_id, command.spec.lock, request.job_id is None and request.request_id is None),
-            partial(decide, command),
+            _Creation(command),
         )
         for request, command in zip(requests, commands, strict=True)
     ]
@@ -46,6 +48,17 @@ async def enqueue_many(
                 error.applied = "unknown"
             raise
     return _jobs(decisions)
+
+
+class _Creation(Struct, frozen=True, gc=False):
+    """The decision on one command. A `partial` would be looked at by every garbage collection."""
+
+    command: Enqueue
+
+    def __call__(
+        self, job: Job | None, now: datetime, resource: ResourceLock | None = None, floor: int = 0
+    ) -> Decision:
+        return decide(self.command, job, now, resource, floor)
 
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:
