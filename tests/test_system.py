@@ -1,10 +1,12 @@
-"""What waits: the first of several awaitables, and a loop with jitter."""
+"""The ids of this machine; and what waits: the first of several awaitables, and a loop with jitter."""
 
 import asyncio
+from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
-from holdfast.system import every, first_of, jittered
+from holdfast.system import SystemIds, every, first_of, jittered
 from holdfast.testing.fakes import CountingIds, ManualClock
 
 
@@ -24,6 +26,27 @@ class Awaited:
             raise
         self.ended = "done"
         return result
+
+
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_ids_are_version_7_uuids_that_rise_however_many_are_made_at_once(
+    stands_still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stands_still:
+        monkeypatch.setattr("holdfast.system.time.time_ns", lambda: 1_800_000_000_123_456_789)
+    ids = SystemIds()
+
+    made = [ids.new(), *ids.many(1), *ids.many(0), *ids.many(1000), ids.new(), *ids.many(63), *ids.many(64)]
+
+    assert len(made) == 1 + 1 + 1000 + 1 + 63 + 64
+    assert all(one < other for one, other in pairwise(made))
+    assert {(str(UUID(one)), UUID(one).version, UUID(one).variant) for one in made} == {
+        (one, 7, "specified in RFC 4122") for one in made
+    }
+
+
+def test_ids_that_are_made_at_once_share_no_random_bits() -> None:
+    assert len({one[-14:] for one in SystemIds().many(1000)}) == 1000
 
 
 async def test_first_of_returns_the_first_result_and_ends_the_others_before_it_returns() -> None:

@@ -14,6 +14,7 @@ from holdfast.core.limits import (
     LEASE_MAX,
     LEASE_MIN,
     batches,
+    byte_batches,
     check_actor,
     check_bytes,
     check_delay,
@@ -255,6 +256,21 @@ def test_batches_keep_to_both_limits_and_a_larger_element_is_a_batch_of_its_own(
         (4, 5, 1),
         (5, 6, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [1],
+        [1] * BATCH_ITEMS_MAX,
+        [1] * (BATCH_ITEMS_MAX + 1),
+        [limits.BATCH_BYTES_MAX - 1, 1],
+        [limits.BATCH_BYTES_MAX, 1, 2],
+    ],
+)
+def test_batches_by_size_alone_are_those_of_elements_of_one_item(sizes: list[int]) -> None:
+    assert list(byte_batches(sizes)) == list(batches([(1, size) for size in sizes]))
 
 
 def test_slices_are_in_order_and_the_last_may_be_shorter() -> None:

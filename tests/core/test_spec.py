@@ -96,6 +96,42 @@ def test_what_is_wrong_is_said(spec: Spec, words: str) -> None:
         check_spec(spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Spec(priority=True), "priority and promised_outputs are whole"),
+        (Spec(promised_outputs=False), "priority and promised_outputs are whole"),
+        (Spec(retry=Retry(max_failures=0)), "max_failures and max_crashes are"),
+        (Spec(run_at=datetime(2030, 1, 1)), "The time to run at needs a time zone"),
+        (Spec(name="x" * 257), "A name has 257"),
+        (json(b"{"), "payload is not JSON"),
+        (json(b"[" * 65 + b"]" * 65), "payload is nested 65 deep"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_after_a_right_one_too(spec: Spec, words: str) -> None:
+    checked = check_spec(Spec(priority=int(spec.priority)))
+
+    with pytest.raises(Invalid, match=f"^{words}"):
+        check_spec(spec, checked)
+
+
+def test_a_promise_that_is_only_equal_to_one_that_was_checked_is_refused() -> None:
+    promise = OutputPromise(manifest="0" * 64, entries=1, store="s-1")
+    checked = check_spec(Spec(outputs=promise))
+
+    with pytest.raises(Invalid, match=r"^OutputPromise is not valid"):
+        check_spec(replace(checked, outputs=replace(promise, entries=True)), checked)
+
+
+def test_a_spec_like_one_that_was_checked_is_given_back_normalised() -> None:
+    first = check_spec(Spec(kind="resize", payload=Raw(b"[1]"), run_at=NOW))
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=2)))
+
+    assert check_spec(replace(first), first) == first
+    assert bytes(check_spec(replace(first, payload=Raw(b" [2]\n")), first).payload) == b"[2]"
+    assert check_spec(replace(first, run_at=elsewhere), first).run_at.tzinfo is UTC  # type: ignore[union-attr]
+
+
 LISTED = OutputPromise(manifest="0" * 64, entries=8, store="s-1")
 
 

@@ -113,8 +113,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 def encode_alike(
     events: Sequence[Event], jobs: Sequence[JobKey], op_ids: Sequence[str], *, place: int = 0
 ) -> list[Segment]:
-    """Return the segments of the events of jobs that differ in nothing but their keys and op_ids. Each job has
-    all of these events, and they are those of any one of the jobs."""
+    """Return the segments of the events of jobs that differ in nothing but their keys and op_ids. Each job
+    has all of these events, and they are those of any one of the jobs."""
     segments = []
     for event in events:
         for start in range(0, len(jobs), SEGMENT_EVENTS_MAX):

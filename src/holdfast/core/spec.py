@@ -65,8 +65,29 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     resumed_from: str | None = None
 
 
-def check_spec(spec: Spec) -> Spec:
-    """Return `spec`, or raise `Invalid` with the first thing that is wrong with it."""
+def check_spec(spec: Spec, checked: Spec | None = None) -> Spec:
+    """Return `spec`, or raise `Invalid` with the first thing that is wrong with it.
+
+    Where it agrees with a spec that was `checked` before, as those of one call do, it is not checked again.
+    """
+    if checked is None or not _same_terms(spec, checked):
+        return _check_payload(_check_terms(spec))
+    return spec if spec.payload == checked.payload else _check_payload(spec)
+
+
+def _same_terms(spec: Spec, checked: Spec) -> bool:
+    """Whether the spec has all but its payload from one that was checked. What may be equal and yet not as
+    good, such as True for 1 or a time in another zone, is looked at more closely."""
+    return (
+        spec.run_at is checked.run_at
+        and spec.outputs is checked.outputs is None
+        and type(spec.priority) is type(spec.promised_outputs) is int
+        and replace(checked, payload=spec.payload) == spec
+    )
+
+
+def _check_terms(spec: Spec) -> Spec:
+    """Check everything but the payload."""
     check_id(spec.kind, "kind")
     check_id(spec.queue, "queue")
     if spec.region is not None:
@@ -93,13 +114,17 @@ def check_spec(spec: Spec) -> Spec:
         _check_labels(spec.labels)
     if spec.name is not None:
         check_text(spec.name, "A name", LABEL_CHARACTERS_MAX)
-    payload = bytes(spec.payload)
-    check_json(payload, "payload", PAYLOAD_BYTES_MAX)
-    # A repeated request is recognised by an equal spec, so payloads and instants are normalised.
-    if payload[0] in _SPACES or payload[-1] in _SPACES:
-        spec = replace(spec, payload=msgspec.Raw(payload.strip()))
+    # A repeated request is recognised by an equal spec, so instants and payloads are normalised.
     if spec.run_at is not None and spec.run_at.tzinfo is not UTC:
         spec = replace(spec, run_at=_in_utc(spec.run_at))
+    return spec
+
+
+def _check_payload(spec: Spec) -> Spec:
+    payload = bytes(spec.payload)
+    check_json(payload, "payload", PAYLOAD_BYTES_MAX)
+    if payload[0] in _SPACES or payload[-1] in _SPACES:
+        return replace(spec, payload=msgspec.Raw(payload.strip()))
     return spec
 
 

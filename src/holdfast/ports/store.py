@@ -58,8 +58,8 @@ the highest token that a pruned one may have had."""
 
 
 class Work(Struct, frozen=True, gc=False):
-    """A selection of jobs, and the pure function that decides on each. When that is `core.lifecycle.decide` on a
-    `command`, a store may decide on one of several jobs that are alike (`core.lifecycle.pattern`)."""
+    """A selection of jobs, and the pure function that decides on each. When that is `core.lifecycle.decide`
+    on a `command`, a store may decide on one of several jobs that are alike (`core.lifecycle.pattern`)."""
 
     selection: Selection
     decide: Decide

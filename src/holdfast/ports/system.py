@@ -25,6 +25,10 @@ class Ids(Protocol):
         """Return a new id; ids made later sort later."""
         ...
 
+    def many(self, count: int) -> list[str]:
+        """Return so many new ids, in the order in which they sort."""
+        ...
+
     def secret(self) -> bytes:
         """Return 32 unpredictable bytes."""
         ...

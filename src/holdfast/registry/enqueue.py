@@ -1,15 +1,17 @@
 """enqueue: create jobs, once per request."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from datetime import datetime
+
+from msgspec import Struct
 
 from holdfast.core.errors import Invalid, Unavailable
-from holdfast.core.job import Job
-from holdfast.core.lifecycle import Change, Refusal, decide
-from holdfast.core.limits import batches, check_actor
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
+from holdfast.core.limits import byte_batches, check_actor
 from holdfast.ports import ById, Decision, JobRequest, Joinable, Store, Work
 from holdfast.registry.commit_queue import CommitQueue
-from holdfast.registry.job_requests import enqueue_command
+from holdfast.registry.job_requests import enqueue_commands
 
 
 async def enqueue(commits: CommitQueue, request: JobRequest, *, actor: str, connection: object = None) -> Job:
@@ -28,14 +30,17 @@ async def enqueue_many(
     """
     check_actor(actor)
     submit = commits.submit if connection is None else _within(commits.store, connection)
-    works = []
-    for request in requests:
-        command = enqueue_command(request, commits.ids, actor=actor)
-        fresh = request.job_id is None and request.request_id is None
-        works.append(Work(ById(command.job_id, command.spec.lock, fresh), partial(decide, command)))
+    commands = enqueue_commands(requests, commits.ids, actor=actor)
+    works = [
+        Work(
+            ById(command.job_id, command.spec.lock, request.job_id is None and request.request_id is None),
+            _Creation(command),
+        )
+        for request, command in zip(requests, commands, strict=True)
+    ]
     decisions: list[list[Decision]] = []
-    sizes = ((1, memoryview(request.spec.payload).nbytes) for request in requests)
-    for start, end, size in batches(sizes):
+    sizes = [memoryview(request.spec.payload).nbytes for request in requests]
+    for start, end, size in byte_batches(sizes):
         try:
             decisions += await submit(*works[start:end], size_bytes=size)
         except Unavailable as error:
@@ -43,6 +48,17 @@ async def enqueue_many(
                 error.applied = "unknown"
             raise
     return _jobs(decisions)
+
+
+class _Creation(Struct, frozen=True, gc=False):
+    """The decision on one command. A `partial` would be looked at by every garbage collection."""
+
+    command: Enqueue
+
+    def __call__(
+        self, job: Job | None, now: datetime, resource: ResourceLock | None = None, floor: int = 0
+    ) -> Decision:
+        return decide(self.command, job, now, resource, floor)
 
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:

@@ -1,6 +1,6 @@
 """Job requests: checked, given an id, and turned into the command that creates the job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from holdfast.core.limits import (
     check_text,
 )
 from holdfast.core.outputs import ValidationResult
-from holdfast.core.spec import check_spec, check_struct, check_value
+from holdfast.core.spec import Spec, check_spec, check_struct, check_value
 from holdfast.core.trace import check_trace
 from holdfast.ports import Grant, Ids, JobRequest
 
@@ -36,6 +36,25 @@ def enqueue_command(request: JobRequest, ids: Ids, *, actor: str) -> Enqueue:
     The id of a job with a `request_id` is derived from queue and `request_id`, so that "create it once" is
     "create it if absent" in every store.
     """
+    return _enqueue_command(request, ids.new, actor)
+
+
+def enqueue_commands(requests: Sequence[JobRequest], ids: Ids, *, actor: str) -> list[Enqueue]:
+    """Return the commands that create the requested jobs, as `enqueue_command` does; raise `Invalid` for the
+    first wrong request."""
+    unnamed = [1 for request in requests if request.request_id is None and request.job_id is None]
+    new_id = iter(ids.many(len(unnamed))).__next__
+    commands: list[Enqueue] = []
+    for request in requests:
+        checked = commands[-1].spec if commands else None
+        commands.append(_enqueue_command(request, new_id, actor, checked))
+    return commands
+
+
+def _enqueue_command(
+    request: JobRequest, new_id: Callable[[], str], actor: str, checked: Spec | None = None
+) -> Enqueue:
+    """Return the command for the request. `checked` is a spec that was checked before."""
     if request.request_id is not None and request.job_id is not None:
         raise Invalid("Give a request_id or a job_id, not both: each says which job this is.")
     if request.job_id is not None:
@@ -44,10 +63,10 @@ def enqueue_command(request: JobRequest, ids: Ids, *, actor: str) -> Enqueue:
         op_id = check_id(request.request_id, "request_id")
         job_id = derived_id(check_id(request.spec.queue, "queue"), op_id)
     else:
-        job_id = op_id = ids.new()
+        job_id = op_id = new_id()
     if request.submitted_by is not None:
         check_text(request.submitted_by, "submitted_by", ID_CHARACTERS_MAX)
-    return _command(request, job_id, op_id, actor, request.submitted_by or actor)
+    return _command(request, job_id, op_id, actor, request.submitted_by or actor, checked)
 
 
 def create_command(request: JobRequest | None, job_id: str, ids: Ids, *, owner: str) -> Enqueue | None:
@@ -90,8 +109,10 @@ def _check_result(found: ValidationResult) -> ValidationResult:
     return check_struct(found)
 
 
-def _command(request: JobRequest, job_id: str, op_id: str, actor: str, submitted_by: str) -> Enqueue:
-    spec = check_spec(request.spec)
+def _command(
+    request: JobRequest, job_id: str, op_id: str, actor: str, submitted_by: str, checked: Spec | None = None
+) -> Enqueue:
+    spec = check_spec(request.spec, checked)
     if request.correlation_id is not None:
         check_id(request.correlation_id, "correlation_id")
     if request.trace_id is not None:

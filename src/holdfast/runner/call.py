@@ -14,7 +14,7 @@ from holdfast.runner.output_promises import PromisedOutputs
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Call(Struct, Generic[R_co], frozen=True):
+class Call(Struct, Generic[R_co], frozen=True, gc=False):
     """One job to create: its arguments have been checked, and nothing has been sent yet.
 
     `given` are the options that `configure` was given for it: they win over the options of the function that

@@ -1,4 +1,4 @@
-"""The contract of a store: jobs that are alike, and are written together, are as if each was written alone."""
+"""The contract of a store: jobs that are alike, and are written together, are as if written alone."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,6 +8,7 @@ import msgspec
 from holdfast.core.errors import Fenced, HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Claim, Complete, Refusal, Success, decide
+from holdfast.core.lifecycle.commands import Command
 from holdfast.core.state import State
 from holdfast.ports import ById, Completion, Grant, Work
 from holdfast.testing.world import TRANSIENT, Opener, World, in_world
@@ -120,7 +121,7 @@ class AlikeContract:
         shared = Claim(op_id="claim", owner="w", actor="worker:w")
 
         for works in ([(i, shared) for i in job_ids[:9]], [*zip(job_ids[9:], claims[9:], strict=True)]):
-            both = [*works, *zip(job_ids, done, strict=True)]
+            both: list[tuple[str, Command]] = [*works, *zip(job_ids, done, strict=True)]
             await world.store.transact(
                 [Work(ById(job_id), partial(decide, command), command) for job_id, command in both]
             )

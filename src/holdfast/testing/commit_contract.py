@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.job import Failure, Progress
@@ -21,7 +22,7 @@ from holdfast.core.lifecycle import (
 )
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
-from holdfast.ports import ById, Ready, Work
+from holdfast.ports import ById, JobRequest, Ready, Work
 from holdfast.testing.world import PERMANENT, TRANSIENT, Opener, World, in_world
 
 FULL = Spec(
@@ -98,6 +99,27 @@ class CommitContract:
         assert job == made.after
         assert job is not None
         assert job.spec == FULL
+
+    @in_world
+    async def test_jobs_of_one_commit_are_read_back_whether_they_are_alike_or_not(self, world: World) -> None:
+        plain = Spec(kind="resize", payload=msgspec.Raw(b'{"width":640}'))
+        others = [
+            replace(plain, **{name: getattr(FULL, name)})
+            for name in FULL.__struct_fields__
+            if getattr(FULL, name) != getattr(plain, name)
+        ]
+        specs = [plain, Spec(), FULL, *(spec for other in others for spec in (other, other, plain))]
+        specs += [replace(spec, payload=msgspec.Raw(b'{"width":%d}' % n)) for n, spec in enumerate(specs)]
+
+        given = await world.registry.enqueue_many([JobRequest(spec=spec) for spec in specs], actor="user:ana")
+        named = await world.store.transact([make(f"job-{n}", spec) for n, spec in enumerate(specs)])
+
+        jobs = [*given, *(decision.after for [decision] in named if isinstance(decision, Change))]
+        assert await world.store.get([job.job_id for job in jobs]) == jobs
+        assert [job.spec for job in jobs] == [*specs, *specs]
+        alike = {job.job_id for job in jobs if job.spec == plain}
+        grants = await world.registry.claim(["default"], owner="w", limit=1000)
+        assert alike <= {grant.job_id for grant in grants}
 
     @in_world
     async def test_signs_of_life_are_read_back_whole(self, world: World) -> None:

@@ -46,6 +46,9 @@ class CountingIds:
         self._count += 1
         return f"{self._count:08d}"
 
+    def many(self, count: int) -> list[str]:
+        return [self.new() for _ in range(count)]
+
     def secret(self) -> bytes:
         return self._random.randbytes(32)
 

@@ -104,6 +104,9 @@ class SharedIds:
     def new(self) -> str:
         return f"{next(self._numbers):08d}"
 
+    def many(self, count: int) -> list[str]:
+        return [self.new() for _ in range(count)]
+
     def secret(self) -> bytes:
         return self._chance.secret()
 

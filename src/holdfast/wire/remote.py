@@ -28,7 +28,7 @@ from holdfast.ports import (
     Registry,
     Resumption,
 )
-from holdfast.registry.job_requests import enqueue_command
+from holdfast.registry.job_requests import enqueue_commands
 from holdfast.wire import requests, responses
 from holdfast.wire.arguments import FIELDS, only_field, task_token
 from holdfast.wire.batch_codecs import COMPLETION
@@ -179,8 +179,7 @@ class RemoteRegistry:
             for one in requests
         ]
         jobs: list[Job] = []
-        for one in named:
-            enqueue_command(one, self._ids, actor=actor)  # all are checked before any is created
+        enqueue_commands(named, self._ids, actor=actor)  # all are checked before any is created
         for some in chunks([JOB_REQUEST.encode(one) for one in named]):
             try:
                 message = pb.EnqueueRequest(requests=some, actor=actor)

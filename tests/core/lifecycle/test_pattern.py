@@ -107,9 +107,13 @@ def test_a_pattern_makes_of_a_job_what_decide_makes_of_it(
     change = pattern.change(other, op_id)
 
     alone = decide(command, other, NOW)
-    assert isinstance(alone, Change) and isinstance(decision, Change)
+    assert isinstance(alone, Change)
+    assert isinstance(decision, Change)
     assert (change.before, change.after, change.events) == (alone.before, alone.after, alone.events)
-    assert not (alone.resource or alone.facts or alone.published or alone.made)
+    assert not (alone.resource)
+    assert not (alone.facts)
+    assert not (alone.published)
+    assert not (alone.made)
     assert change.sample_events == decision.events
 
 
@@ -124,8 +128,12 @@ CLAIMED = made(CLAIM, QUEUED).after
 def test_claims_and_returns_of_plain_jobs_have_patterns() -> None:
     claimed, done = pattern(QUEUED, CLAIM), pattern(CLAIMED, DONE)
 
-    assert claimed is not None and claimed.claims and claimed.after.job.state is State.ASSIGNED
-    assert done is not None and not done.claims and done.after.job.state is State.SUCCEEDED
+    assert claimed is not None
+    assert claimed.claims
+    assert claimed.after.job.state is State.ASSIGNED
+    assert done is not None
+    assert not done.claims
+    assert done.after.job.state is State.SUCCEEDED
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from holdfast.stores.postgres.errors import LockTimeout
 from holdfast.stores.postgres.rows import job_of
 from holdfast.stores.postgres.server_time import ClockStepped
 from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.state_rows import ChangedJob
 from holdfast.stores.postgres.statements import statement
-from holdfast.stores.postgres.writes import ChangedJob, Writes
+from holdfast.stores.postgres.writes import Writes
 from holdfast.system import machine_name
 
 JOBS_AT_ONCE = 500

@@ -21,8 +21,9 @@ from holdfast.stores.postgres.notifications import notification_payload
 from holdfast.stores.postgres.rows import alike_jobs
 from holdfast.stores.postgres.scan_starts import BEGINNING
 from holdfast.stores.postgres.server_time import ClockStepped
+from holdfast.stores.postgres.state_rows import ChangedGroup, ChangedJob
 from holdfast.stores.postgres.statements import Row, statement
-from holdfast.stores.postgres.writes import ChangedGroup, ChangedJob, Writes
+from holdfast.stores.postgres.writes import Writes
 
 _CLAIMED = EventType.CLAIMED
 _QUEUED = State.QUEUED

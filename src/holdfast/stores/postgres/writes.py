@@ -1,9 +1,9 @@
 """What one commit writes, as the columns that `commit_4` (migration 4) takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import groupby, repeat
-from operator import attrgetter, itemgetter
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,18 +14,24 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.process_spec import claim_kind
+from holdfast.core.state import State
 from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
+from holdfast.stores.new_jobs import runs, spec_texts
 from holdfast.stores.postgres.rows import detail_text, origin_text
+from holdfast.stores.postgres.state_rows import (
+    ChangedGroup,
+    ChangedJob,
+    Columns,
+    StateRows,
+    one_or_all,
+)
 from holdfast.stores.records import batch_text, fact_text, spec_text
 
 LaneKey: TypeAlias = tuple[str, int, str, str, str, bool]
 """Queue, priority, kind, executor and region ('' for none), and whether its jobs need a lock: what a lane is
 made of."""
 
-Columns: TypeAlias = list[list[Any]]
-
-_XID_SIGN = 1 << 31
 _type = attrgetter("event_type")
 
 
@@ -40,24 +46,6 @@ def lane_key(job: Job) -> LaneKey:
     spec = job.spec
     lane = (spec.queue, spec.priority, claim_kind(spec), spec.executor or "", spec.region or "")
     return (*lane, spec.lock is not None)
-
-
-class ChangedJob(Struct, frozen=True, gc=False):
-    """A job to write: its number, how it was read (None for a new one) and the version of its row then, and
-    how it is now."""
-
-    seq: int
-    before: Job | None
-    row_version: int | None
-    after: Job
-
-
-class ChangedGroup(Struct, frozen=True, gc=False):
-    """Jobs that are alike, to write: their numbers, and the versions of their rows when they were read."""
-
-    group: Group
-    seqs: list[int]
-    row_versions: list[int | None]
 
 
 class Writes(Struct, kw_only=True):
@@ -87,17 +75,18 @@ class Writes(Struct, kw_only=True):
 
     @property
     def anything(self) -> bool:
-        return bool(self.jobs or self.groups or self.facts or self.counts or self.claimed or self.locks or self.new_locks
-                    or self.alarm_at or self.put)  # fmt: skip
+        return bool(self.jobs or self.groups or self.facts or self.counts or self.claimed or self.locks
+                    or self.new_locks or self.alarm_at or self.put)  # fmt: skip
 
     def parameters(self, seqs: dict[str, int], lanes: dict[LaneKey, int]) -> list[object]:
         """Return the columns in the order of the function's parameters. Raise `LanesMissing` when a lane of
         the jobs is not among `lanes`."""
-        put, taken = _ready_columns(self.put, self.taken, seqs, lanes)
+        new = runs(job.after for job in self.jobs if job.before is None)
+        put, taken = _ready_columns(_runs_of(self.put, new), self.taken, seqs, lanes)
         places = _Events(self, seqs)
-        rows = _StateRows(self)
+        rows = StateRows(self.jobs, new, self.groups)
         shared = rows.shared_detail(places.segments)
-        jobs = self._job_columns()
+        jobs = _job_columns(new)
         state = rows.columns(shared)
         if self.unnumbered:
             state[0], put[0] = [], []
@@ -148,25 +137,6 @@ class Writes(Struct, kw_only=True):
             _without_keys(events.text, 1),
         ]
 
-    def _job_columns(self) -> Columns:
-        new = [job.after for job in self.jobs if job.before is None]
-        if not new:
-            return [[] for _ in range(11)]
-        specs = [job.spec for job in new]
-        return [
-            [job.job_id for job in new],
-            _column([spec.queue for spec in specs]),
-            _column([claim_kind(spec) for spec in specs]),
-            _column([spec.priority for spec in specs]),
-            _column([spec.region for spec in specs]),
-            _column([spec.executor for spec in specs]),
-            _column([spec.lock for spec in specs]),
-            _column([job.created_at for job in new]),
-            _column([job.correlation_id for job in new]),
-            _column([spec_text(job) for job in new]),
-            _column([origin_text(job) for job in new]),
-        ]
-
     def _rest(self, places: "_Events") -> str | None:
         rest: dict[str, object] = {
             "facts": places.facts,
@@ -189,100 +159,6 @@ class Writes(Struct, kw_only=True):
         if self.appending and self.claimed:
             rest["appending"] = True
         return msgspec.json.encode(rest).decode() if rest else None
-
-
-class _StateRows:
-    """The rows of `state` of a commit: new jobs first, then the others in the order of their numbers, in which all
-    commits lock them. What the jobs of a group have in common is here once."""
-
-    def __init__(self, writes: Writes) -> None:
-        self._values: list[tuple[Any, ...]] = []
-        self._touched = False
-        new: list[_StateRow] = []
-        changed: list[_StateRow] = []
-        for job in writes.jobs:
-            part = self._add(job.before, job.after)
-            row = (job.seq, job.row_version, job.after.ready_at, part)
-            (new if job.before is None else changed).append(row)
-        for one in writes.groups:
-            pattern = one.group.pattern
-            part = self._add(pattern.before.job, pattern.after.job)
-            changed += zip(
-                one.seqs,
-                one.row_versions,
-                [job.ready_at for job in one.group.after],
-                repeat(part),
-                strict=False,
-            )
-        changed.sort(key=itemgetter(0))
-        self._rows = new + changed
-
-    def _add(self, before: Job | None, after: Job) -> int:
-        """Add the values of a job, or of a group; return their place."""
-        self._touched |= before is not None and before.version == after.version
-        read = (None, None) if before is None else (before.version, before.fencing_token)
-        self._values.append((*read, *_state_values(after), after.due_at, detail_text(after)))
-        return len(self._values) - 1
-
-    def shared_detail(self, segments: list[segment.Segment]) -> str | None:
-        """Return the detail of all jobs, if they have the same and are those of the first segment: then it is
-        written once, there."""
-        if len(self._rows) < 2 or not segments or self._touched:
-            return None
-        first = self._values[0][-1]
-        if len(first) <= 2 or any(values[-1] != first for values in self._values):
-            return None
-        return first if len(set(segments[0].jobs)) == len(self._rows) else None
-
-    def columns(self, shared: str | None) -> Columns:
-        if not self._rows:
-            return [[] for _ in range(17)]
-        versions = [None if row is None else _signed(row) for _, row, _, _ in self._rows]
-        parts = [part for *_, part in self._rows]
-        (
-            read_version,
-            read_token,
-            state,
-            attempt,
-            version,
-            transition_no,
-            failures,
-            crashes,
-            token,
-            owner,
-            updated_at,
-            ended_at,
-            due_at,
-            detail,
-        ) = [_spread(column, parts) for column in zip(*self._values, strict=True)]
-        return [
-            [seq for seq, *_ in self._rows],
-            read_version,
-            read_token,
-            _column(versions) if any(versions) else [],
-            state,
-            attempt,
-            version,
-            transition_no,
-            failures,
-            crashes,
-            token,
-            owner,
-            _column([ready_at for _, _, ready_at, _ in self._rows]),
-            due_at,
-            updated_at,
-            ended_at,
-            [None] if shared is not None else detail,
-        ]
-
-
-_StateRow: TypeAlias = tuple[int, int | None, datetime, int]
-"""A job's number, the version of its row when it was read, when it is ready, and the place of its other values."""
-
-_state_values = attrgetter(
-    "state", "attempt", "version", "transition_no", "failures", "crashes", "fencing_token", "owner", "updated_at",
-    "ended_at",
-)  # fmt: skip
 
 
 class _Events:
@@ -326,22 +202,70 @@ def _without_keys(text: str, jobs: int) -> str:
     return text[len(start) :]
 
 
+class _Rows:
+    """The rows of jobs, in runs of jobs with the same values: each value is made once for a run."""
+
+    def __init__(self, runs: Sequence[Sequence[Job]]) -> None:
+        self._first = [run[0] for run in runs]
+        self._sizes = [len(run) for run in runs]
+        self._jobs = sum(self._sizes)
+
+    def column(self, value: Callable[[Job], Any]) -> list[Any]:
+        """Return this value of all rows, as it is sent: a single one when all agree."""
+        return self.spread(list(map(value, self._first)))
+
+    def spread(self, values: list[Any]) -> list[Any]:
+        """As `column`, of one value for each run."""
+        values = one_or_all(values)
+        if len(values) < 2 or len(self._sizes) == self._jobs:
+            return values
+        return [one for one, size in zip(values, self._sizes, strict=True) for _ in range(size)]
+
+
+def _job_columns(new: list[list[Job]]) -> list[object]:
+    """Return the columns of new jobs. Ids and specs are joined texts: the driver would check and encode every
+    element of an array, at 0.2 us each."""
+    if not new:
+        return ["", *([] for _ in range(8)), "", []]
+    rows = _Rows(new)
+    return [
+        ",".join([job.job_id for run in new for job in run]),
+        rows.column(attrgetter("spec.queue")),
+        rows.column(lambda job: claim_kind(job.spec)),
+        rows.column(attrgetter("spec.priority")),
+        rows.column(attrgetter("spec.region")),
+        rows.column(attrgetter("spec.executor")),
+        rows.column(attrgetter("spec.lock")),
+        rows.column(attrgetter("created_at")),
+        rows.column(attrgetter("correlation_id")),
+        "\x1e".join(one_or_all([text for run in new for text in spec_texts(run)])),
+        rows.column(origin_text),
+    ]
+
+
+def _runs_of(put: Sequence[Job], new: list[list[Job]]) -> list[list[Job]]:
+    """Return the jobs that go into the queue: the new ones in their runs, if there are no others."""
+    queued = [run for run in new if run[0].state is State.QUEUED]
+    return queued if sum(map(len, queued)) == len(put) else [[job] for job in put]
+
+
 def _ready_columns(
-    put: Sequence[Job], taken: Sequence[Job], seqs: dict[str, int], lanes: dict[LaneKey, int]
+    put: list[list[Job]], taken: Sequence[Job], seqs: dict[str, int], lanes: dict[LaneKey, int]
 ) -> tuple[Columns, Columns]:
-    put_keys, taken_keys = [list(map(lane_key, jobs)) for jobs in (put, taken)]
+    put_keys, taken_keys = [lane_key(run[0]) for run in put], list(map(lane_key, taken))
     if missing := {*put_keys, *taken_keys} - lanes.keys():
         raise LanesMissing(missing)
+    rows = _Rows(put)
     return [
-        [seqs[job.job_id] for job in put],
-        _column([lanes[key] for key in put_keys]),
-        _column([job.ready_at for job in put]),
-        _column([job.due_at for job in put]),
-        _column([job.spec.lock for job in put]),
+        [seqs[job.job_id] for run in put for job in run],
+        rows.spread([lanes[key] for key in put_keys]),
+        rows.column(attrgetter("ready_at")),
+        rows.column(attrgetter("due_at")),
+        rows.column(attrgetter("spec.lock")),
     ], [
         [seqs[job.job_id] for job in taken],
-        _column([lanes[key] for key in taken_keys]),
-        _column([job.ready_at for job in taken]),
+        one_or_all([lanes[key] for key in taken_keys]),
+        one_or_all([job.ready_at for job in taken]),
     ]
 
 
@@ -377,20 +301,3 @@ def _fact_row(place: int, event: Event) -> dict[str, object]:
         "about": event.job_id,
         "body": fact_text(event),
     }
-
-
-def _spread(values: tuple[Any, ...], parts: list[int]) -> list[Any]:
-    """Return the value of each row, or a single one when all agree."""
-    if values.count(values[0]) == len(values):
-        return [values[0]]
-    return [values[part] for part in parts]
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """Return the values as they are sent: a single one when all agree."""
-    return values[:1] if values.count(values[0] if values else None) == len(values) else values
-
-
-def _signed(row_version: int) -> int:
-    """Return a transaction id as the signed number that PostgreSQL compares with one."""
-    return row_version - 2 * _XID_SIGN if row_version >= _XID_SIGN else row_version

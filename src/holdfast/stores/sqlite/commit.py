@@ -17,7 +17,9 @@ from holdfast.core.segment import Segment, encode, encode_alike, log_id
 from holdfast.failpoint import failpoint
 from holdfast.ports import Decision, Ready, Work
 from holdfast.stores.batch import Batch, Group
+from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
+from holdfast.stores.new_jobs import runs
 from holdfast.stores.records import key_text
 from holdfast.stores.sqlite.alarms import set_alarm, take_due
 from holdfast.stores.sqlite.connection import read_meta
@@ -164,7 +166,8 @@ class SqliteCommit:
     def _write(self) -> None:
         batch, seqs, writer = self._batch, self._seqs, self._writer
         self.made_ready |= batch.makes_ready
-        if batch.created:
+        new = runs(batch.created.values())
+        if new:
             seqs.update(zip(batch.created, self._new_numbers[0], strict=False))
         batch.split_small_groups()
         group_logs = self._write_alike_events()
@@ -176,8 +179,8 @@ class SqliteCommit:
             + [job for before, job in updated if job.claim_op_id not in (before.claim_op_id, None)]
             + [job for group in batch.groups if group.pattern.claims for job in group.after]
         )
-        if batch.created:
-            writer.insert(batch.created.values(), logs, claims)
+        if new:
+            writer.insert(new, logs, claims)
             failpoint("sqlite.jobs_inserted")
         for log, groups in group_logs:
             for group in groups:
@@ -191,7 +194,8 @@ class SqliteCommit:
         writer.enqueue(*batch.queue_changes())
         if timed := batch.untimed():
             set_alarm(self._connection, {seqs[job.job_id]: to_microseconds(due) for job, due in timed})
-        writer.note_rare([*((None, job) for job in batch.created.values()), *updated])
+        rare = [job for run in new if run[0].state in RARE_STATES for job in run]
+        writer.note_rare([*((None, job) for job in rare), *updated])
         if batch.taken:
             writer.many("put_resource", [(r.key, r.token, r.holder) for r in batch.taken.values()])
             failpoint("sqlite.locks_written")

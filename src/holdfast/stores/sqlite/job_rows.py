@@ -4,7 +4,7 @@ A job has two rows: `job` never changes, `state` does. What many jobs share is s
 part of their spec, the claim their lease as it was granted.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -114,14 +114,12 @@ def lane_of(spec: Spec) -> Row:
     return (*lane, spec.lock is not None)
 
 
-def job_row(seq: int, lane: int, job: Job) -> Row:
-    """Return the parameters of insert_job."""
-    spec = job.spec
+def job_rows(seqs: Sequence[int], lane: int, run: Sequence[Job]) -> list[Row]:
+    """Return the parameters of insert_job for jobs that differ only in their ids and payloads."""
+    job, spec = run[0], run[0].spec
     traced = job.trace_id is not None or job.traceparent is not None
     terms = _terms_values(spec)
-    return (
-        seq,
-        job.job_id,
+    shared = (
         lane,
         spec.lock,
         to_microseconds(job.created_at),
@@ -129,8 +127,11 @@ def job_row(seq: int, lane: int, job: Job) -> Row:
         job.submitted_by,
         _encode(Origin(job.trace_id, job.traceparent)).decode() if traced else None,
         None if terms == _NO_TERMS else _encode(Terms(*terms)).decode(),
-        bytes(spec.payload).decode(),
     )
+    return [
+        (seq, job.job_id, *shared, bytes(job.spec.payload).decode())
+        for seq, job in zip(seqs, run, strict=True)
+    ]
 
 
 def moving_values(job: Job) -> tuple[Any, ...]:

@@ -12,11 +12,12 @@ import msgspec
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job, Lease
 from holdfast.core.spec import Spec
+from holdfast.core.state import State
 from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.sqlite.job_rows import (
     detail_text,
-    job_row,
+    job_rows,
     lane_of,
     lease_text,
     moving_values,
@@ -33,16 +34,23 @@ class JobWriter:
         self._connection = connection
         self._seqs = seqs
         self._lanes: dict[Row, int] = {}
+        self._new_places: dict[int, Row] = {}
         self.places: dict[int, tuple[int, int]] = {}
         """The lane and the ready_at of jobs that were read from the queue."""
 
-    def insert(self, jobs: Iterable[Job], logs: Mapping[int, str], claims: "Claims") -> None:
-        """Write jobs that are new. `logs` has the numbers of each job's segments."""
-        seqs, states, rows = self._seqs, _Groups(), []
-        for job in jobs:
-            seq = seqs[job.job_id]
-            rows.append(job_row(seq, self._lane(job.spec), job))
-            states.add((job.ready_at, job.claim_op_id, logs.get(seq, ""), moving_values(job)), seq)
+    def insert(self, runs: Iterable[list[Job]], logs: Mapping[int, str], claims: "Claims") -> None:
+        """Write jobs that are new; those of each run differ only in their ids and payloads. `logs` has the
+        numbers of each job's segments."""
+        states, rows = _Groups(), list[Row]()
+        for run in runs:
+            job = run[0]
+            seqs = [self._seqs[one.job_id] for one in run]
+            rows += job_rows(seqs, self._lane(job.spec), run)
+            if job.state is State.QUEUED:
+                self._new_places.update(dict.fromkeys(seqs, self._place(job)))
+            moving = moving_values(job)
+            for log, some in _by_log(seqs, logs):
+                states.add((job.ready_at, job.claim_op_id, log, moving), *some)
         self.many("insert_job", rows)
         written = []
         for (ready_at, op_id, log, moving), some in states:
@@ -108,8 +116,10 @@ class JobWriter:
             self.many("delete_ready", [(lane, ready_at, seq) for (lane, ready_at), seq in found])
         queued = _Groups()
         for job in put:
-            queued.add(self._place(job), seqs[job.job_id])
-            places.pop(seqs[job.job_id], None)
+            seq = seqs[job.job_id]
+            place = self._new_places.pop(seq, None)
+            queued.add(self._place(job) if place is None else place, seq)
+            places.pop(seq, None)
         for values, some in queued:
             self._group("insert_ready", some, values)
 
@@ -204,14 +214,22 @@ class _Groups:
         self._seqs: dict[tuple[Any, ...], list[int]] = {}
         self._others: list[tuple[tuple[Any, ...], list[int]]] = []
 
-    def add(self, values: tuple[Any, ...], seq: int) -> None:
+    def add(self, values: tuple[Any, ...], *seqs: int) -> None:
         try:
-            self._seqs.setdefault(values, []).append(seq)
+            self._seqs.setdefault(values, []).extend(seqs)
         except TypeError:  # values that cannot be compared quickly, such as the evidence of a validation
-            self._others.append((values, [seq]))
+            self._others.append((values, [*seqs]))
 
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
         return chain(self._seqs.items(), self._others)
+
+
+def _by_log(seqs: list[int], logs: Mapping[int, str]) -> Iterable[tuple[str, list[int]]]:
+    """Group jobs by the numbers of their segments."""
+    found: dict[str, list[int]] = {}
+    for seq in seqs:
+        found.setdefault(logs.get(seq, ""), []).append(seq)
+    return found.items()
 
 
 def number_list(numbers: Iterable[int]) -> str:

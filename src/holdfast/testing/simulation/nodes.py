@@ -48,6 +48,9 @@ class NodeIds:
         self._count += 1
         return f"{self._name}-{self._count}"
 
+    def many(self, count: int) -> list[str]:
+        return [self.new() for _ in range(count)]
+
     def secret(self) -> bytes:
         return self._chance.randbytes(32)
 

@@ -294,33 +294,42 @@ BEGIN
         END IF;
     END IF;
     IF created > 0 THEN
+        -- What is the same for all is taken apart once, not for every row.
         INSERT INTO holdfast.job (seq, job_id, queue, kind, priority, region, executor, lock, created_at,
                                   correlation_id, spec, origin)
-        SELECT new.seq, new.job_id, coalesce(new.queue, queues[1]), coalesce(new.kind, kinds[1]),
-               coalesce(new.priority, priorities[1]),
-               coalesce(new.region, CASE cardinality(regions) WHEN 1 THEN regions[1] END),
-               coalesce(new.executor, CASE cardinality(executors) WHEN 1 THEN executors[1] END),
-               coalesce(new.lock, CASE cardinality(locks) WHEN 1 THEN locks[1] END),
-               coalesce(new.created_at, created_ats[1]),
-               coalesce(new.correlation_id, CASE cardinality(correlation_ids) WHEN 1 THEN correlation_ids[1] END),
-               coalesce(new.spec, specs[1])::json, coalesce(new.origin, origins[1])::json
-        FROM unnest(numbers[:created], job_ids, queues, kinds, priorities, regions, executors, locks, created_ats,
-                    correlation_ids, specs, origins)
+        SELECT new.seq, new.job_id, coalesce(new.queue, one.queue), coalesce(new.kind, one.kind),
+               coalesce(new.priority, one.priority), coalesce(new.region, one.region),
+               coalesce(new.executor, one.executor), coalesce(new.lock, one.lock),
+               coalesce(new.created_at, one.created_at), coalesce(new.correlation_id, one.correlation_id),
+               coalesce(new.spec::json, one.spec), coalesce(new.origin::json, one.origin)
+        FROM (SELECT queues[1] AS queue, kinds[1] AS kind, priorities[1] AS priority,
+                     CASE cardinality(regions) WHEN 1 THEN regions[1] END AS region,
+                     CASE cardinality(executors) WHEN 1 THEN executors[1] END AS executor,
+                     CASE cardinality(locks) WHEN 1 THEN locks[1] END AS lock, created_ats[1] AS created_at,
+                     CASE cardinality(correlation_ids) WHEN 1 THEN correlation_ids[1] END AS correlation_id,
+                     specs[1]::json AS spec, origins[1]::json AS origin OFFSET 0) AS one
+        CROSS JOIN unnest(numbers[:created], job_ids, queues, kinds, priorities, regions, executors, locks, created_ats,
+                          correlation_ids, specs, origins)
              AS new(seq, job_id, queue, kind, priority, region, executor, lock, created_at, correlation_id, spec,
                     origin);
         INSERT INTO holdfast.state (seq, fencing_token, ready_at, updated_at, due_at, ended_at, attempt, version,
                                     transition_no, failures, crashes, state, owner, log, detail)
-        SELECT new.seq, coalesce(new.token, tokens[1]), coalesce(new.ready_at, ready_ats[1]),
-               coalesce(new.updated_at, updated_ats[1]),
-               coalesce(new.due_at, CASE cardinality(due_ats) WHEN 1 THEN due_ats[1] END),
-               coalesce(new.ended_at, CASE cardinality(ended_ats) WHEN 1 THEN ended_ats[1] END),
-               coalesce(new.attempt, attempts[1]), coalesce(new.version, versions[1]),
-               coalesce(new.transition_no, transition_nos[1]), coalesce(new.failures, failure_counts[1]),
-               coalesce(new.crashes, crash_counts[1]), coalesce(new.state, states[1]),
-               coalesce(new.owner, CASE cardinality(owners) WHEN 1 THEN owners[1] END), ARRAY[number],
-               coalesce(new.detail, CASE cardinality(details) WHEN 1 THEN details[1] END)::json
-        FROM unnest(numbers[:created], states, attempts, versions, transition_nos, failure_counts, crash_counts, tokens,
-                    owners, ready_ats, due_ats, updated_ats, ended_ats, details)
+        SELECT new.seq, coalesce(new.token, one.token), coalesce(new.ready_at, one.ready_at),
+               coalesce(new.updated_at, one.updated_at), coalesce(new.due_at, one.due_at),
+               coalesce(new.ended_at, one.ended_at), coalesce(new.attempt, one.attempt),
+               coalesce(new.version, one.version), coalesce(new.transition_no, one.transition_no),
+               coalesce(new.failures, one.failures), coalesce(new.crashes, one.crashes),
+               coalesce(new.state, one.state), coalesce(new.owner, one.owner), one.log,
+               coalesce(new.detail::json, one.detail)
+        FROM (SELECT tokens[1] AS token, ready_ats[1] AS ready_at, updated_ats[1] AS updated_at,
+                     CASE cardinality(due_ats) WHEN 1 THEN due_ats[1] END AS due_at,
+                     CASE cardinality(ended_ats) WHEN 1 THEN ended_ats[1] END AS ended_at,
+                     attempts[1] AS attempt, versions[1] AS version, transition_nos[1] AS transition_no,
+                     failure_counts[1] AS failures, crash_counts[1] AS crashes, states[1] AS state,
+                     CASE cardinality(owners) WHEN 1 THEN owners[1] END AS owner, ARRAY[number] AS log,
+                     CASE cardinality(details) WHEN 1 THEN details[1] END::json AS detail OFFSET 0) AS one
+        CROSS JOIN unnest(numbers[:created], states, attempts, versions, transition_nos, failure_counts, crash_counts,
+                          tokens, owners, ready_ats, due_ats, updated_ats, ended_ats, details)
              AS new(seq, state, attempt, version, transition_no, failures, crashes, token, owner, ready_at, due_at,
                     updated_at, ended_at, detail)
         WHERE new.seq IS NOT NULL;

@@ -1,11 +1,12 @@
 -- Statements that write commits, and what they need.
 
 -- name: write_commit
+-- No id has a comma, and no JSON the separator of the specs.
 SELECT wrote, facts, row_version, now, last_number
 FROM holdfast.commit_4(
     $1::integer, $2::timestamptz, $3::timestamptz, $4::timestamptz, $5::text, $6::text, $7::text,
-    $8::text[], $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[],
-    $15::timestamptz[], $16::text[], $17::text[], $18::text[],
+    string_to_array($8::text, ','), $9::text[], $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[],
+    $15::timestamptz[], $16::text[], string_to_array($17::text, E'\x1e'), $18::text[],
     $19::bigint[], $20::integer[], $21::bigint[], $22::integer[], $23::text[], $24::integer[], $25::integer[],
     $26::integer[], $27::integer[], $28::integer[], $29::bigint[], $30::text[], $31::timestamptz[],
     $32::timestamptz[], $33::timestamptz[], $34::timestamptz[], $35::text[],

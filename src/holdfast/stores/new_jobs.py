@@ -1,0 +1,55 @@
+"""New jobs in runs of jobs that are alike: what those share is written, or made into text, once."""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.job import Job
+from holdfast.core.process_spec import claim_kind
+from holdfast.core.spec import COMMAND_KIND
+from holdfast.stores.records import spec_text
+
+
+def runs(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Return the jobs in their order, in runs of those that differ only in their ids and payloads."""
+    found: list[list[Job]] = []
+    first: Job | None = None
+    for job in jobs:
+        if first is not None and _alike(first, job):
+            found[-1].append(job)
+        else:
+            found.append([job])
+            first = job if _comparable(job) else None
+    return found
+
+
+def _comparable(job: Job) -> bool:
+    """Whether what is equal to this job is written as it is: in a result, 1 and True are equal."""
+    return job.result is None and job.checkpoint is None
+
+
+def _alike(first: Job, job: Job) -> bool:
+    spec, other = first.spec, job.spec
+    return (
+        replace(first, job_id=job.job_id, spec=other) == job
+        and replace(spec, payload=other.payload) == other
+        and spec.retry is other.retry
+        and (spec.kind != COMMAND_KIND or claim_kind(spec) == claim_kind(other))
+    )
+
+
+def spec_texts(run: list[Job]) -> list[str]:
+    """Return the specs of a run's jobs as JSON: all but the payload is encoded once."""
+    if len(run) > 1:
+        parts = _encode(replace(run[0].spec, payload=_MARK)).decode().split(_MARK_TEXT)
+        if len(parts) == 2:
+            before, after = parts
+            return [f"{before}{bytes(job.spec.payload).decode()}{after}" for job in run]
+    return [spec_text(job) for job in run]
+
+
+_MARK_TEXT = '"\\u0000payload"'
+"""Not in any text of a spec: none may contain a NUL."""
+_MARK = msgspec.Raw(_MARK_TEXT.encode())
+_encode = msgspec.json.Encoder().encode
