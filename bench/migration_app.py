@@ -1,8 +1,8 @@
-"""The app, the filler and the steady client of the migration benchmark: for this holdfast and for the earlier one.
+"""The app, the filler and the steady client of the migration benchmark, for either holdfast.
 
 migration_app.py fill URL JOBS                    short ones
 migration_app.py hold URL JOBS                    long ones
-migration_app.py client URL NAME RATE [FILE]      until SIGTERM; makes the jobs in the file first
+migration_app.py client URL NAME RATE FILE        until SIGTERM; makes the jobs in the file first
 
 It uses the public SDK only, which both have."""
 
@@ -149,16 +149,17 @@ def say(*words: str) -> None:
     print("\t".join(words), flush=True)
 
 
-async def main(verb: str, url: str, *words: str) -> None:
+def main(verb: str, url: str, *words: str) -> None:
     if verb == "fill":
-        return await fill(url, short(int(words[0])))
-    if verb == "hold":
+        work = fill(url, short(int(words[0])))
+    elif verb == "hold":
         names = [f"slow-{number}" for number in range(int(words[0]))]
-        return await fill(url, (slow.configure(queue="slow", job_id=name).call() for name in names))
-    name, rate, *files = words
-    again = Path(files[0]).read_text().split() if files else []
-    await SteadyClient(url, name, float(rate)).run(again)
+        work = fill(url, (slow.configure(queue="slow", job_id=name).call() for name in names))
+    else:
+        name, rate, file = words
+        work = SteadyClient(url, name, float(rate)).run(Path(file).read_text().split())
+    asyncio.run(work)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
@@ -16,7 +15,7 @@ from holdfast.sdk.open import open_registry
 
 SQL = """SELECT job.job_id, state.state, state.attempt, state.ended_at
 FROM {0}job AS job JOIN {0}state AS state ON state.seq = job.seq"""
-ENDED = "succeeded"
+ENDED, LEASED = "succeeded", {"assigned", "running"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Findings:
     acknowledged: int = 0
     states: dict[str, int] = field(default_factory=dict)
     starts: int = 0
+    lost: int = 0
+    doubled: int = 0
     again: int = 0
     verified: int = 0
     verify_seconds: float = 0.0
@@ -64,8 +65,11 @@ async def check(url: str, folder: Path, asked: set[str], made: set[str]) -> Find
     found.jobs = len(records)
     found.states = dict(Counter(record.state for record in records.values()))
     found.ended_at = sorted(record.ended_at for record in records.values() if record.ended_at)
+    found.lost = len(made - records.keys())
     found.expect("acknowledged and lost", made - records.keys())
     found.expect("there, but never asked for", records.keys() - asked)
+    leased = (job_id for job_id, record in records.items() if record.state in LEASED)
+    found.expect("leased, and nobody works any more", leased)
     _check_starts(found, records, folder)
     registry = await open_registry(url)
     try:
@@ -76,7 +80,9 @@ async def check(url: str, folder: Path, asked: set[str], made: set[str]) -> Find
         found.verify_seconds, found.verified = time.monotonic() - start, verification.jobs
         found.expect("records that their logs do not give", verification.mismatches)
         if not verification.equal or verification.jobs != found.jobs:
-            found.wrong.append(f"verify: {verification.transitions:,} transitions, {verification.events:,} events")
+            found.wrong.append(
+                f"verify: {verification.transitions:,} transitions, {verification.events:,} events"
+            )
     finally:
         await registry.close()
     return found
@@ -91,6 +97,7 @@ def _check_starts(found: Findings, records: dict[str, Record], folder: Path) -> 
     begun = Counter(job_id for job_id, _ in starts)
     found.starts = starts.total()
     found.again = sum(times > 1 for times in begun.values())
+    found.doubled = sum(times > 1 for times in starts.values())
     found.expect("attempts that began twice", (start for start, times in starts.items() if times > 1))
     beyond = (start for start in starts if start[0] not in records or start[1] > records[start[0]].attempt)
     found.expect("attempts that the record does not know", beyond)
@@ -109,7 +116,7 @@ async def _records(url: str) -> dict[str, Record]:
     connection = await asyncpg.connect(parts._replace(query="").geturl())
     try:
         schema = parse_qs(parts.query).get("schema", ["holdfast"])[0]
-        rows = await connection.fetch(SQL.format(f"{schema}."))
-        return {row[0]: Record(row[1], row[2], row[3] and row[3].timestamp()) for row in rows}
+        read = await connection.fetch(SQL.format(f"{schema}."))
+        return {row[0]: Record(row[1], row[2], row[3] and row[3].timestamp()) for row in read}
     finally:
         await connection.close()

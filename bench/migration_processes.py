@@ -89,6 +89,12 @@ class Process:
         return self._said if self._said is not None else self.log.read_text()
 
     @property
+    def last_error(self) -> str:
+        """Why it ended, in its own words."""
+        lines = self.said.splitlines() or ["nothing"]
+        return next((line for line in reversed(lines) if line.startswith("Error:")), lines[-1])
+
+    @property
     def code(self) -> int | None:
         return self._process.poll()
 

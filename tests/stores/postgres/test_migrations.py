@@ -23,6 +23,7 @@ from tests.stores.postgres.open_stores import (
     fresh_store_url,
     opened,
     schema_of,
+    waiting_for_a_lock,
     wanted,
 )
 
@@ -152,8 +153,9 @@ async def test_a_migration_that_could_not_lock_a_table_lets_others_pass_and_trie
         async with person.transaction():
             await hold_rows(person, url)
             opening = asyncio.create_task(opens_here(url))
-            await until_waiting(other, url)
-            await hold_rows(other, url)  # waits behind the migration, until that gives way
+            await waiting_for_a_lock(other)
+            async with other.transaction():
+                await hold_rows(other, url)  # waits behind the migration, until that gives way
         assert not opening.done()
         await opening
         await other.fetch(f"SELECT shade FROM {schema_of(url)}.job")
@@ -170,7 +172,7 @@ async def test_a_migration_in_a_deadlock_is_tried_again(newer: NewerSchema) -> N
             await person.execute("SET LOCAL deadlock_timeout = '10s'")  # so that the migration is the victim
             await person.execute(f"LOCK TABLE {name}.resource IN ROW EXCLUSIVE MODE")
             opening = asyncio.create_task(opens_here(url))
-            await until_waiting(other, url)
+            await waiting_for_a_lock(other)
             await hold_rows(person, url)
         await opening
         await other.fetch(f"SELECT shade FROM {name}.job")
@@ -178,17 +180,7 @@ async def test_a_migration_in_a_deadlock_is_tried_again(newer: NewerSchema) -> N
 
 async def hold_rows(person: "asyncpg.Connection[Any]", url: str) -> None:
     """Lock the table as every commit does."""
-    if not person.is_in_transaction():
-        async with person.transaction():
-            return await hold_rows(person, url)
     await person.execute(f"LOCK TABLE {schema_of(url)}.job IN ROW EXCLUSIVE MODE")
-
-
-async def until_waiting(person: "asyncpg.Connection[Any]", url: str) -> None:
-    """Return once somebody waits for a table of the store."""
-    sql = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND pid <> pg_backend_pid()"
-    while not await person.fetchval(sql + " AND relation::regclass::text LIKE $1)", f"{schema_of(url)}.%"):
-        await asyncio.sleep(0.01)
 
 
 async def test_an_open_with_nothing_to_migrate_needs_no_lock() -> None:
