@@ -1,5 +1,6 @@
 """The page of the migration benchmark."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -28,6 +29,8 @@ Every attempt writes itself down when it begins. *Disk* is all files of the stor
 four times a second.
 """
 
+_PLACE = re.compile(r"/tmp/[^/ ]*/|127\.0\.0\.1:\d+/")  # where this run happened to be
+
 
 def page(runs: Sequence[Run], about: dict[str, str]) -> str:
     """All of it, as Markdown."""
@@ -44,7 +47,7 @@ def page(runs: Sequence[Run], about: dict[str, str]) -> str:
     lines += ["| " + " | ".join([name, *(cell[name] for cell in cells)]) + " |" for name in cells[0]]
     lines.append(NOTES)
     for run in runs:
-        lines += [f"## {run.place}: how it went", "", *_story(run), ""]
+        lines += [f"## {run.place}: how it went", "", *(_PLACE.sub("…", line) for line in _story(run)), ""]
     return "\n".join(lines)
 
 
