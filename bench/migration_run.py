@@ -183,8 +183,8 @@ def _drain(run: Run, new: Side, place: Place, jobs: int) -> None:
     start = time.monotonic()
     try:
         await_true(lambda: asyncio.run(_left(place.url)) <= delayed, "the end of the jobs", DRAIN_SECONDS)
-    except NotReached as error:
-        run.notes.append(str(error))
+    except NotReached:
+        run.notes.append(f"Not all jobs had ended after {DRAIN_SECONDS:.0f} s: the others are still queued.")
     say(f"{place.name}: drained, {time.monotonic() - start:.0f} s after the last client")
 
 
