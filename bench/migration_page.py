@@ -14,7 +14,8 @@ delayed, one in a thousand fails for good, one in a thousand fails once. Its wor
 have {held} long ones under way, its client makes {rate:.0f} jobs a second, each under an id of its own, and
 makes a call that failed again. Then a client and as many workers of this holdfast are started beside them,
 without a word to the earlier ones. What the earlier client had asked for and got no answer to is asked for
-again by one of ours, under the same ids. Ours drain for up to two minutes, and then every job is accounted for, ended or not.
+again by one of ours, under the same ids. Ours drain for up to two minutes, and then every job is accounted
+for, ended or not.
 
 Made by `python bench/migration.py --save`. Leases are {lease}. The machine has two cores for everything:
 database, workers and clients.
