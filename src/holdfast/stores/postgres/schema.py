@@ -1,6 +1,5 @@
 """The schema, its migrations and the secret of a store: the first process that opens it makes them."""
 
-import asyncio
 import re
 
 from asyncpg import exceptions as pg
@@ -73,7 +72,7 @@ async def _patient_step(session: Session, schema: str, number: int, script: str)
         try:
             return await _step(session, schema, number, script)
         except _IN_USE:
-            await asyncio.sleep(PAUSE_SECONDS)
+            await session.fetch("SELECT pg_sleep($1)", PAUSE_SECONDS)
     return await _step(session, schema, number, script)
 
 
