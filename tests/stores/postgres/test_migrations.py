@@ -23,6 +23,7 @@ from tests.stores.postgres.open_stores import (
     fresh_store_url,
     opened,
     schema_of,
+    waiting_for_a_lock,
     wanted,
 )
 
@@ -120,9 +121,10 @@ async def hold(person: "asyncpg.Connection[Any]", url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_table_that_is_held_stops_a_migration_soon_and_with_advice(
-    newer: NewerSchema,
+    newer: NewerSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = fresh_store_url()
+    monkeypatch.setattr(schema, "TABLE_TRIES", 2)
 
     async with opened(url) as store:
         await store.transact([wanted("kept")])
@@ -132,11 +134,53 @@ async def test_a_table_that_is_held_stops_a_migration_soon_and_with_advice(
         began = time.monotonic()
         with pytest.raises(Unavailable, match=r"are in use by .* Try again") as told:
             await opens_here(url)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 2 * 2 + schema.PAUSE_SECONDS + 2
         assert told.value.applied == "no"
     await opens_here(url)
     async with opened(url) as store:
         assert (await store.get(["kept"])) != [None]
+
+
+async def test_a_migration_that_could_not_lock_a_table_lets_others_pass_and_tries_again(
+    newer: NewerSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = fresh_store_url()
+    monkeypatch.setattr(schema, "TABLE_SETTING", "SET LOCAL lock_timeout = '300ms'")
+
+    await opens_here(url)
+    newer(KNOWS.format(KNOWN) + ADDITIVE)
+    async with connected() as person, connected() as other:
+        async with person.transaction():
+            await hold_rows(person, url)
+            opening = asyncio.create_task(opens_here(url))
+            await waiting_for_a_lock(other)
+            async with other.transaction():
+                await hold_rows(other, url)  # waits behind the migration, until that gives way
+        assert not opening.done()
+        await opening
+        await other.fetch(f"SELECT shade FROM {schema_of(url)}.job")
+
+
+async def test_a_migration_in_a_deadlock_is_tried_again(newer: NewerSchema) -> None:
+    url = fresh_store_url()
+
+    await opens_here(url)
+    name = schema_of(url)
+    newer(KNOWS.format(KNOWN) + f"LOCK TABLE {name}.job; LOCK TABLE {name}.resource;" + ADDITIVE)
+    async with connected() as person, connected() as other:
+        async with person.transaction():
+            await person.execute("SET LOCAL deadlock_timeout = '10s'")  # so that the migration is the victim
+            await person.execute(f"LOCK TABLE {name}.resource IN ROW EXCLUSIVE MODE")
+            opening = asyncio.create_task(opens_here(url))
+            await waiting_for_a_lock(other)
+            await hold_rows(person, url)
+        await opening
+        await other.fetch(f"SELECT shade FROM {name}.job")
+
+
+async def hold_rows(person: "asyncpg.Connection[Any]", url: str) -> None:
+    """Lock the table as every commit does."""
+    await person.execute(f"LOCK TABLE {schema_of(url)}.job IN ROW EXCLUSIVE MODE")
 
 
 async def test_an_open_with_nothing_to_migrate_needs_no_lock() -> None:

@@ -14,10 +14,13 @@ from holdfast.stores.postgres.statements import migrations, statement
 
 STEP_SECONDS = 600
 STEP_SETTINGS = (
-    "SET LOCAL lock_timeout = '25s'",  # for another process that is migrating
+    f"SET LOCAL lock_timeout = '{STEP_SECONDS}s'",  # for another process that is migrating
     "SET LOCAL client_min_messages = 'warning'",
 )
 TABLE_SETTING = "SET LOCAL lock_timeout = '2s'"  # a wait for a table lock blocks all later requests for it
+TABLE_TRIES = 5
+PAUSE_SECONDS = 1.0  # in which those requests are served
+_IN_USE = (pg.LockNotAvailableError, pg.DeadlockDetectedError)
 _LOCK = 5196120713
 _NEEDS = re.compile(r"-- Code that knows migration (\d+) can work with what this one leaves\.")
 
@@ -41,8 +44,8 @@ async def migrate(session: Session, address: PostgresAddress, *, create: bool = 
         )
     for number in range(version + 1, len(scripts) + 1):
         try:
-            await _step(session, address.schema, number, scripts[number - 1])
-        except pg.LockNotAvailableError as error:
+            await _patient_step(session, address.schema, number, scripts[number - 1])
+        except _IN_USE as error:
             raise Unavailable(
                 f"The tables in {address.shown} are in use by something that holds on to them, so the"
                 f" schema could not be brought to {number}. Try again; look for long transactions."
@@ -61,6 +64,16 @@ async def schema_version(session: Session, schema: str) -> tuple[int, int]:
     )
     found = {row[0]: row[1] for row in rows}
     return found.get("schema", 0), found.get("needs", 0)
+
+
+async def _patient_step(session: Session, schema: str, number: int, script: str) -> None:
+    """Take the step, again after a pause when a table could not be locked: others are at work on it."""
+    for _ in range(TABLE_TRIES - 1):
+        try:
+            return await _step(session, schema, number, script)
+        except _IN_USE:
+            await session.fetch("SELECT pg_sleep($1)", PAUSE_SECONDS)
+    return await _step(session, schema, number, script)
 
 
 async def _step(session: Session, schema: str, number: int, script: str) -> None:

@@ -5,7 +5,8 @@ SET LOCAL enable_seqscan = on;
 SET LOCAL enable_hashjoin = on;
 SET LOCAL plan_cache_mode = auto;
 
-LOCK TABLE holdfast.job, holdfast.event, holdfast.fact IN ACCESS EXCLUSIVE MODE;
+-- Whatever writes events or facts has a lock on this table as well, and may have had theirs first.
+LOCK TABLE holdfast.job IN ACCESS EXCLUSIVE MODE;
 
 -- What changes about a job. No index but its key, so that every update stays in its page (HOT). log has the
 -- commits with the job's registry events. A detail of NULL is the one that the last of these commits gave to
