@@ -184,8 +184,17 @@ class Worker:
 
     async def _idle(self, mark: int) -> None:
         """Wait until there may be something to claim, or the worker leaves."""
+        await self._leaving.or_until(self._changes(mark))
+
+    async def _changes(self, mark: int) -> None:
+        """Wait for a change that may have made a job ready; when draining, also for the end of a job of this
+        worker: nothing may be left then."""
         changes = self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True)
-        await self._leaving.or_until(changes)
+        if not self._settings.drain:
+            await changes
+            return
+        self._freed.clear()
+        await first_of(changes, self._freed.wait())
 
     # Running.
 
