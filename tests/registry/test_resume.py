@@ -40,8 +40,7 @@ async def finish(world: World, job_id: str, verified: int) -> Job:
 
 
 async def links(world: World, job_id: str) -> list[Event]:
-    log = await world.registry.logs(job_id)
-    return [event for event in log.events if event.event_type == "job_resumed"]
+    return [e for e in (await world.registry.logs(job_id)).events if e.event_type == "job_resumed"]
 
 
 async def test_a_resumed_job_is_the_same_work_with_only_what_is_missing_to_promise(

@@ -1,7 +1,7 @@
 """How a worker validates outputs: of its own jobs at once and again when due, of others in sweeps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ from holdfast.core.errors import Denied, Unavailable
 from holdfast.core.job import Failure, Job
 from holdfast.core.outputs import OWNER_GRACE
 from holdfast.core.state import State
-from holdfast.outputs.lazy import LazyOutputs
 from holdfast.outputs.validation import SWEEP_SECONDS
 from holdfast.ports import JobFilter, JobPage
 from holdfast.system import SystemClock
@@ -18,92 +17,16 @@ from holdfast.testing.fakes import CountingIds
 from holdfast.worker import validation
 from holdfast.worker.claims import WorkerSettings
 from holdfast.worker.spool import MemorySpool
-from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
-from tests.outputs.outputs_world import MACHINE, OutputsWorld, open_outputs_world
+from tests.outputs.outputs_world import OutputsWorld, open_outputs_world
 from tests.worker.live_processes import PATIENCE_SECONDS
+from tests.worker.validation_side import Side, idle, state, tries, until
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[OutputsWorld]:
     async with open_outputs_world("memory", "directory", tmp_path) as world:
         yield world
-
-
-class Report:
-    def __init__(self) -> None:
-        self.said: list[tuple[str, State]] = []
-        self.troubles: list[str] = []
-
-    def ended(self, job: Job, seconds: float) -> None:
-        self.said.append((job.job_id, job.state))
-
-    def trouble(self, why: str) -> None:
-        self.troubles.append(why)
-
-
-class Counted(LazyOutputs):
-    """The output store of the world, and how often it was asked for."""
-
-    def __init__(self, world: OutputsWorld) -> None:
-        super().__init__()
-        self._outputs = world.outputs
-        self.asked = 0
-        self.broken: str | None = None
-
-    async def get(self, *, create: bool = False) -> object:  # type: ignore[override]
-        self.asked += 1
-        if self.broken is not None:
-            raise Unavailable(self.broken)
-        return self._outputs
-
-
-class Side:
-    """A worker's validations, in a world."""
-
-    def __init__(self, world: OutputsWorld, name: str = "w-1") -> None:
-        self.world = world
-        self.report = Report()
-        self.store = Counted(world)
-        self.validating = WorkerValidation(
-            world.registry,
-            self.store,
-            self.report,
-            clock=world.clock,
-            ids=CountingIds(),
-            machine=MACHINE,
-            name=name,
-        )
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass, and those that wait for it go on."""
-        await idle()
-        self.world.clock.advance(seconds)
-        await idle()
-
-
-async def idle() -> None:
-    """Let everybody else on this loop go on, as far as they get without a thread."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-async def until(true: Callable[[], bool] | Callable[[], Coroutine[None, None, bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            answer = true()
-            if answer if isinstance(answer, bool) else await answer:
-                return
-            await asyncio.sleep(0.005)
-
-
-async def state(world: OutputsWorld, job_id: str = "job-1") -> State:
-    return (await world.registry.status(job_id)).state
-
-
-async def tries(world: OutputsWorld, job_id: str = "job-1") -> int:
-    check = (await world.registry.status(job_id)).check
-    return check.tries if check else 0
 
 
 async def test_a_job_of_ours_is_judged_at_once_and_reported_once(world: OutputsWorld) -> None:
