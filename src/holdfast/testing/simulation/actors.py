@@ -14,41 +14,18 @@ from holdfast.core.catalogue import EventClass, WorkerEventType
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.lifecycle import HandoffStep, Outcome, Stopped
-from holdfast.core.retry import OnExhausted, Retry
-from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Clock, EventPage, Grant, Ids, JobFilter, JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.testing.simulation.downstream import Downstream
 from holdfast.testing.simulation.output_store import FakeOutputStore
 from holdfast.testing.simulation.planned_follow_ups import compensated, follow_ups_of
+from holdfast.testing.simulation.planned_requests import EXECUTOR
 from holdfast.testing.simulation.simulated_work import ending
 
 T = TypeVar("T")
 
-EXECUTOR = "slurm"
 AGAIN = 0.5
-
-
-def spec_of(chance: Random, number: int, *, timed: bool = False) -> Spec:
-    """Return the spec of a job: a short lease, a small budget, sometimes a lock or a deadline; if `timed`,
-    half of them with a timeout."""
-    return Spec(
-        payload=msgspec.Raw(b'{"n":%d}' % number),
-        lease=timedelta(seconds=chance.choice((1.5, 2, 3, 4))),
-        lock=chance.choice((None, None, "disk", "gpu")),
-        priority=chance.choice((5, 5, 0)),
-        delay=chance.choice((None, None, timedelta(seconds=1), timedelta(seconds=4))),
-        timeout=timedelta(seconds=1.2) if timed and number % 2 else None,
-        ttl=chance.choice((None, None, None, None, timedelta(seconds=20))),
-        retry=Retry(
-            max_failures=chance.randint(1, 4),
-            max_crashes=chance.randint(1, 5),
-            backoff=timedelta(milliseconds=chance.choice((100, 400, 1500))),
-            backoff_max=timedelta(seconds=3),
-            on_exhausted=chance.choice(tuple(OnExhausted)),
-        ),
-    )
 
 
 class Actor:

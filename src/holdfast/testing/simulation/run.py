@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import failpoint
-from holdfast.ports import JobRequest, Store
+from holdfast.ports import Store
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.cas.store import CasStore
 from holdfast.testing.fakes import EPOCH
-from holdfast.testing.simulation.actors import EXECUTOR, Client, Journal, Owner, spec_of
+from holdfast.testing.simulation.actors import Client, Journal, Owner
 from holdfast.testing.simulation.checked_registry import AnswerLog, checked
 from holdfast.testing.simulation.commit import Violation
 from holdfast.testing.simulation.diagnostics import Diagnostics, collected
@@ -28,7 +28,7 @@ from holdfast.testing.simulation.invariant_checker import InvariantChecker
 from holdfast.testing.simulation.loop import NODE, Node, virtual_loop
 from holdfast.testing.simulation.network import FaultInjector, NetworkLink
 from holdfast.testing.simulation.nodes import NodeClock, NodeIds
-from holdfast.testing.simulation.output_store import FakeOutputStore, OutputsConnection, promise_of
+from holdfast.testing.simulation.output_store import FakeOutputStore, OutputsConnection
 from holdfast.testing.simulation.plan import (
     HEAL_SECONDS,
     STEP_SECONDS_MAX,
@@ -36,6 +36,7 @@ from holdfast.testing.simulation.plan import (
     NodeFault,
     Plan,
 )
+from holdfast.testing.simulation.planned_requests import requests_of
 from holdfast.testing.simulation.simulated_validator import SimulatedValidator
 from holdfast.testing.simulation.simulated_work import DRIFT_MAX, SimulatedExecutor
 from holdfast.testing.simulation.sql_server import SqlServer
@@ -104,7 +105,7 @@ class Simulation:
         self.journals: defaultdict[str, Journal] = defaultdict(Journal)
         self._submitting: set[int] = set()
         self._output_store = self._make_output_store()
-        self._requests = self._plan_requests()
+        self._requests = requests_of(plan, self._chance("requests"), self._chance("promises"))
 
     def _chance(self, name: str) -> Random:
         return Random(f"{self.plan.seed}/{name}")
@@ -120,27 +121,6 @@ class Simulation:
         output_store = FakeOutputStore(self._chance("shelf"), self.loop.time, later)
         self.checker.verdict = VerdictChecker(self.checker, output_store, self.loop.time).check
         return output_store
-
-    def _plan_requests(self) -> list[list[JobRequest]]:
-        """Return the requests of each client. The client that replaces a dead one has the same."""
-        chance, promising = self._chance("requests"), self._chance("promises")
-        requests: list[list[JobRequest]] = [[] for _ in range(self.plan.clients)]
-        for n in range(self.plan.jobs):
-            named = chance.random() < 0.5
-            request = JobRequest(
-                spec=spec_of(chance, n, timed=self.plan.timed),
-                job_id=f"job-{n}" if named else None,
-                request_id=None if named else f"request-{n}",
-            )
-            if named and chance.random() < 0.2:
-                bound = replace(request.spec, executor=EXECUTOR)
-                request = replace(request, spec=bound, register=True)
-            if self._output_store is not None and promising.random() < 0.6:
-                promise = promise_of(promising)
-                kept = replace(request.spec, outputs=promise, promised_outputs=promise.count)
-                request = replace(request, spec=kept)
-            requests[chance.randrange(self.plan.clients)].append(request)
-        return requests
 
     def _store_now(self) -> datetime:
         """Return the store's time; where every node has its own, one that is before them all."""
