@@ -17,7 +17,7 @@ from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch, Group
 from holdfast.stores.leased_jobs import CachedJob
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
-from holdfast.stores.postgres.notifications import notification_payload
+from holdfast.stores.postgres.notifications import NO_NOTICE, Notice
 from holdfast.stores.postgres.rows import alike_jobs
 from holdfast.stores.postgres.scan_starts import BEGINNING
 from holdfast.stores.postgres.server_time import ClockStepped
@@ -74,12 +74,12 @@ class PostgresCommit:
         context: CommitContext,
         works: Sequence[Work],
         way: Way,
-        channel: str = "",
+        notice: Notice = NO_NOTICE,
     ) -> None:
         self._connection = connection
         self._context = context
         self._way = way
-        self._channel = channel
+        self._notice = notice
         self._resources: dict[str, ResourceLock] = {}
         # Not a method of this object: the reference cycle would keep every commit until it is collected.
         self._batch = Batch(works, BEGINNING, self._resources.__getitem__)
@@ -372,8 +372,8 @@ class PostgresCommit:
             self._lock_deadline(),
             BEGINNING if context.clock else None,
             context.time.steps if measured and not context.clock else None,
-            self._channel,
-            notification_payload(ready=self.made_ready),
+            self._notice.channel,
+            self._notice.payload(ready=self.made_ready),
         )
         name, parameters = "write_new_job", writes.new_job(context.lanes)
         if parameters is None:

@@ -1,76 +1,117 @@
 """Notifications of commits between processes; where none can arrive, the store is polled instead."""
 
 import asyncio
-from functools import partial
+
+from msgspec import Struct
 
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Clock, Ids
 from holdfast.stores.commit_signal import CommitSignal
 from holdfast.stores.postgres.errors import FAILURES
-from holdfast.stores.postgres.sessions import Connection, Session, Sessions
+from holdfast.stores.postgres.sessions import Connection, Sessions
 from holdfast.system import jittered
 
 POLL_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 QUIET_SECONDS = 0.005
+CARRIER_SECONDS_MAX = 0.02
+"""How long commits wait to be told of by another one that is under way."""
 NOTHING_READY = "nothing ready"
 """The payload of a commit that made no job claimable; that of all others is empty."""
 
 
-def notification_payload(*, ready: bool) -> str:
-    """Return the payload of a commit's notification: whether it may have made a job ready."""
-    return "" if ready else NOTHING_READY
+class Notice(Struct, frozen=True, gc=False):
+    """What one commit tells. `channel` is the one that it notifies; empty, a later notification tells of it.
+    It also tells of the first `covers` commits that were left to a later one: `ready` says whether one of
+    those may have made a job ready."""
+
+    channel: str = ""
+    covers: int = 0
+    ready: bool = False
+
+    def payload(self, *, ready: bool) -> str:
+        """Return the payload of the notification of a commit that may have made a job ready itself."""
+        return "" if ready or self.ready else NOTHING_READY
+
+
+NO_NOTICE = Notice()
 
 
 class Notifier:
-    """Decides which commits carry a notification: the first after a quiet time carries its own; those that
-    follow closely share one that is sent after them. PostgreSQL commits one notifying transaction at a
-    time."""
+    """Decides which commits carry a notification. PostgreSQL commits one notifying transaction at a time, so
+    the first commit after a quiet time carries one, and those that follow closely leave theirs to the next
+    that does. If none comes soon, a notification is sent for them on its own."""
 
     def __init__(self, sessions: Sessions, channel: str, clock: Clock) -> None:
         self._sessions = sessions
         self._channel = channel
         self._clock = clock
         self._notified_at = float("-inf")
-        self._pending = self._pending_ready = False
+        self._under_way: Notice | None = None
+        # The commits without a notification are numbered: how many there are, the last that may have made a
+        # job ready, the last that was told, and since when the others wait.
+        self._left = self._left_ready = self._told = 0
+        self._left_since = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def channel(self) -> str:
-        """Return the channel that the next commit notifies; empty when it notifies none."""
-        quiet = self._clock.monotonic() - self._notified_at
-        return self._channel if quiet >= QUIET_SECONDS else ""
+    def begin(self) -> Notice:
+        """Return what the commit that begins now tells. It is passed to `committed` if the commit lands, and
+        to `end` in any case."""
+        if self._under_way or self._clock.monotonic() - self._notified_at < QUIET_SECONDS:
+            return NO_NOTICE
+        # All that were counted so far have landed: whoever gets this notification can see them.
+        self._under_way = Notice(self._channel, self._left, self._left_ready > self._told)
+        return self._under_way
 
-    def committed(self, channel: str, *, ready: bool) -> None:
-        """Account for a commit; if it carried no notification (`channel` is empty), send one soon."""
-        if channel:
-            self._notified_at = self._clock.monotonic()
-        else:
-            self._pending = True
-            self._pending_ready |= ready
-        if self._pending and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._send_pending())
+    def end(self, notice: Notice) -> None:
+        if notice is self._under_way:
+            self._under_way = None
 
-    async def _send_pending(self) -> None:
+    def committed(self, notice: Notice, *, ready: bool) -> None:
+        """Account for a commit that has landed; if it carried no notification, see to it that one follows."""
+        now = self._clock.monotonic()
+        if notice.channel:
+            self._told = max(self._told, notice.covers)
+            self._notified_at = self._left_since = now
+            return
+        if self._left == self._told:
+            self._left_since = now
+        self._left += 1
+        if ready:
+            self._left_ready = self._left
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._tell_rest())
+
+    async def _tell_rest(self) -> None:
+        """Wait for a commit that tells of those before it, but not for long."""
+        try:
+            while self._told < self._left:
+                patience = CARRIER_SECONDS_MAX if self._under_way else QUIET_SECONDS
+                rest = self._left_since + patience - self._clock.monotonic()
+                if rest > 0:
+                    await self._clock.sleep(min(rest, QUIET_SECONDS))
+                else:
+                    await self._send()
+        finally:
+            self._task = None
+
+    async def _send(self) -> None:
+        notice = Notice(self._channel, self._left, self._left_ready > self._told)
+        self._under_way = self._under_way or notice
         sql = "SELECT pg_notify($1, $2)"
         try:
-            while self._pending:
-                await self._clock.sleep(QUIET_SECONDS)
-                send = partial(_fetch, sql, self._channel, notification_payload(ready=self._pending_ready))
-                # A commit that lands from here on may not be visible when this one arrives.
-                self._pending = self._pending_ready = False
-                await self._sessions.use(send, patient=False)
+            await self._sessions.use(
+                lambda session: session.fetch(sql, self._channel, notice.payload(ready=False)), patient=False
+            )
         except HoldfastError:
             pass  # only a hint: a waiting process reads again by itself
         finally:
-            self._task = None
+            self.end(notice)
+        self.committed(notice, ready=False)
 
     async def close(self) -> None:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-async def _fetch(sql: str, channel: str, payload: str, session: Session) -> None:
-    await session.fetch(sql, channel, payload)
 
 
 class NotificationListener:

@@ -39,7 +39,7 @@ from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.event_log import PostgresEventLog as EventLog
 from holdfast.stores.postgres.lane_marks import LaneMarks
 from holdfast.stores.postgres.lanes import learn_lanes, make_lanes
-from holdfast.stores.postgres.notifications import NotificationListener, Notifier
+from holdfast.stores.postgres.notifications import Notice, NotificationListener, Notifier
 from holdfast.stores.postgres.partitions import (
     JOBS_PER_PARTITION,
     drop_empty_partitions,
@@ -205,8 +205,16 @@ class PostgresStore:
 
     async def _attempt(self, session: Session, works: Sequence[Work], way: Way) -> list[list[Decision]]:
         """Decide and commit."""
-        channel = self._notifier.channel()
-        commit = ClaimCommit(session, self._context, works, way, channel)
+        notice = self._notifier.begin()
+        try:
+            return await self._decide(session, works, way, notice)
+        finally:
+            self._notifier.end(notice)
+
+    async def _decide(
+        self, session: Session, works: Sequence[Work], way: Way, notice: Notice
+    ) -> list[list[Decision]]:
+        commit = ClaimCommit(session, self._context, works, way, notice)
         # Behind a pooler a replica may answer: only a query that locks rows finds that out.
         found = Peek.MORE if self._sessions.pooled else await commit.peek()
         if found is Peek.NOTHING:
@@ -214,7 +222,7 @@ class PostgresStore:
         if found is Peek.FEW:
             if not await commit.claim_unlocked():
                 session.uncertain = False
-                return await self._attempt(session, works, Way.AGAIN)
+                return await self._decide(session, works, Way.AGAIN, notice)
         elif way.locks:
             async with session.transaction():
                 await commit.run()
@@ -223,13 +231,13 @@ class PostgresStore:
             await commit.run()
         if commit.wrote:
             commit.update_cache()
-            self._committed(channel, ready=commit.made_ready)
+            self._committed(notice, ready=commit.made_ready)
             await self._maintain(session, commit)
         return commit.decisions
 
-    def _committed(self, channel: str, *, ready: bool) -> None:
+    def _committed(self, notice: Notice, *, ready: bool) -> None:
         self._signal.set(ready=ready)
-        self._notifier.committed(channel, ready=ready)
+        self._notifier.committed(notice, ready=ready)
 
     async def _maintain(self, session: Session, commit: PostgresCommit) -> None:
         """Compact the counts and make partitions, now and then. A failure here does no harm."""
@@ -248,14 +256,14 @@ class PostgresStore:
     async def transact_within(self, connection: object, works: Sequence[Work]) -> list[list[Decision]]:
         """Decide and write as part of the transaction that `connection` is in: the changes land if and only
         if the caller commits it."""
-        transaction = external_transaction.wrap(connection)
+        transaction, notice = external_transaction.wrap(connection), Notice(self._channel)
         for n in range(TRIES_MAX):
             try:
                 async with transaction.savepoint():
                     await self._check_secret(transaction)
                     if n:
                         await clock_steps.refresh(transaction, self._context, external=True)
-                    commit = PostgresCommit(transaction, self._context, works, Way.EXTERNAL, self._channel)
+                    commit = PostgresCommit(transaction, self._context, works, Way.EXTERNAL, notice)
                     return await commit.run()
             except HoldfastError:
                 raise
@@ -278,12 +286,14 @@ class PostgresStore:
 
     async def record(self, events: Sequence[Event]) -> int:
         async def work(session: Session) -> int:
-            channel = self._notifier.channel()
-            commit = PostgresCommit(session, self._context, (), Way.READ, channel)
-            new = await commit.record(events)
-            if new:
-                self._committed(channel, ready=False)
-            return new
+            notice = self._notifier.begin()
+            try:
+                new = await PostgresCommit(session, self._context, (), Way.READ, notice).record(events)
+                if new:
+                    self._committed(notice, ready=False)
+                return new
+            finally:
+                self._notifier.end(notice)
 
         return await self._commit(work)
 
