@@ -64,6 +64,22 @@ class AlikeContract:
         assert len(ids) == len(set(ids)) == MANY * len(STEPS)
 
     @in_world
+    async def test_many_jobs_keep_their_names_and_labels(self, world: World) -> None:
+        own = [(f"run {n}", {"n": str(n // 2), "study": "a"}) for n in range(MANY)]
+        for n, (name, labels) in enumerate(own):
+            await world.enqueue(f"job-{n:02}", name=name, labels=labels)
+        await world.enqueue("job-99")
+
+        grants = await world.registry.claim(["default"], owner="w", limit=MANY + 1)
+        claimed = await world.store.get([grant.job_id for grant in grants])
+        done = succeeded(await world.registry.complete_many([Completion(g, NOTHING) for g in grants]))
+
+        assert [(job.spec.name, job.spec.labels) for job in claimed if job] == [*own, (None, {})]
+        assert [job.spec for job in done] == [job.spec for job in claimed if job]
+        assert await world.store.get([job.job_id for job in done]) == done
+        await world.check()
+
+    @in_world
     async def test_special_jobs_among_many_take_their_own_way(self, world: World) -> None:
         await world.enqueue("locked", lock="disk")
         await world.enqueue("labelled", labels={"team": "a"})

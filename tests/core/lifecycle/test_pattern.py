@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from holdfast.core.job import CancelRequest, Failure, Job
 from holdfast.core.lifecycle import Cancel, Change, Claim, Complete, Refusal, Stopped, Success, decide
 from holdfast.core.lifecycle.commands import Command, Outcome
-from holdfast.core.lifecycle.pattern import Pattern, Template, pattern_of
+from holdfast.core.lifecycle.pattern import Pattern, Template, pattern_of, shared_terms
+from holdfast.core.outputs import File, OutputPromise
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -87,7 +88,7 @@ def jobs(draw: st.DrawFn) -> Job:
 
 
 def like(template: Template, *, payload: bytes = b"[1]", ready_at: object = NOW) -> Job:
-    spec = replace(template.job.spec, payload=Raw(payload), labels=dict(template.job.spec.labels))
+    spec = replace(template.job.spec, payload=Raw(payload), name="another", labels={"study": "b"})
     earlier = NOW - timedelta(seconds=7)
     return replace(template.another("job-2", spec, earlier, earlier, NOW), ready_at=ready_at)
 
@@ -123,6 +124,15 @@ def pattern(job: Job, command: Command) -> Pattern | None:
 
 QUEUED = made(enqueue(Spec(kind="fit")), None).after
 CLAIMED = made(CLAIM, QUEUED).after
+
+
+def test_jobs_are_alike_in_all_terms_but_their_own() -> None:
+    spec = Spec(kind="fit", name="a", labels={"study": "a"})
+
+    assert shared_terms(spec) == shared_terms(Spec(kind="fit", payload=Raw(b"1"), name="b"))
+    assert shared_terms(spec) != shared_terms(replace(spec, queue="other"))
+    promise = OutputPromise(files=(File("a"),), store="s")
+    assert hash(shared_terms(replace(spec, outputs=promise, run_at=NOW))) != hash(shared_terms(spec))
 
 
 def test_claims_and_returns_of_plain_jobs_have_patterns() -> None:

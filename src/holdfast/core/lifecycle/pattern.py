@@ -1,10 +1,11 @@
 """Jobs that are alike: `decide` decides on one of them, and the same becomes of the others.
 
-Jobs of one template agree in all fields but those of `OWN`, and in all of their spec but the payload. No rule
+Jobs of one template agree in all fields but those of `OWN`, and in all of their spec but `OWN_TERMS`. No rule
 that `pattern_of` accepts depends on these, so what it made of one job can be made of every other.
 """
 
 from datetime import datetime
+from operator import attrgetter
 
 from msgspec.structs import astuple, replace
 
@@ -17,6 +18,12 @@ from holdfast.core.state import State
 
 OWN = ("job_id", "spec", "created_at", "updated_at", "ready_at")
 """The fields in which jobs that are alike may differ."""
+
+OWN_TERMS = ("payload", "name", "labels")
+"""The fields of a spec in which jobs that are alike may differ."""
+
+shared_terms = attrgetter(*(name for name in Spec.__struct_fields__ if name not in OWN_TERMS))
+"""The values of all other fields of a spec. They can be hashed."""
 
 _FIRST = ("job_id", "spec", "state", "created_at", "updated_at", "ready_at")
 assert Job.__struct_fields__[: len(_FIRST)] == _FIRST  # `Template.job` passes fields by position

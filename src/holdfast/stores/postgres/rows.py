@@ -1,8 +1,7 @@
 """Conversion of jobs, events and API keys to rows, and of rows to them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from holdfast.core.access import Key
 from holdfast.core.errors import Corrupt
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.core.lifecycle.pattern import Template
+from holdfast.core.lifecycle.pattern import Template, shared_terms
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.stores.postgres.statements import Row
@@ -77,41 +76,48 @@ def job_of(row: Row) -> tuple[int, Job]:
     try:
         return row[0], _job(row, _decode_origin(row[14]), _decode_detail(row[15]))
     except DAMAGED as error:
-        raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
+        raise _unreadable(row, error) from error
 
 
 def alike_jobs(rows: Iterable[Row]) -> Iterator[tuple[int, Job, Template | None]]:
     """Yield the number and the job of each row, with a template for those that are alike; None for a job with
     something special about it."""
-    templates: dict[Row, list[tuple[str, Template]]] = {}
+    templates: dict[Hashable, Template] = {}
+    text, spec, terms = "", _NO_SPEC, ()
+    latest: Hashable = None
+    template: Template | None = None
     for row in rows:
         if row[15] != _NO_DETAIL:
             yield (*job_of(row), None)
             continue
-        known = templates.setdefault((row[2:9], row[12], row[14]), [])
-        for text, template in known:
-            if (spec := _spec_like(template.job.spec, text, row[13])) is not None:
-                yield row[0], template.another(row[1], spec, row[10], row[11], row[9]), template
-                break
+        if row[13] == text:
+            spec = replace(spec, labels=dict(spec.labels))
         else:
+            text, spec = row[13], _spec_of(row)
+            terms = shared_terms(spec)
+        if (alike := (row[2:9], row[12], row[14], terms)) != latest:
+            latest, template = alike, templates.get(alike)
+        if template is None:
             seq, job = job_of(row)
-            known.append((row[13], Template(job)))
-            yield seq, job, known[-1][1]
+            templates[alike] = template = Template(job)
+            yield seq, job, template
+        else:
+            yield row[0], template.another(row[1], spec, row[10], row[11], row[9]), template
 
 
-def _spec_like(spec: Spec, text: str, own_text: str) -> Spec | None:
-    """Return the spec of this text if it differs from that of another one in nothing but the payload."""
-    if own_text == text:
-        return replace(spec, labels=dict(spec.labels))
+def _spec_of(row: Row) -> Spec:
     try:
-        own = _decode_spec(own_text)
-    except DAMAGED:
-        return None  # `job_of` says so
-    return own if _terms(own) == _terms(spec) else None
+        return _decode_spec(row[13])
+    except DAMAGED as error:
+        raise _unreadable(row, error) from error
+
+
+def _unreadable(row: Row, error: Exception) -> Corrupt:
+    return Corrupt(f"The record of job {row[1]} cannot be read: {error}")
 
 
 _NO_DETAIL = "{}"
-_terms = attrgetter(*(name for name in Spec.__struct_fields__ if name != "payload"))
+_NO_SPEC = Spec()
 
 
 def events_of(row: Row) -> list[Event]:

@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 
 from holdfast.core.errors import Corrupt
 from holdfast.core.job import Job, Lease
-from holdfast.core.lifecycle.pattern import Template
+from holdfast.core.lifecycle.pattern import OWN_TERMS, Template
 from holdfast.core.process_spec import HOLDFAST_COMMAND_KIND, claim_kind
 from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.core.state import LEASED, State
@@ -103,7 +103,10 @@ _moving_values = attrgetter(*_PLAIN_NAMES, *_MOMENT_NAMES, *_detail_names)
 _detail_values = attrgetter(*_detail_names)
 _terms_values = attrgetter(*_terms_names)
 _NO_DETAIL = _detail_values(Detail())
-_NO_TERMS = _terms_values(Terms())
+_shared_terms = attrgetter(*(name for name in _terms_names if name not in OWN_TERMS))
+_own_terms = attrgetter("name", "labels")
+_NO_TERMS = Terms()
+_NO_TERMS_VALUES = _terms_values(_NO_TERMS)
 _LEASE = _detail_names.index("lease")
 
 
@@ -126,7 +129,7 @@ def job_rows(seqs: Sequence[int], lane: int, run: Sequence[Job]) -> list[Row]:
         job.correlation_id,
         job.submitted_by,
         _encode(Origin(job.trace_id, job.traceparent)).decode() if traced else None,
-        None if terms == _NO_TERMS else _encode(Terms(*terms)).decode(),
+        None if terms == _NO_TERMS_VALUES else _encode(Terms(*terms)).decode(),
     )
     return [
         (seq, job.job_id, *shared, bytes(job.spec.payload).decode())
@@ -180,6 +183,8 @@ JobRow: TypeAlias = tuple[Any, ...]
 """What every query for jobs selects, in the order of `_of`."""
 PAYLOAD, OWN_COLUMNS = 2, 6
 """The place of the payload, and how many columns come before those in which jobs may be alike."""
+_ORIGIN, _TERMS, _DETAIL = -3, -2, -1
+"""The places of the columns that most rows have no value in."""
 
 
 def job_of(row: JobRow) -> tuple[int, Job]:
@@ -187,37 +192,55 @@ def job_of(row: JobRow) -> tuple[int, Job]:
     try:
         return row[0], _of(row)
     except DAMAGED as error:
-        raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
+        raise _unreadable(row, error) from error
 
 
 def alike_jobs(rows: Iterable[JobRow]) -> Iterator[tuple[int, Job, Template | None]]:
-    """Yield the enqueue sequence and the job of each row, with a template for those that agree in all other
-    columns; None for a job with something special about it."""
-    templates: dict[JobRow, Template | None] = {}
+    """Yield the enqueue sequence and the job of each row, with a template for those that are alike; None for
+    a job with something special about it."""
+    templates: dict[JobRow, Template] = {}
     latest: JobRow | None = None
     template: Template | None = None
+    terms: Struct = _NO_TERMS
+    alike: JobRow = ()
     for row in rows:
+        if row[PAYLOAD] is None or row[_ORIGIN] is not None or row[_DETAIL] is not None:
+            yield (*job_of(row), None)
+            continue
         rest = row[OWN_COLUMNS:]
         if rest != latest:
-            latest, template = rest, templates.get(rest)
-        if template is not None and row[PAYLOAD] is not None:
-            yield row[0], _another(template, row), template
-        else:
+            latest, terms = rest, _terms_of(row)
+            alike = (rest[:_TERMS], _shared_terms(terms))
+            template = templates.get(alike)
+        if template is None:
             seq, job = job_of(row)
-            if row[PAYLOAD] is not None and rest[-1] is None and rest[-3] is None:
-                template = templates[rest] = Template(job)
+            templates[alike] = template = Template(job)
             yield seq, job, template
+        else:
+            yield row[0], _another(template, row, terms), template
 
 
-def _another(template: Template, row: JobRow) -> Job:
+def _terms_of(row: JobRow) -> Struct:
+    try:
+        terms: Struct = _NO_TERMS if row[_TERMS] is None else _decode_terms(row[_TERMS])
+    except DAMAGED as error:
+        raise _unreadable(row, error) from error
+    return terms
+
+
+def _another(template: Template, row: JobRow, terms: Struct) -> Job:
     try:
         payload = msgspec.Raw(row[PAYLOAD].encode())
         created_at, updated_at, ready_at = map(from_microseconds, row[PAYLOAD + 1 : OWN_COLUMNS])
     except DAMAGED as error:
-        raise Corrupt(f"The record of job {row[1]} cannot be read: {error}") from error
-    spec = template.job.spec
-    own = replace(spec, payload=payload, labels=dict(spec.labels))
+        raise _unreadable(row, error) from error
+    name, labels = _own_terms(terms)
+    own = replace(template.job.spec, payload=payload, name=name, labels=dict(labels))
     return template.another(row[1], own, created_at, updated_at, ready_at)
+
+
+def _unreadable(row: JobRow, error: Exception) -> Corrupt:
+    return Corrupt(f"The record of job {row[1]} cannot be read: {error}")
 
 
 def _of(row: JobRow) -> Job:
