@@ -107,7 +107,7 @@ async def test_sql_starts_from_the_job_or_from_the_segment(tmp_path: Path) -> No
         assert "SEARCH segment USING INTEGER PRIMARY KEY (rowid=?)" in by_job
         assert "SEARCH segment USING INDEX segment_type (event_type=? AND <expr>>?)" in by_type
         assert "SEARCH event USING INDEX event_type (event_type=? AND <expr>>?)" in by_type
-        assert "SEARCH segment USING INDEX segment_time (<expr>>?)" in by_time
+        assert "SEARCH segment USING INDEX segment_type (ANY(event_type) AND <expr>>?)" in by_time
         assert "SEARCH event USING INDEX event_time (<expr>>?)" in by_time
         assert "SCAN segment" in whole
         for lines in (by_job, by_type, by_time):

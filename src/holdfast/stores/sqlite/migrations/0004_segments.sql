@@ -88,7 +88,8 @@ CREATE TABLE rare (
     PRIMARY KEY (state, seq)
 ) STRICT, WITHOUT ROWID;
 
--- The registry's events of one type in one commit (core/segment.py). They all occurred at the same time.
+-- The registry's events of one type in one commit (core/segment.py). They all occurred at the same time. There are
+-- few types, so that what occurred at a time is found by an index that begins with the type.
 CREATE TABLE segment (
     number      INTEGER PRIMARY KEY,
     event_type  TEXT NOT NULL,
@@ -97,7 +98,6 @@ CREATE TABLE segment (
 ) STRICT;
 CREATE INDEX segment_type ON segment
     (event_type, strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch'));
-CREATE INDEX segment_time ON segment (strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch'));
 
 INSERT INTO lane (queue, priority, kind, executor, region, locking)
 SELECT DISTINCT queue, priority, kind, executor, region, lock IS NOT NULL FROM old_job;
@@ -180,7 +180,7 @@ ANALYZE meta;
 DELETE FROM sqlite_stat1;
 INSERT INTO sqlite_stat1 (tbl, idx, stat)
 VALUES ('job', 'sqlite_autoindex_job_1', '1000000 1'), ('state', NULL, '1000000'),
-       ('segment', 'segment_type', '10000 500 1'), ('segment', 'segment_time', '10000 1');
+       ('segment', 'segment_type', '10000 500 1');
 
 -- One row per event. Each part can be read from the job on, by its log, and from the type or the time on.
 CREATE VIEW job_event_log AS
