@@ -161,8 +161,6 @@ class _Instants:
         self.updated_at = now
         if event.event_type == EventType.CANCEL_REQUESTED:
             self.cancel = CancelRequest(actor=actor, requested_at=now, reason=event.reason)
-        if target is None:
-            return
         self.ready_at = _converted(event.attributes.get("ready_at"), datetime) or self.ready_at
         if target is State.ASSIGNED:
             self.started_at = None

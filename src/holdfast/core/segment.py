@@ -267,7 +267,7 @@ def decode(text: str | bytes, job_ids: Mapping[JobKey, str | None]) -> Iterator[
     places = _places(fields)
     chosen = [n for n in range(size) if keys[n] in job_ids]
     if chosen:
-        columns = [_values(fields, name, size, chosen) for name in _FIELDS]
+        columns = [_values(fields, name, chosen) for name in _FIELDS]
         for n, values in zip(chosen, zip(*columns, strict=True), strict=True):
             # job_id is the fourth field of an event.
             kept: tuple[Any, ...] = (*values[:3], job_ids[keys[n]], *values[3:])
@@ -298,21 +298,28 @@ def without(text: str | bytes, removed: Container[JobKey]) -> str | None:
 
 def _keys(fields: dict[str, Any]) -> list[JobKey]:
     jobs = fields["job"]
-    return jobs if isinstance(jobs, list) else [jobs] * fields["n"]
+    return _one_each(fields, "job") if isinstance(jobs, list) else [jobs] * fields["n"]
 
 
 def _places(fields: dict[str, Any]) -> Sequence[int]:
     at = fields.get("at", 0)
-    return at if isinstance(at, list) else range(at, at + fields["n"])
+    return _one_each(fields, "at") if isinstance(at, list) else range(at, at + fields["n"])
 
 
-def _values(fields: dict[str, Any], name: str, size: int, chosen: list[int]) -> list[Any]:
+def _one_each(fields: dict[str, Any], name: str) -> list[Any]:
+    """Return the values of a field that has one for each event."""
+    values: list[Any] = fields[name]
+    if len(values) != fields["n"]:
+        raise ValueError(f"{name} has {len(values)} values for {fields['n']} events")
+    return values
+
+
+def _values(fields: dict[str, Any], name: str, chosen: list[int]) -> list[Any]:
     """Return the values of a field for the chosen events."""
     value = fields.get(name)
     read = _CONVERTED[name][1] if name in _CONVERTED else None
     if isinstance(value, list):
-        if len(value) != size:
-            raise ValueError(f"{name} has {len(value)} values for {size} events")
+        value = _one_each(fields, name)
         values = [value[n] for n in chosen]
         if name == "op_id" and (start := fields.get("op_start")):
             values = [start + op_id for op_id in values]
