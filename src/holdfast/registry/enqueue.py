@@ -35,6 +35,7 @@ async def enqueue_many(
         Work(
             ById(command.job_id, command.spec.lock, request.job_id is None and request.request_id is None),
             _Creation(command),
+            command,
         )
         for request, command in zip(requests, commands, strict=True)
     ]

@@ -22,7 +22,7 @@ from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
 from holdfast.stores.new_jobs import runs
 from holdfast.stores.records import key_text
 from holdfast.stores.sqlite.alarms import set_alarm, take_due
-from holdfast.stores.sqlite.connection import read_meta
+from holdfast.stores.sqlite.connection import read_number
 from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
 from holdfast.stores.sqlite.job_rows import alike_jobs
 from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
@@ -44,8 +44,7 @@ class SqliteCommit:
     ) -> None:
         self._connection = connection
         self._cache = LeasedJobCache() if cache is None else cache
-        floor = read_meta(connection, "token_floor") if works else 0
-        self._floor = floor if isinstance(floor, int) else 0
+        self._floor = read_number(connection, "token_floor") if works else 0
         # Not a method of this object: the reference cycle would keep every commit until it is collected.
         self._batch = Batch(works, now, partial(_lock, connection, self._floor), self._floor)
         self._now = to_microseconds(now)

@@ -236,5 +236,11 @@ def read_meta(connection: apsw.Connection, name: str) -> Value:
     return row[0] if row else None
 
 
+def read_number(connection: apsw.Connection, name: str) -> int:
+    """Return the number stored under this name; 0 when there is none."""
+    value = read_meta(connection, name)
+    return value if isinstance(value, int) else 0
+
+
 def write_meta(connection: apsw.Connection, name: str, value: Value) -> None:
     connection.execute(statement("put_meta"), (name, value)).fetchall()

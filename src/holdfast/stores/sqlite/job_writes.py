@@ -151,9 +151,7 @@ class JobWriter:
         """Return the lane of jobs with this spec; it is made when the first of them comes."""
         key = lane_of(spec)
         if key not in self._lanes:
-            found = list(self._connection.execute(statement("select_lane"), key))
-            for (lane,) in found or self._connection.execute(statement("insert_lane"), key):
-                self._lanes[key] = lane
+            self._lanes[key] = find_lane(self._connection, key)
         return self._lanes[key]
 
     def _group(self, name: str, seqs: list[int], values: Row) -> None:
@@ -230,6 +228,13 @@ def _by_log(seqs: list[int], logs: Mapping[int, str]) -> Iterable[tuple[str, lis
     for seq in seqs:
         found.setdefault(logs.get(seq, ""), []).append(seq)
     return found.items()
+
+
+def find_lane(connection: apsw.Connection, key: Row) -> int:
+    """Return the lane of jobs that have this in common (`lane_of`); it is made when there is none."""
+    found: list[tuple[int]] = list(connection.execute(statement("select_lane"), key))
+    [(lane,)] = found or list(connection.execute(statement("insert_lane"), key))
+    return lane
 
 
 def number_list(numbers: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from holdfast.failpoint import failpoint
 from holdfast.ports import PruneResult
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.sqlite.commit import json_list, next_numbers
-from holdfast.stores.sqlite.connection import read_meta, write_meta
+from holdfast.stores.sqlite.connection import read_number, write_meta
 from holdfast.stores.sqlite.event_rows import segment_events
 from holdfast.stores.sqlite.job_writes import number_list
 from holdfast.stores.sqlite.statements import statement
@@ -80,6 +80,5 @@ def _prune_segments(connection: apsw.Connection, jobs: set[int], numbers: str, s
 def raise_floor(connection: apsw.Connection, token: int) -> None:
     """Record that tokens up to this one were in use: the job of an id that is used again starts above
     them."""
-    floor = read_meta(connection, "token_floor")
-    if token > (floor if isinstance(floor, int) else 0):
+    if token > read_number(connection, "token_floor"):
         write_meta(connection, "token_floor", token)

@@ -16,7 +16,7 @@ from holdfast.stores.sqlite.connection import (
     connect,
     has_another_log,
     migrate,
-    read_meta,
+    read_number,
     translated,
     write_meta,
 )
@@ -70,11 +70,9 @@ def _migrate(connection: apsw.Connection, source: Path, draft: Path) -> None:
 
 def _raise_tokens(connection: apsw.Connection) -> None:
     """Begin a new epoch, with tokens above all that the old one can have granted."""
-    epoch = read_meta(connection, "epoch")
-    write_meta(connection, "epoch", (epoch if isinstance(epoch, int) else 0) + 1)
+    write_meta(connection, "epoch", read_number(connection, "epoch") + 1)
     failpoint("restore.epoch_raised")
-    floor = read_meta(connection, "token_floor")
-    raise_floor(connection, (floor if isinstance(floor, int) else 0) + RESTORED_TOKEN_STEP)
+    raise_floor(connection, read_number(connection, "token_floor") + RESTORED_TOKEN_STEP)
     failpoint("restore.floor_raised")
     connection.execute(statement("raise_tokens"), (RESTORED_TOKEN_STEP,)).fetchall()
     failpoint("restore.locks_freed")

@@ -38,8 +38,17 @@ from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import doctor, queries
 from holdfast.stores.sqlite.clock import AnchoredClock
 from holdfast.stores.sqlite.commit import SqliteCommit, put_key
-from holdfast.stores.sqlite.connection import connect, migrate, patience, read_meta, translated, write_meta
+from holdfast.stores.sqlite.connection import (
+    connect,
+    migrate,
+    patience,
+    read_meta,
+    read_number,
+    translated,
+    write_meta,
+)
 from holdfast.stores.sqlite.files import Files, LogLost, check_names
+from holdfast.stores.sqlite.new_job import NewJobWriter
 from holdfast.stores.sqlite.prune import prune
 from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.statements import Value
@@ -94,6 +103,7 @@ class SqliteStore:
         check_names(self._path)
         self._write_connection = self._connect(create=True)
         migrate(self._write_connection, self._path)
+        self._new_jobs = NewJobWriter(self._write_connection)
         self._files.remember()
         self._clock, self._secret, self._epoch = self._transaction(lambda c: self._begin(c, ids))
         # `now` has a clock of its own, which knows only what is committed; the writer's is ahead of that.
@@ -115,9 +125,8 @@ class SqliteStore:
             secret = ids.secret()
             write_meta(connection, "secret", secret)
             failpoint("sqlite.secret_kept")
-        epoch = read_meta(connection, "epoch")
         clock = self._given_clock or AnchoredClock(connection)
-        return clock, secret, epoch if isinstance(epoch, int) else 0
+        return clock, secret, read_number(connection, "epoch")
 
     def _transaction(self, work: Callable[[apsw.Connection], T], *, begun: bool = False) -> T:
         """Run `work` in one write transaction, which may have been `begun` already."""
@@ -214,12 +223,17 @@ class SqliteStore:
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         made_ready = True
+        single = works[0] if len(works) == 1 else None
 
         def work(connection: apsw.Connection) -> list[list[Decision]]:
             nonlocal made_ready
             cache = self._fresh_cache(connection)
             if settled := isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
                 cache.forget()
+            if single is not None:
+                decision = self._new_jobs.write(single, self._clock.now())
+                if decision is not None:
+                    return [[decision]]
             commit = SqliteCommit(connection, works, self._clock.now(), cache)
             decisions = commit.run()
             made_ready = settled or commit.made_ready
@@ -234,6 +248,7 @@ class SqliteStore:
         version: Value = connection.pragma("data_version")
         if version != self._cache_version:
             self._leased_jobs.forget()
+            self._new_jobs.forget()
             self._cache_version = version
             if isinstance(self._clock, AnchoredClock):
                 self._clock.refresh(connection)

@@ -11,6 +11,9 @@ SELECT max(coalesce((SELECT max(seq) FROM job), 0),
 SELECT id FROM lane
 WHERE queue = ? AND priority = ? AND kind = ? AND executor IS ? AND region IS ? AND locking = ?
 
+-- name: select_seq
+SELECT seq FROM job WHERE job_id = ?
+
 -- name: insert_lane
 INSERT INTO lane (queue, priority, kind, executor, region, locking) VALUES (?, ?, ?, ?, ?, ?) RETURNING id
 
@@ -52,6 +55,9 @@ WHERE seq = ? AND version = ? AND fencing_token = ?
 -- name: insert_ready
 INSERT INTO ready (lane, ready_at, seq, until, lock)
 SELECT ?2, ?3, value, ?4, ?5 FROM json_each(?1)
+
+-- name: insert_one_ready
+INSERT INTO ready (lane, ready_at, seq) VALUES (?, ?, ?)
 
 -- name: delete_ready
 DELETE FROM ready WHERE lane = ? AND ready_at = ? AND seq = ?
