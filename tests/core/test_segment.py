@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from holdfast.core import segment
 from holdfast.core.catalogue import EventClass
@@ -141,13 +141,18 @@ EVENTS = st.builds(
     occurred_at=st.just(NOW) | st.just(NOW - timedelta(days=40_000, microseconds=1)),
     job_id=st.sampled_from(["a", "b", "c"]),
     offset=st.none() | st.integers(1, 3),
+    transition_no=st.none() | st.integers(0, 2),
     from_state=st.none() | st.sampled_from(State),
+    to_state=st.none() | st.sampled_from(State),
     attempt=st.none() | st.integers(1, 3),
     op_id=TEXTS,
+    actor=TEXTS,
     reason=TEXTS,
     attributes=st.dictionaries(
         st.text(max_size=2), st.none() | st.integers() | st.lists(st.text(max_size=2)), max_size=2
     ),
+    correlation_id=TEXTS,
+    trace_id=TEXTS,
     sequence=st.none() | st.integers(1, 9),
     received_at=st.none() | st.just(NOW),
     expires_at=st.none() | st.just(NOW),
@@ -162,6 +167,17 @@ def test_every_field_comes_back(events: list[Event]) -> None:
     found = decoded(events)
     for job_id in "abc":
         assert [e for e in found if e.job_id == job_id] == [e for e in events if e.job_id == job_id]
+
+
+PLAIN = EVENTS.map(lambda event: Event(*astuple(event)[:16]))
+"""Events with nothing but what the events of most transitions have."""
+
+
+@given(EVENTS | PLAIN, st.none() | st.integers() | st.text(max_size=3), st.integers(0, 3))
+def test_one_event_is_written_as_many_are(event: Event, job: segment.JobKey, place: int) -> None:
+    general = segment._segment([event], place, lambda job_id: job)
+    assert segment.encode_one(event, job, place=place) == general
+    assert segment.encode([event], lambda job_id: job, place=place) == [general]
 
 
 def test_a_damaged_segment_is_told() -> None:

@@ -130,9 +130,14 @@ def encode_alike(
 def encode(events: Sequence[Event], key: Callable[[str | None], JobKey], *, place: int = 0) -> list[Segment]:
     """Return the segments of these events. `key` gives the key of a job. No event comes before an earlier
     one of its job, neither in a segment nor in the list of segments."""
+    if len(events) == 1:
+        return [encode_one(events[0], key(events[0].job_id), place=place)]
     segments = []
     for alike in _grouped(events):
-        segments.append(_segment(alike, place, key))
+        one = alike[0]
+        segments.append(
+            encode_one(one, key(one.job_id), place=place) if len(alike) == 1 else _segment(alike, place, key)
+        )
         place += len(alike)
     return segments
 
@@ -150,6 +155,52 @@ def _grouped(events: Sequence[Event]) -> list[list[Event]]:
         reached[event.job_id] = n
         groups[n].append(event)
     return groups
+
+
+class _Single(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The fields of a segment of one event, in their order."""
+
+    n: int
+    job: JobKey
+    at: int = 0
+    event_type: str | None = None
+    event_class: str | None = None
+    occurred_at: int | None = None
+    offset: int | None = None
+    transition_no: int | None = None
+    from_state: str | None = None
+    to_state: str | None = None
+    attempt: int | None = None
+    fencing_token: int | None = None
+    op_id: str | None = None
+    actor: str | None = None
+    reason: str | None = None
+    attributes: dict[str, object] = {}
+    correlation_id: str | None = None
+    trace_id: str | None = None
+
+
+assert _Single.__struct_fields__[3:] == _COMMON  # `encode_one` passes them by position
+_common_values = attrgetter(*_COMMON[3:])
+
+
+def encode_one(event: Event, job: JobKey, *, place: int = 0) -> Segment:
+    """Return the segment of one event: the same text as for many, without looking for what they share."""
+    if _rare_values(event) != _RARE_DEFAULTS:
+        return _segment([event], place, lambda job_id: job)
+    event_type, event_class, occurred_at = event.event_type, event.event_class, event.occurred_at
+    single = _Single(
+        1, job, place, event_type, event_class, _microseconds(occurred_at), *_common_values(event)
+    )
+    return Segment(
+        event_type=event_type,
+        event_class=event_class,
+        occurred_at=occurred_at,
+        place=place,
+        events=1,
+        jobs=[job],
+        text=_encode(single).decode(),
+    )
 
 
 def _segment(events: list[Event], place: int, key: Callable[[str | None], JobKey]) -> Segment:
