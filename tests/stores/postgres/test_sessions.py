@@ -105,3 +105,33 @@ async def test_a_row_that_somebody_holds_holds_up_the_other_jobs_of_a_batch_for_
     answers = await asyncio.gather(stuck, beat, return_exceptions=True)
     assert isinstance(answers[0], Unavailable)
     assert took < 1  # five timeouts of this test; of the real ones, 25 s of a lease of 60
+
+
+async def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others(own: OwnSchema) -> None:
+    pool = store_of(await own.open())._sessions
+
+    async def all_at_once() -> None:
+        together = asyncio.Barrier(sessions.CONNECTIONS_MAX)
+
+        async def meet(session: sessions.Session) -> None:
+            await together.wait()
+
+        async with asyncio.timeout(10):
+            works = [pool.use(meet, deciding=not n) for n in range(sessions.CONNECTIONS_MAX)]
+            await asyncio.gather(*works)
+
+    async def hold(session: sessions.Session) -> None:
+        await done.wait()
+
+    done = asyncio.Event()
+    await all_at_once()
+    holders = [asyncio.create_task(pool.use(hold, deciding=True)) for _ in range(sessions.CONNECTIONS_MAX)]
+    await asyncio.sleep(0)
+    leaver = asyncio.create_task(pool.use(hold, scanning=True))
+    await asyncio.sleep(0)
+    leaver.cancel()
+    await asyncio.gather(leaver, return_exceptions=True)
+    done.set()
+    await asyncio.gather(*holders)
+    await all_at_once()
+    await pool.use(hold, scanning=True)

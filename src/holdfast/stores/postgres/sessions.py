@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -149,7 +149,7 @@ class Sessions:
         while True:
             session = None
             try:
-                async with self._slot(deciding, scanning), self._borrowed() as session:
+                async with _Loan(self, self._slots(deciding, scanning)) as session:
                     if self._moves == self._renewed or self._renewer is asyncio.current_task():
                         return await work(session)
                 await self._renew()
@@ -165,13 +165,10 @@ class Sessions:
             await self._clock.sleep(pause * (0.5 + self._ids.chance()))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    @asynccontextmanager
-    async def _slot(self, deciding: bool, scanning: bool) -> AsyncIterator[None]:
-        async with (
-            self._scanning if scanning else nullcontext(),
-            nullcontext() if deciding else self._asking,
-        ):
-            yield
+    def _slots(self, deciding: bool, scanning: bool) -> tuple[asyncio.Semaphore, ...]:
+        if deciding:
+            return (self._free,)
+        return (self._scanning, self._asking, self._free) if scanning else (self._asking, self._free)
 
     async def _renew(self) -> None:
         """Open the store again: another server has taken over, perhaps without the last commits."""
@@ -185,21 +182,9 @@ class Sessions:
             finally:
                 self._renewer = None
 
-    @asynccontextmanager
-    async def _borrowed(self) -> AsyncIterator[Session]:
-        """Lend a connection, idle or new; one that ended in an unknown state is closed."""
-        async with self._free:
-            connection = await self._take()
-            session = Session(connection, self._begin, pooled=self.pooled)
-            whole = False
-            try:
-                yield session
-                whole = session.reusable
-            except Exception as error:
-                whole = not is_connection_unusable(error)
-                raise
-            finally:
-                self._return(connection, whole=whole)
+    async def begin(self) -> Session:
+        """Return a session on a connection, idle or new."""
+        return Session(await self._take(), self._begin, pooled=self.pooled)
 
     async def _take(self) -> Connection:
         while self._idle:
@@ -209,7 +194,9 @@ class Sessions:
             self.pids.discard(connection.get_server_pid())
         return await self.connect()
 
-    def _return(self, connection: Connection, *, whole: bool) -> None:
+    def end(self, session: Session, *, whole: bool) -> None:
+        """Keep the connection of a session for the next; one that ended in an unknown state is closed."""
+        connection = session.connection
         sound = whole and not connection.is_closed() and not connection.is_in_transaction()
         if sound and not self._closed:
             self._idle.append(connection)
@@ -279,6 +266,40 @@ class Sessions:
         for connection in self._idle:
             await _close_connection(connection)
         self._idle.clear()
+
+
+class _Loan:
+    """The use of a connection by one caller: `async with`, as a class, since a generator takes 5 us more.
+    It waits for its turn at each of the slots."""
+
+    __slots__ = ("_entered", "_session", "_sessions", "_slots")
+
+    def __init__(self, sessions: Sessions, slots: tuple[asyncio.Semaphore, ...]) -> None:
+        self._sessions = sessions
+        self._slots = slots
+        self._entered = 0
+
+    async def __aenter__(self) -> Session:
+        try:
+            for slot in self._slots:
+                await slot.acquire()
+                self._entered += 1
+            self._session = await self._sessions.begin()
+        except BaseException:
+            self._leave()
+            raise
+        return self._session
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        whole = self._session.reusable
+        if error is not None:
+            whole = isinstance(error, Exception) and not is_connection_unusable(error)
+        self._sessions.end(self._session, whole=whole)
+        self._leave()
+
+    def _leave(self) -> None:
+        for slot in self._slots[: self._entered]:
+            slot.release()
 
 
 _SERVER_STATE = """
