@@ -14,7 +14,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Decision, Grant, JobRequest, Registry, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_registry
-from holdfast.stores.postgres.commit import Way
+from holdfast.stores.postgres.commit_way import Way
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds

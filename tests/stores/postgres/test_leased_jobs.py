@@ -1,5 +1,6 @@
 """The copy of a job that was leased out is a guess: whatever others did to the job is noticed."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from holdfast.core.errors import Conflict, Fenced
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import Grant, JobRequest
+from holdfast.ports import Completion, Grant, JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.sdk.open import open_local
 from holdfast.stores import leased_jobs
@@ -59,6 +60,46 @@ async def test_an_owner_is_answered_without_reading_its_job_first(
         monkeypatch.setattr(Session, "fetch", fetch)
         assert len(said) == 4  # the time and the commit, twice
         assert not any("FROM world" in sql and "SELECT seq" in sql for sql in said)
+
+
+async def test_a_completion_beside_a_claim_does_not_read_its_job_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    fetch = Session.fetch
+
+    async def noted(self: Session, sql: str, *parameters: object) -> object:
+        said.append(sql)
+        return await fetch(self, sql, *parameters)
+
+    async with two_registries(tmp_path) as (ours, _theirs):
+        await ours.enqueue_many([JobRequest(spec=Spec(lock="disk"))] * 2, actor="user:ana")
+        [first] = await ours.claim(["default"], owner="w-1", limit=2)
+        monkeypatch.setattr(Session, "fetch", noted)
+
+        done, [second] = await asyncio.gather(
+            ours.complete(first, Success()), ours.claim(["default"], owner="w-1")
+        )
+
+        assert done.state is State.SUCCEEDED
+        assert second.fencing_token > first.fencing_token
+        assert any("claim_4" in sql for sql in said)
+        assert not any("lock_jobs_4" in sql for sql in said)
+
+
+async def test_a_completion_of_an_old_copy_beside_a_claim_is_fenced(tmp_path: Path) -> None:
+    async with two_registries(tmp_path) as (ours, theirs):
+        old = await leased(ours)
+        await theirs.release(old)
+        [new] = await theirs.claim(["default"], owner="w-2")
+        await theirs.enqueue(JobRequest(spec=Spec()), actor="user:ana")
+
+        [fenced], [other] = await asyncio.gather(
+            ours.complete_many([Completion(old, Success())]), ours.claim(["default"], owner="w-1")
+        )
+        assert isinstance(fenced, Fenced)
+        assert other.job_id != new.job_id
+        assert (await theirs.complete(new, Success())).state is State.SUCCEEDED
 
 
 async def test_a_job_that_was_cancelled_elsewhere_is_not_finished_on_an_old_copy(

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
 from holdfast.ports import Decision, Ready
-from holdfast.stores.postgres.commit import PostgresCommit, Way
+from holdfast.stores.postgres.commit import PostgresCommit
+from holdfast.stores.postgres.commit_way import Way
 from holdfast.stores.postgres.statements import Row
 from holdfast.stores.postgres.writes import Writes, lane_key
 

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from enum import Enum
 from itertools import count
 
 from holdfast.core.catalogue import EventType
@@ -17,6 +16,7 @@ from holdfast.ports import Decision, Work
 from holdfast.stores.batch import Batch, Group
 from holdfast.stores.leased_jobs import CachedJob
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
+from holdfast.stores.postgres.commit_way import Way
 from holdfast.stores.postgres.notifications import NO_NOTICE, Notice
 from holdfast.stores.postgres.rows import alike_jobs
 from holdfast.stores.postgres.scan_starts import BEGINNING
@@ -34,32 +34,6 @@ NUMBERED_MAX = 16
 class StaleCache(Exception):
     """A decision on cached jobs writes nothing, so no conflict would show that they are stale: read
     them."""
-
-
-class Way(Enum):
-    """How a commit is made.
-
-    At once (`CACHED`, `READ`): the statement that writes is the transaction, and undoes itself when a row
-    is not as it was read; leased jobs are taken from the cache, or read. In a transaction (`LOCKED`,
-    `AGAIN`): rows are locked when they are read; `AGAIN` is any try but the first, which also expects what
-    the first may have done. `IDLE`: at once, by a claim of a few jobs; it writes nothing when one of its
-    rows is locked or was changed. `EXTERNAL`: in a transaction of the caller.
-    """
-
-    CACHED = "cached"
-    READ = "read"
-    LOCKED = "locked"
-    AGAIN = "again"
-    IDLE = "idle"
-    EXTERNAL = "external"
-
-    @property
-    def locks(self) -> bool:
-        return self in (Way.LOCKED, Way.AGAIN)
-
-    @property
-    def first(self) -> bool:
-        return self in (Way.CACHED, Way.LOCKED)
 
 
 _SQL_WAYS = {Way.IDLE: 1, Way.EXTERNAL: 2, Way.LOCKED: 3, Way.AGAIN: 3}
@@ -94,6 +68,7 @@ class PostgresCommit:
         self._alarmed: list[str] = []
         self._unnumbered = False
         self._estimated = False  # whether the batch decides by an estimate of the time
+        self._cached = False  # whether the jobs to decide on now are from the cache
         self._written: dict[str, Job] = {}
         self._templates: dict[str, Template] = {}  # those that written jobs share with others
         self._row_version = 0
@@ -108,6 +83,12 @@ class PostgresCommit:
         return self._batch.decisions
 
     @property
+    def _locks_rows(self) -> bool:
+        """Whether what is read is locked. Jobs from the cache are not, and then nothing else is before
+        they are written: all commits lock the rows of jobs before those of locks."""
+        return self._way.locks and not self._cached
+
+    @property
     def last_seq(self) -> int:
         """The highest enqueue sequence among the jobs of this commit."""
         return max(self._last_allocated, *self._seqs.values(), 0)
@@ -116,11 +97,12 @@ class PostgresCommit:
         """Decide on the jobs that are named, and write the result."""
         batch = self._batch
         if batch.by_id:
-            cached = await self._load_by_id()
+            await self._load_by_id()
             batch.decide_by_id()
-            if cached and not all(map(_changes, batch.decisions)):
+            if self._cached and not all(map(_changes, batch.decisions)):
                 raise StaleCache
             await self._write()
+            self._cached = False
         return batch.decisions
 
     def _given_now(self) -> datetime | None:
@@ -148,13 +130,14 @@ class PostgresCommit:
         self._asked = self._context.time.begin_reading()
         return await self._connection.fetch(statement(name, self._context.schema), *parameters)
 
-    async def _load_by_id(self) -> bool:
-        """Read the jobs that are named; return whether they are from the cache."""
+    async def _load_by_id(self) -> None:
+        """Get the jobs that are named, from the cache if it has them all."""
         selected = [one for _, one in self._batch.by_id]
         # A second try also reads the jobs with fresh ids: the first try may have inserted them.
         known = [one.job_id for one in selected if self._way is Way.AGAIN or not one.fresh]
-        cached = self._way is Way.CACHED and known
+        cached = self._way.first and known
         copies = self._context.leased_jobs.all_of(known) if cached else None
+        self._cached = copies is not None
         fresh = len(selected) - len(known)
         # The statement that allocates also returns the time, so it is sent for cached jobs too (0 numbers).
         if (fresh or copies) and not self._fits_one_trip(fresh):
@@ -165,14 +148,13 @@ class PostgresCommit:
             self._rows.update((copy.job.job_id, copy.row_version) for copy in copies)
             await self._load_resources(copy.job.spec.lock for copy in copies)
         elif known:
-            await self._load("lock_jobs" if self._way.locks else "select_jobs", known)
+            await self._load("lock_jobs" if self._locks_rows else "select_jobs", known)
             absent = set(known) - self._seqs.keys()
             # An absent job may have been pruned while we waited for its row, which raised the token floor.
             # Allocating numbers reads the floor again.
             if self._way.locks and absent:
                 await self._allocate_numbers(len(absent))
         await self._load_resources(one.lock for one in selected)
-        return copies is not None
 
     def _fits_one_trip(self, fresh: int) -> bool:
         """Whether the statement that writes is the only one: it can number up to `NUMBERED_MAX` new jobs
@@ -216,7 +198,7 @@ class PostgresCommit:
     async def _load_resources(self, keys: Iterable[str | None], *, claiming: bool = False) -> None:
         """Read the locks. A claim can choose other jobs, so it does not wait for one."""
         if wanted := sorted({key for key in keys if key and key not in self._resources}):
-            name = "lock_resources" if self._way.locks else "select_resources"
+            name = "lock_resources" if self._locks_rows else "select_resources"
             if claiming:
                 name = "lock_available_resources"
             for key in wanted:
@@ -378,7 +360,7 @@ class PostgresCommit:
         name, parameters = "write_new_job", writes.new_job(context.lanes)
         if parameters is None:
             name, parameters = "write_commit", writes.parameters(self._seqs, context.lanes)
-            given = (_SQL_WAYS.get(self._way, 0), *given)
+            given = (0 if self._cached else _SQL_WAYS.get(self._way, 0), *given)
         if measured:
             failpoint("postgres.decided")
         self._asked = context.time.begin_reading()
@@ -394,7 +376,7 @@ class PostgresCommit:
         """Return until when the statement must have its row locks, or None: a wait for another transaction
         would shorten a new lease, and an estimate of the time that is too far behind would shorten the life
         of a new job."""
-        if self._way.locks or self._context.clock:
+        if self._locks_rows or self._context.clock:
             return None
         batch = self._batch
         if self._estimated:

@@ -32,8 +32,9 @@ from holdfast.stores.leased_jobs import LeasedJobCache
 from holdfast.stores.postgres import clock_steps, errors, external_transaction
 from holdfast.stores.postgres.address import PostgresAddress, address_of
 from holdfast.stores.postgres.claim_commit import ClaimCommit, Peek
-from holdfast.stores.postgres.commit import PostgresCommit, StaleCache, Way
+from holdfast.stores.postgres.commit import PostgresCommit, StaleCache
 from holdfast.stores.postgres.commit_context import CommitContext
+from holdfast.stores.postgres.commit_way import Way
 from holdfast.stores.postgres.doctor import doctor, doctor_server
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.event_log import PostgresEventLog as EventLog
@@ -160,7 +161,7 @@ class PostgresStore:
             try:
                 return await self._attempt(session, works, way)
             except StaleCache:
-                return await self._attempt(session, works, Way.READ)
+                return await self._attempt(session, works, Way.AGAIN if in_transaction else Way.READ)
 
         try:
             return await self._commit(attempt)

@@ -742,16 +742,16 @@ BEGIN
                 FROM unnest(seen_seqs, seen_lanes) AS taken(seq, lane) WHERE taken.seq = ANY(got);
             END IF;
             -- The next place in each lane, and the mark, unless one of its rows was passed over before.
-            FOR n IN 1 .. cardinality(seen) LOOP
-                IF NOT (seen_lanes[n] = ANY(blocked)) AND seen_lanes[n] > 0 THEN
-                    IF cardinality(got) < cardinality(seen) AND NOT (seen_seqs[n] = ANY(got)) THEN
+            IF cardinality(got) < cardinality(seen) THEN
+                FOR n IN 1 .. cardinality(seen) LOOP
+                    IF seen_lanes[n] > 0 AND NOT (seen_lanes[n] = ANY(blocked)) AND NOT (seen_seqs[n] = ANY(got)) THEN
                         blocked := blocked || seen_lanes[n];
                         new_lanes := new_lanes || seen_lanes[n];
                         new_ats := new_ats || least(seen_ats[n], horizon);
                         new_seqs := new_seqs || CASE WHEN seen_ats[n] <= horizon THEN seen_seqs[n] - 1 ELSE 0 END;
                     END IF;
-                END IF;
-            END LOOP;
+                END LOOP;
+            END IF;
             -- Behind the first job of a lock may be others, which are to be had if that one is not.
             again := by_lock AND cardinality(got) < cardinality(seen) AND EXISTS (
                 SELECT FROM unnest(seen_lanes, seen_seqs) AS row(lane, seq)
@@ -878,15 +878,23 @@ LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     numbers bigint[] := ARRAY(SELECT job.seq FROM holdfast.job WHERE job.job_id = ANY(ids) ORDER BY job.seq);
+    queued bigint[] := ARRAY(
+        SELECT state.seq FROM holdfast.state WHERE state.seq = ANY(numbers) AND state.state = 'queued');
 BEGIN
-    PERFORM FROM holdfast.job JOIN holdfast.state ON state.seq = job.seq
-    JOIN holdfast.lane ON lane.queue = job.queue AND lane.priority = job.priority AND lane.kind = job.kind
-     AND lane.executor = coalesce(job.executor, '') AND lane.region = coalesce(job.region, '')
-     AND lane.locking = (job.lock IS NOT NULL)
-    JOIN holdfast.ready ON ready.lane = ANY(ARRAY[lane.id, -lane.id]) AND ready.ready_at = state.ready_at
-     AND ready.seq = job.seq
-    WHERE job.seq = ANY(numbers) AND state.state = 'queued'
-    ORDER BY job.seq FOR UPDATE OF ready;
+    IF cardinality(queued) > 0 THEN
+        -- OFFSET keeps the planner from reading whole lanes, which it takes for small while it has no statistics.
+        PERFORM FROM (
+            SELECT state.seq, state.ready_at, lane.id AS lane
+            FROM unnest(queued) AS wanted(seq)
+            JOIN holdfast.state ON state.seq = wanted.seq JOIN holdfast.job ON job.seq = wanted.seq
+            JOIN holdfast.lane ON lane.queue = job.queue AND lane.priority = job.priority AND lane.kind = job.kind
+             AND lane.executor = coalesce(job.executor, '') AND lane.region = coalesce(job.region, '')
+             AND lane.locking = (job.lock IS NOT NULL)
+            OFFSET 0) AS place
+        JOIN holdfast.ready ON ready.lane = ANY(ARRAY[place.lane, -place.lane]) AND ready.ready_at = place.ready_at
+         AND ready.seq = place.seq
+        ORDER BY place.seq FOR UPDATE OF ready;
+    END IF;
     PERFORM FROM holdfast.state WHERE state.seq = ANY(numbers) ORDER BY state.seq FOR NO KEY UPDATE;
     now := clock_timestamp();
     floor := (SELECT value::bigint FROM holdfast.meta WHERE name = 'token_floor');
