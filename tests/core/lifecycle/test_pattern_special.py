@@ -1,6 +1,7 @@
 """What is special about a job or a command has no pattern, and what has one keeps each job's own op."""
 
 from datetime import timedelta
+from inspect import signature
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change, Expire, Success
 from holdfast.core.lifecycle.commands import Command
-from holdfast.core.lifecycle.pattern import Template, pattern_of
+from holdfast.core.lifecycle.pattern import OWN, Template, pattern_of
 from holdfast.core.retry import OnExhausted, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
@@ -84,3 +85,13 @@ def test_a_change_of_its_own_has_its_own_events_for_a_sample() -> None:
 
     assert change.sample_events == change.events == change.own_events
     assert len(change.own_events) == 1
+
+
+def test_what_jobs_that_are_alike_may_differ_in_is_what_each_of_them_is_given() -> None:
+    given = tuple(signature(Template(QUEUED).another).parameters)
+    own = {"job_id": "job-2", "spec": Spec(), "created_at": LATER, "updated_at": LATER, "ready_at": LATER}
+
+    other = Template(QUEUED).another(**own)  # type: ignore[arg-type]
+
+    assert given == OWN == tuple(own)
+    assert other == replace(QUEUED, **own)
