@@ -256,10 +256,14 @@ def test_a_success_forgets_the_error_before_it(
 
 def test_an_error_stays_until_a_success() -> None:
     retried, log = lived(enqueue(), claim(), complete(TRANSIENT))
+    spec = Spec(retry=Retry(backoff=timedelta()))
+    again, later = lived(enqueue(spec), claim(), complete(TRANSIENT), claim("op-2"), heartbeat(2))
     failed, end = lived(enqueue(), claim(), complete(PERMANENT))
 
     assert fold(log, "job-1").job == folded_view(retried)
     assert fold(log, "job-1").job.error == {"message": TRANSIENT.message, "code": TRANSIENT.code}
+    assert fold(later, "job-1").job == folded_view(again)
+    assert again.error == retried.error == TRANSIENT
     assert fold(end, "job-1").job == folded_view(failed)
 
 

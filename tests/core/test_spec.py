@@ -13,7 +13,15 @@ from holdfast.core.job import Failure, Progress
 from holdfast.core.lifecycle import decide
 from holdfast.core.outputs import File, OutputPromise
 from holdfast.core.retry import Retry
-from holdfast.core.spec import Spec, check_json, check_spec, check_struct, check_value
+from holdfast.core.spec import (
+    COMMAND_KIND,
+    JOB_V1_KIND,
+    Spec,
+    check_json,
+    check_spec,
+    check_struct,
+    check_value,
+)
 from tests.core.sample_jobs import NOW, enqueue
 
 SECOND = timedelta(seconds=1)
@@ -123,6 +131,15 @@ def test_a_promise_that_is_only_equal_to_one_that_was_checked_is_refused() -> No
         check_spec(replace(checked, outputs=replace(promise, entries=True)), checked)
 
 
+def test_what_was_checked_before_is_not_checked_again() -> None:
+    terms, payload = Spec(kind="not checked!"), json(b"nor this")
+
+    assert check_spec(replace(terms, payload=json(b"1").payload), terms).kind == terms.kind
+    assert check_spec(replace(payload), payload) == payload
+    with pytest.raises(Invalid, match="payload is not JSON"):
+        check_spec(replace(terms, payload=payload.payload), terms)
+
+
 def test_a_spec_like_one_that_was_checked_is_given_back_normalised() -> None:
     first = check_spec(Spec(kind="resize", payload=Raw(b"[1]"), run_at=NOW))
     elsewhere = NOW.astimezone(timezone(timedelta(hours=2)))
@@ -204,6 +221,10 @@ def test_a_spec_of_nothing_asks_for_a_command_on_the_default_queue() -> None:
         "labels": {},
         "promised_outputs": 0,
     }
+
+
+def test_the_kinds_that_stored_jobs_have_keep_their_names() -> None:
+    assert (COMMAND_KIND, JOB_V1_KIND) == ("command", "job.v1")
 
 
 def test_brackets_inside_a_string_are_not_depth() -> None:

@@ -94,6 +94,13 @@ def test_a_handed_over_job_keeps_its_handle_and_is_claimable_for_its_executor() 
     assert changed(job, claim(executor="k8s", actor=SYNC)).after.state is State.ASSIGNED
 
 
+def test_a_handoff_without_a_handle_says_nothing_of_one() -> None:
+    change = changed(job_in(State.SUBMITTING), handoff(DONE))
+
+    [event] = change.events
+    assert (event.attributes, change.after.handle) == ({}, None)
+
+
 @pytest.mark.parametrize(("error", "words"), [("no quota", "no quota"), (None, "refused")])
 def test_a_job_its_executor_refuses_has_failed_with_its_words(error: str | None, words: str) -> None:
     change = changed(job_in(State.SUBMITTING), handoff(REFUSED, error=error))
