@@ -304,6 +304,15 @@ class Joinable(Protocol):
         ...
 
 
+@runtime_checkable
+class Prompt(Protocol):
+    """A store that can make a small commit in the thread of its caller."""
+
+    def transact_at_once(self, works: Sequence[Work]) -> list[list[Decision]] | None:
+        """As `transact`; return None, with nothing written, when the caller would have to wait for others."""
+        ...
+
+
 class Backup(Protocol):
     """A store that can be copied while it is in use."""
 

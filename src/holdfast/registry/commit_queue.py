@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import TypeAlias, TypeGuard
@@ -24,12 +24,14 @@ from holdfast.core.lifecycle import (
 from holdfast.core.limits import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, batches, check_id, slices
 from holdfast.core.spec import Spec
 from holdfast.failpoint import failpoint
-from holdfast.ports import ById, Decision, Due, Ids, Ready, Store, Work
+from holdfast.ports import ById, Decision, Due, Ids, Prompt, Ready, Store, Work
 from holdfast.registry.counters import JobCounters
 from holdfast.registry.idempotency import applied_op_id, job_after, reword_fenced
 from holdfast.registry.read_batcher import ReadBatcher
 
 EXPIRE_ITEMS = 100
+ALONE_COMMITS = 16
+"""After how many commits of one call each the next call may commit at once."""
 UNVALIDATED_MAX = 10_000
 """How many unsuccessful jobs are remembered for validation; the oldest are dropped first."""
 
@@ -47,7 +49,9 @@ class CommitQueue:
     """The queue of all writes to the store: a group commit.
 
     While one commit is under way, arriving works gather; they go together in the next. When the queue is
-    idle, a work goes at once: no caller ever waits for a timer.
+    idle, a work goes at once: no caller ever waits for a timer. Where the store can do it, and as long as
+    calls come one by one, it does not even leave the caller's task; those that come in the same turn of the
+    event loop gather.
 
     Works of attempt owners have a queue of their own. A commit takes up to its limit from each of the two
     queues, owners first: they wait for the commit under way, never for all the jobs that others enqueue,
@@ -66,6 +70,9 @@ class CommitQueue:
         self._single: deque[_Entry] = deque()
         self._expire_first = False
         self._flusher: asyncio.Task[None] | None = None
+        self._prompt = store if isinstance(store, Prompt) else None
+        self._alone = 0
+        self._turn_taken = False
 
     async def submit(
         self, *works: Work, expire_first: bool = False, owner: bool = False, size_bytes: int = 0
@@ -74,6 +81,11 @@ class CommitQueue:
         expires due jobs. `owner` says that the works are an owner's, `size_bytes` how large their payloads
         or events are."""
         loop = asyncio.get_running_loop()
+        if self._alone >= ALONE_COMMITS and not (expire_first or self._expire_first or self._flusher):
+            decisions = self._commit_at_once(works, loop)
+            if decisions is not None:
+                await self._end_turn()
+                return decisions
         entry = _Entry(works, loop.create_future(), size_bytes)
         (self._owners if owner else self._others).append(entry)
         failpoint("commit_queue.joined")
@@ -81,6 +93,36 @@ class CommitQueue:
         if self._flusher is None or self._flusher.done():
             self._flusher = loop.create_task(self._flush())
         return await entry.future
+
+    def _commit_at_once(
+        self, works: Sequence[Work], loop: asyncio.AbstractEventLoop
+    ) -> list[list[Decision]] | None:
+        """Commit without a task; return None when the works have to take their place in the queue."""
+        if self._prompt is None or self._turn_taken:
+            self._alone = 0
+            return None
+        failpoint("commit_queue.batch_taken")
+        began = loop.time()
+        try:
+            decisions = self._prompt.transact_at_once(works)
+        except Exception as error:
+            self.counters.commit_failures += 1
+            translated = _translate(error)
+            raise translated from translated.__cause__
+        if decisions is not None:
+            if self.counting:
+                self.counters.count_commit(len(works), loop.time() - began)
+            failpoint("commit_queue.committed")
+            self._count(decisions)
+        return decisions
+
+    async def _end_turn(self) -> None:
+        """Let all others run that are ready to: calls that follow one another must not hold up the loop."""
+        self._turn_taken = True
+        try:
+            await _NextTurn()
+        finally:
+            self._turn_taken = False
 
     async def execute(self, job_id: str, command: Command, *, lock: str | None = None) -> Job:
         """Decide one command on one job; return the job after it, or raise why it was refused."""
@@ -187,6 +229,7 @@ class CommitQueue:
         try:
             while batch := self._take():
                 failpoint("commit_queue.batch_taken")
+                self._alone = self._alone + 1 if len(batch) == 1 else 0
                 works = [work for entry in batch for work in entry.works]
                 if self._expire_first and any(isinstance(w.selection, Ready) for w in works):
                     works.append(Work(Due(EXPIRE_ITEMS), partial(decide, Expire())))
@@ -230,6 +273,13 @@ class CommitQueue:
         ]
         if self.counting:
             self.counters.count_changes(d for one in decisions for d in one if isinstance(d, Change))
+
+
+class _NextTurn:
+    """Awaited, it lets the event loop go round once."""
+
+    def __await__(self) -> Generator[None]:
+        yield
 
 
 class _Entry:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -154,29 +155,23 @@ class SqliteStore:
         return result
 
     async def _write(
-        self,
-        work: Callable[[apsw.Connection], T],
-        *,
-        small: bool = False,
-        made_ready: Callable[[], bool] = lambda: True,
+        self, work: Callable[[apsw.Connection], T], made_ready: Callable[[T], bool] = lambda _: True
     ) -> T:
-        """Commit, and wake the waiters of this process; a commit that wrote nothing wakes none. A `small`
-        one is made in this thread when nothing stands in its way. `made_ready` says, once it is made,
-        whether it may have made a job ready."""
+        """Commit in the thread of the writer. `made_ready` says whether what was done may have made a job
+        ready."""
         try:
-            done: tuple[T, bool] | None = None
-            if small and self._pace.is_quick:
-                done = self._writer.call_here(lambda: self._commit_at_once(work))
-            if done is None:
-                done = await self._writer.call(lambda: self._commit(work))
+            result, wrote = await self._writer.call(lambda: self._commit(work))
         except BaseException:
             self._announced = False  # it may have been committed, or will be
             raise
-        result, wrote = done
+        self._announce(wrote=wrote, made_ready=made_ready(result))
+        return result
+
+    def _announce(self, *, wrote: bool, made_ready: bool) -> None:
+        """Wake the waiters of this process; a commit that wrote nothing wakes none."""
         failpoint("sqlite.returned")
         if wrote:
-            self._signal.set(ready=made_ready())
-        return result
+            self._signal.set(ready=made_ready)
 
     def _begin_at_once(self) -> bool:
         """Begin a write transaction without any wait; return False when another process is in one."""
@@ -222,25 +217,40 @@ class SqliteStore:
             raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
-        made_ready = True
-        single = works[0] if len(works) == 1 else None
-
-        def work(connection: apsw.Connection) -> list[list[Decision]]:
-            nonlocal made_ready
-            cache = self._fresh_cache(connection)
-            if settled := isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
-                cache.forget()
-            if single is not None:
-                decision = self._new_jobs.write(single, self._clock.now())
-                if decision is not None:
-                    return [[decision]]
-            commit = SqliteCommit(connection, works, self._clock.now(), cache)
-            decisions = commit.run()
-            made_ready = settled or commit.made_ready
+        if (decisions := self.transact_at_once(works)) is not None:
             return decisions
+        decided, _ = await self._write(lambda c: self._decide(c, works), itemgetter(1))
+        return decided
 
-        small = len(works) <= SMALL_COMMIT and all(isinstance(work.selection, ById) for work in works)
-        return await self._write(work, small=small, made_ready=lambda: made_ready)
+    def transact_at_once(self, works: Sequence[Work]) -> list[list[Decision]] | None:
+        """Commit in this thread, if the commit is small, the last ones were quick, and nothing stands in its
+        way."""
+        if not self._pace.is_quick or not _is_small(works):
+            return None
+        try:
+            done = self._writer.call_here(lambda: self._commit_at_once(lambda c: self._decide(c, works)))
+        except BaseException:
+            self._announced = False
+            raise
+        if done is None:
+            return None
+        (decisions, made_ready), wrote = done
+        self._announce(wrote=wrote, made_ready=made_ready)
+        return decisions
+
+    def _decide(
+        self, connection: apsw.Connection, works: Sequence[Work]
+    ) -> tuple[list[list[Decision]], bool]:
+        """Decide and write; return the decisions, and whether a job may have become ready."""
+        cache = self._fresh_cache(connection)
+        if settled := isinstance(self._clock, AnchoredClock) and self._clock.settle(connection):
+            cache.forget()
+        if len(works) == 1:
+            decision = self._new_jobs.write(works[0], self._clock.now())
+            if decision is not None:
+                return [[decision]], True
+        commit = SqliteCommit(connection, works, self._clock.now(), cache)
+        return commit.run(), settled or commit.made_ready
 
     def _fresh_cache(self, connection: apsw.Connection) -> LeasedJobCache:
         """Return the cache of leased jobs, emptied when another process has committed since. Then the clock
@@ -386,3 +396,7 @@ class SqliteStore:
         for connection in reversed(self._connections):
             connection.close()
         failpoint("sqlite.closed")
+
+
+def _is_small(works: Sequence[Work]) -> bool:
+    return len(works) <= SMALL_COMMIT and all(isinstance(work.selection, ById) for work in works)
