@@ -244,3 +244,12 @@ def test_a_damaged_field_is_named(field: str, message: str) -> None:
 
     with pytest.raises(ValueError, match=f"^{message}$"):
         read(text)
+
+
+@pytest.mark.parametrize("reasons", [1, 3])
+def test_nothing_is_taken_out_of_a_damaged_segment(reasons: int) -> None:
+    text = ABSENT.replace('"n":1,"job":"a"', '"n":2,"job":["a","b"]')
+    damaged = text.removesuffix("}") + f',"reason":{["x"] * reasons}}}'.replace("'", '"')
+
+    with pytest.raises(ValueError, match=f"^reason has {reasons} values for 2 events$"):
+        segment.without(damaged, {"b"})
