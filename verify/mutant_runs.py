@@ -40,11 +40,17 @@ _FLAGS = (
 
 
 def prepare() -> None:
-    """Load what every child needs, and let a failing property stop at its first example."""
+    """Load what every child needs, and let a failing property stop at its first example. A busy machine
+    kills no mutant."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile(
-        "mutants", phases=phases, database=None, deadline=None, derandomize=True
+        "mutants",
+        phases=phases,
+        database=None,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("mutants")
 

@@ -97,6 +97,13 @@ def test_a_rare_field_of_one_event_is_an_array_for_all() -> None:
     assert read(text) == [(0, OUTPUT), (1, later)]
 
 
+def test_one_event_with_a_rare_field_is_written_beside_one_without() -> None:
+    caused = replace(CLAIMED, cause="job-0/3")
+
+    assert text_of(CLAIMED, caused).endswith('"actor":"worker:w","cause":[null,"job-0/3"]}')
+    assert read(text_of(CLAIMED, caused)) == [(0, CLAIMED), (1, caused)]
+
+
 ABSENT = '{"n":1,"job":"a","event_type":"t","event_class":"fact","occurred_at":0}'
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN = Event("t", EventClass.FACT, EPOCH, "a")
@@ -244,3 +251,12 @@ def test_a_damaged_field_is_named(field: str, message: str) -> None:
 
     with pytest.raises(ValueError, match=f"^{message}$"):
         read(text)
+
+
+@pytest.mark.parametrize("reasons", [1, 3])
+def test_nothing_is_taken_out_of_a_damaged_segment(reasons: int) -> None:
+    text = ABSENT.replace('"n":1,"job":"a"', '"n":2,"job":["a","b"]')
+    damaged = text.removesuffix("}") + f',"reason":{["x"] * reasons}}}'.replace("'", '"')
+
+    with pytest.raises(ValueError, match=f"^reason has {reasons} values for 2 events$"):
+        segment.without(damaged, {"b"})

@@ -287,11 +287,11 @@ def without(text: str | bytes, removed: Container[JobKey]) -> str | None:
     kept = [n for n in range(size) if keys[n] not in removed]
     if not kept:
         return None
-    left = {
-        name: [value[n] for n in kept] if isinstance(value, list) else value
-        for name, value in fields.items()
-        if name != "at"
-    }
+    left = {name: value for name, value in fields.items() if name != "at"}
+    for name, value in left.items():
+        if isinstance(value, list):
+            values = _one_each(fields, name)
+            left[name] = [values[n] for n in kept]
     left |= {"n": len(kept), "at": [places[n] for n in kept]}
     return _encode(left).decode()
 

@@ -88,6 +88,10 @@ def test_a_damaged_page_is_reported_and_nothing_is_written(path: Path) -> None:
         ("UPDATE job SET origin = '{'", "record of job first"),
         ("UPDATE segment SET events = '{'", "Segment 1 of the log"),
         ("UPDATE segment SET events = replace(events, 'transition', 'nonsense')", "Segment 1 of the log"),
+        (
+            "UPDATE segment SET events = json_replace(events, '$.n', 2, '$.job', json('[1]'))",
+            "job has 1 values",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_read_is_called_corrupt(path: Path, damage: str, words: str) -> None:
