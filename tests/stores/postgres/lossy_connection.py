@@ -29,9 +29,11 @@ LEASE = timedelta(seconds=30)
 class LockedStore(PostgresStore):
     """Makes every commit a transaction, as commits are made after a conflict."""
 
-    async def _attempt(self, session: Session, works: Sequence[Work], way: Way) -> list[list[Decision]]:
+    async def _attempt(
+        self, session: Session, works: Sequence[Work], way: Way, *, waited: bool = False
+    ) -> list[list[Decision]]:
         locked = {Way.CACHED: Way.LOCKED, Way.READ: Way.AGAIN}
-        return await super()._attempt(session, works, locked.get(way, way))
+        return await super()._attempt(session, works, locked.get(way, way), waited=waited)
 
 
 class LossyConnection:
