@@ -1,5 +1,6 @@
 """Apps that cannot be run are refused with the reason; a worker takes only kinds and versions it has."""
 
+import msgspec
 import pytest
 
 from holdfast.core.state import State
@@ -65,3 +66,26 @@ def test_unknown_kinds_and_versions_wait_for_a_worker_that_has_them(
     assert sqlite_workers.job(jobs[1]).result == "v2"
     assert sqlite_workers.job(jobs[2]).state is State.QUEUED
     assert sqlite_workers.types(jobs[2]) == ["job_queued"]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "slots"),
+    [
+        ("@app.job\nasync def a(): pass", [], 100),
+        ("@app.job\nasync def a(): pass", ["-c", "7"], 7),
+        ("@app.job\nasync def a(): pass", ["--commands"], 32),
+        ("@app.job\nasync def a(): pass\n@app.job\ndef b(): pass", [], 32),
+        ("@app.job(isolation='process')\nasync def a(): pass", [], 32),
+        ("def undo(): pass\n@app.job(compensate=undo)\nasync def a(): pass", [], 32),
+    ],
+)
+def test_only_coroutines_have_a_hundred_slots_by_default(
+    sqlite_workers: FunctionWorkers, source: str, options: list[str], slots: int
+) -> None:
+    sqlite_workers.write(source)
+
+    worker = sqlite_workers.start("w-1", "--drain", "--log", "json", *options)
+
+    assert worker.wait(PATIENCE_SECONDS) == 0
+    started = msgspec.json.decode(sqlite_workers.worker_log("w-1").splitlines()[0])
+    assert started["slots"] == slots

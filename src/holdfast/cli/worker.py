@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration
 from holdfast.cli.metrics_server import MetricsServer
@@ -47,6 +48,8 @@ from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
 
 SLOTS_FOR_APP = 32
+SLOTS_FOR_ASYNC_APP = 100
+"""A coroutine takes neither a thread nor a process, so more of them may run at the same time."""
 
 
 @click.command()
@@ -57,7 +60,7 @@ SLOTS_FOR_APP = 32
 )  # fmt: skip
 @click.option(
     "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
-    show_default="32 for an app, one per core for commands",
+    show_default="100 for an app of coroutines only, 32 for another, one per core for commands",
     help="Jobs to run at the same time.",
 )  # fmt: skip
 @click.option("--commands/--no-commands", help="With an app: run queued commands as well.")
@@ -133,6 +136,7 @@ def worker(
                     out,
                     log,
                     app=app,
+                    slots_given=slots is not None,
                     commands=commands or app is None,
                     passed=passed,
                     spool_root=_spool_root(spool),
@@ -157,6 +161,7 @@ async def run_worker(
     log: WorkerLog,
     *,
     app: str | None,
+    slots_given: bool,
     commands: bool,
     passed: tuple[str, ...],
     spool_root: Path,
@@ -172,6 +177,8 @@ async def run_worker(
         executors, url, outputs = await _load_executors(
             processes, settings, out, app=app, passed=passed if commands else None
         )
+        if not slots_given and _take_no_threads(executors):
+            settings = replace(settings, slots=SLOTS_FOR_ASYNC_APP)
         out.hide(hidden := own_secrets(url, outputs))
         if StoreUrl(url).dies_with_process:
             raise Invalid(
@@ -255,6 +262,10 @@ async def _load_executors(
     if passed is not None:
         executors.append(CommandExecutor(processes, own=own, passed=passed, outputs=outputs))
     return executors, url, outputs
+
+
+def _take_no_threads(executors: Sequence[Executor]) -> bool:
+    return all(isinstance(one, FunctionExecutor) and one.takes_no_threads for one in executors)
 
 
 def _handle_signals(worker: Worker, settings: WorkerSettings, log: WorkerLog) -> asyncio.Event:

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast import tracing
 from holdfast.core.errors import Invalid
-from holdfast.runner.app import HandlerApp, load_app
+from holdfast.runner.app import Handler, HandlerApp, load_app
 from holdfast.runner.bridge import Bridge
 from holdfast.runner.channel import FrameChannel, FrameSender
 from holdfast.runner.context import CheckpointRefused, Context
@@ -149,11 +149,14 @@ class _Attempt:
 
 def hello(app: HandlerApp) -> Hello:
     """Return the first message to the worker: what the app has."""
-    known = tuple(
-        KnownJob(kind, job.isolation, job.memory_bytes, job.compensate is not None)
-        for kind, job in app.jobs.items()
-    )
+    known = tuple(_known(kind, job) for kind, job in app.jobs.items())
     return Hello(app.url, known, outputs=app.outputs)
+
+
+def _known(kind: str, job: Handler) -> KnownJob:
+    hook = job.compensate
+    only_async = job.is_async and (hook is None or hook.is_async)
+    return KnownJob(kind, job.isolation, job.memory_bytes, hook is not None, only_async)
 
 
 async def run(connection: socket.socket, app: HandlerApp, threads: int) -> None:

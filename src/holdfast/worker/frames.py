@@ -69,6 +69,8 @@ class KnownJob(Struct, array_like=True, frozen=True):
     isolation: str
     memory_bytes: int | None
     compensates: bool
+    only_async: bool = False
+    """Whether its handler and its compensation are coroutines: then it takes no thread."""
 
 
 class Hello(Struct, array_like=True, tag=11, frozen=True):

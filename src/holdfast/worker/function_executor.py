@@ -101,6 +101,12 @@ class FunctionExecutor:
         self.kinds = tuple(self._known)
         return hello
 
+    @property
+    def takes_no_threads(self) -> bool:
+        """Whether a job takes neither a thread nor a process: all functions of the app are coroutines in the
+        shared runner."""
+        return all(job.only_async and job.isolation != "process" for job in self._known.values())
+
     async def open(self, host: Host) -> None:
         self._host = host
         self._tasks = Tasks(host.trouble)

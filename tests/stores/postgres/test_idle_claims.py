@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.core.lifecycle import Success
@@ -13,6 +14,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import Grant, JobRequest
 from holdfast.sdk.open import open_registry
 from holdfast.stores.postgres import claim_commit, notifications, scan_starts
+from holdfast.stores.postgres.claim_commit import ClaimCommit
 from holdfast.stores.postgres.scan_starts import BEGINNING, MARGIN, QUIET_SECONDS
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
@@ -321,3 +323,43 @@ async def test_an_idle_store_that_meets_another_server_looks_at_its_epoch_before
     epoch = next(n for n, sql in enumerate(said) if "pg_control_system" in sql)
     assert [n for n, sql in enumerate(said) if is_peek(sql)] == [len(said) - 1]
     assert epoch < len(said) - 1
+
+
+async def test_who_was_not_quick_enough_looks_again_and_takes_no_locks(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = fresh_store_url()
+
+    async with opened(url) as store, opened(url) as quicker:
+        await store.transact([claimed("op-1")])
+        await quicker.transact([wanted("job-1")])
+        seize = ClaimCommit.claim_unlocked
+
+        async def late(self: ClaimCommit) -> bool:
+            monkeypatch.setattr(ClaimCommit, "claim_unlocked", seize)
+            await quicker.transact([claimed("op-2")])
+            sent.clear()
+            return await seize(self)
+
+        monkeypatch.setattr(ClaimCommit, "claim_unlocked", late)
+        assert await store.transact([claimed("op-3")]) == [[]]
+        assert [is_peek(sql) for sql, _ in sent] == [False, True]
+
+
+async def test_who_is_not_quick_enough_twice_passes_over_what_is_locked(sent: Sent) -> None:
+    url = fresh_store_url()
+
+    async with (
+        opened(url) as store,
+        await psycopg.AsyncConnection.connect(url.partition("?")[0]) as person,
+    ):
+        await store.transact([claimed("op-1")])
+        await store.transact([wanted("job-1")])
+        await person.execute(f"SELECT FROM {store._address.schema}.state FOR UPDATE")
+        sent.clear()
+        assert await store.transact([claimed("op-2")]) == [[]]
+        assert [is_peek(sql) for sql, _ in sent[:4]] == [True, False, True, False]
+        assert (BEGIN, ()) in sent[4:]
+        await person.rollback()
+        [[decision]] = await store.transact([claimed("op-3")])
+        assert jobs_of([[decision]])[0].job_id == "job-1"

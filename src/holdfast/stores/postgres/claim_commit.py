@@ -84,8 +84,6 @@ class ClaimCommit(PostgresCommit):
         if is_due or is_claimed or len(rows) > CLAIM_UNLOCKED_MAX or any(lock for lock, *_ in rows):
             return Peek.MORE
         self._peeked_rows = rows
-        if len(rows) == wanted:  # more may be ready: the next claim need not peek
-            context.idle.discard(ready.candidate_key)
         return Peek.FEW if rows else Peek.NOTHING
 
     async def claim_unlocked(self) -> bool:
@@ -102,6 +100,9 @@ class ClaimCommit(PostgresCommit):
         self._record_claims(fresh)
         self._batch.decide_duplicates(lane)
         await self._write(acquiring=False)
+        if self.wrote and len(jobs) == sum(claim.limit for _, claim in lane):
+            # More may be ready: the next claim need not peek.
+            self._context.idle.discard(lane[0][1].candidate_key)
         return self.wrote
 
     def _wanted(self, ready: Ready) -> tuple[object, ...]:
