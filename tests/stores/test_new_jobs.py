@@ -7,13 +7,15 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.core.job import Job
+from holdfast.core.job import Job, ResourceLock
+from holdfast.core.lifecycle import Change, Enqueue, decide
 from holdfast.core.outputs import OutputPromise
 from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.stores.new_jobs import runs, spec_texts
+from holdfast.ports import Decision
+from holdfast.stores.new_jobs import runs, simply_queued, spec_texts
 from holdfast.stores.records import spec_text
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
@@ -70,3 +72,36 @@ def test_the_specs_of_a_run_are_read_back_as_they_were(labels: dict[str, str]) -
 
     assert [msgspec.json.decode(text, type=Spec) for text in texts] == [job.spec for job in jobs]
     assert spec_texts(jobs[1:2]) == [spec_text(jobs[1])] == texts[1:2]
+
+
+COMMAND = Enqueue(op_id="op", job_id="job-1", spec=SPEC, actor="user:ana")
+MADE = decide(COMMAND, None, NOW)
+assert isinstance(MADE, Change)
+
+
+@pytest.mark.parametrize("change", [{}, {"correlation_id": "c"}, {"trace_id": "t"}, {"submitted_by": "ana"}])
+def test_one_new_job_in_the_queue_is_simply_queued(change: dict[str, object]) -> None:
+    delayed = replace(COMMAND, spec=replace(SPEC, delay=timedelta(seconds=1)))
+    assert simply_queued(decide(delayed, None, NOW))
+    assert simply_queued(decide(replace(COMMAND, **change), None, NOW, None, 7))
+    due = replace(COMMAND, spec=replace(SPEC, ttl=timedelta(hours=1)))
+    assert simply_queued(decide(due, None, NOW), timed=True)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        decide(COMMAND, MADE.after, NOW),  # there already
+        decide(COMMAND, replace(MADE.after, spec=Spec()), NOW),  # there, and another
+        decide(replace(COMMAND, register=True), None, NOW),
+        decide(replace(COMMAND, spec=replace(SPEC, lock="disk")), None, NOW),
+        decide(replace(COMMAND, spec=replace(SPEC, ttl=timedelta(hours=1))), None, NOW),
+        replace(MADE, own_events=MADE.own_events * 2),
+        replace(MADE, resource=ResourceLock("disk")),
+        replace(MADE, facts=MADE.own_events),
+        replace(MADE, made=(MADE,)),
+        replace(MADE, published=MADE.own_events),
+    ],
+)
+def test_what_has_more_to_write_is_not_simply_queued(decision: Decision) -> None:
+    assert not simply_queued(decision)

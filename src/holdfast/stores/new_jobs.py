@@ -1,13 +1,18 @@
-"""New jobs in runs of jobs that are alike: what those share is written, or made into text, once."""
+"""New jobs: those that are alike, in runs that share what is written or made into text once; and the one
+that is all there is to write."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.job import Job
+from holdfast.core.lifecycle import Change
 from holdfast.core.process_spec import claim_kind
 from holdfast.core.spec import COMMAND_KIND
+from holdfast.core.state import State
+from holdfast.ports import Decision
 from holdfast.stores.records import spec_text
 
 
@@ -36,6 +41,22 @@ def _alike(first: Job, job: Job) -> bool:
         and replace(spec, payload=other.payload) == other
         and spec.retry is other.retry
         and (spec.kind != COMMAND_KIND or claim_kind(spec) == claim_kind(other))
+    )
+
+
+def simply_queued(decision: Decision, *, timed: bool = False) -> TypeGuard[Change]:
+    """Whether the decision is one new job in the queue with its first event, and nothing else to write: no
+    lock, no due time (unless `timed`), no follow-up and no fact."""
+    if type(decision) is not Change or decision.before is not None:
+        return False
+    job = decision.after
+    return (
+        job.state is State.QUEUED
+        and job.version == len(decision.own_events) == 1
+        and job.spec.lock is None
+        and (timed or job.deadline_at is None)
+        and decision.resource is None
+        and not (decision.facts or decision.made or decision.published)
     )
 
 
