@@ -84,6 +84,8 @@ def test_one_new_job_in_the_queue_is_simply_queued(change: dict[str, object]) ->
     delayed = replace(COMMAND, spec=replace(SPEC, delay=timedelta(seconds=1)))
     assert simply_queued(decide(delayed, None, NOW))
     assert simply_queued(decide(replace(COMMAND, **change), None, NOW, None, 7))
+    due = replace(COMMAND, spec=replace(SPEC, ttl=timedelta(hours=1)))
+    assert simply_queued(decide(due, None, NOW), timed=True)
 
 
 @pytest.mark.parametrize(

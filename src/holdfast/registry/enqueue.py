@@ -11,12 +11,16 @@ from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import byte_batches, check_actor
 from holdfast.ports import ById, Decision, JobRequest, Joinable, Store, Work
 from holdfast.registry.commit_queue import CommitQueue
-from holdfast.registry.job_requests import enqueue_commands
+from holdfast.registry.job_requests import enqueue_command, enqueue_commands
 
 
 async def enqueue(commits: CommitQueue, request: JobRequest, *, actor: str, connection: object = None) -> Job:
     """Create one job, as `enqueue_many` does."""
-    [job] = await enqueue_many(commits, [request], actor=actor, connection=connection)
+    check_actor(actor)
+    submit = commits.submit if connection is None else _within(commits.store, connection)
+    command = enqueue_command(request, commits.ids, actor=actor)
+    size = memoryview(request.spec.payload).nbytes
+    [job] = _jobs(await submit(_work(request, command), size_bytes=size))
     return job
 
 
@@ -31,14 +35,7 @@ async def enqueue_many(
     check_actor(actor)
     submit = commits.submit if connection is None else _within(commits.store, connection)
     commands = enqueue_commands(requests, commits.ids, actor=actor)
-    works = [
-        Work(
-            ById(command.job_id, command.spec.lock, request.job_id is None and request.request_id is None),
-            _Creation(command),
-            command,
-        )
-        for request, command in zip(requests, commands, strict=True)
-    ]
+    works = [_work(request, command) for request, command in zip(requests, commands, strict=True)]
     decisions: list[list[Decision]] = []
     sizes = [memoryview(request.spec.payload).nbytes for request in requests]
     for start, end, size in byte_batches(sizes):
@@ -49,6 +46,11 @@ async def enqueue_many(
                 error.applied = "unknown"
             raise
     return _jobs(decisions)
+
+
+def _work(request: JobRequest, command: Enqueue) -> Work:
+    fresh = request.job_id is None and request.request_id is None
+    return Work(ById(command.job_id, command.spec.lock, fresh), _Creation(command), command)
 
 
 class _Creation(Struct, frozen=True, gc=False):

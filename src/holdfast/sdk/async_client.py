@@ -132,8 +132,9 @@ class AsyncClient:
     ) -> Handle[Any]:
         """Create a job: from a checked call, or from a kind and its keyword arguments, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
-        [handle] = await self.enqueue_many([make_call(what, arguments, options)], connection=connection)
-        return handle
+        call = make_call(what, arguments, options)
+        [job] = await self.create_jobs([call], connection=connection)
+        return Handle(job, call.result_type, _ThisLoop(self))
 
     async def enqueue_many(self, calls: Iterable[Call[R]], *, connection: object = None) -> list[Handle[R]]:
         """Create many jobs, all checked before any is created, in as few commits as possible."""
@@ -149,6 +150,8 @@ class AsyncClient:
             self._submission = self._submission or JobSubmission(self.registry, self.url, self._outputs)
             return await self._submission.create(calls, connection)
         with TracedSubmission([call.request for call in calls]) as requests:
+            if len(requests) == 1:
+                return [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
     async def submit(

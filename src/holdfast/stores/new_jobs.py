@@ -44,9 +44,9 @@ def _alike(first: Job, job: Job) -> bool:
     )
 
 
-def simply_queued(decision: Decision) -> TypeGuard[Change]:
+def simply_queued(decision: Decision, *, timed: bool = False) -> TypeGuard[Change]:
     """Whether the decision is one new job in the queue with its first event, and nothing else to write: no
-    lock, no due time, no follow-up and no fact."""
+    lock, no due time (unless `timed`), no follow-up and no fact."""
     if type(decision) is not Change or decision.before is not None:
         return False
     job = decision.after
@@ -54,7 +54,7 @@ def simply_queued(decision: Decision) -> TypeGuard[Change]:
         job.state is State.QUEUED
         and job.version == len(decision.own_events) == 1
         and job.spec.lock is None
-        and job.deadline_at is None
+        and (timed or job.deadline_at is None)
         and decision.resource is None
         and not (decision.facts or decision.made or decision.published)
     )

@@ -15,13 +15,13 @@ from holdfast.core.state import State
 from holdfast.ports import JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres import commit, notifications, server_time, sessions
+from holdfast.stores.postgres import store as store_module
 from holdfast.stores.postgres.claim_commit import CLAIM_UNLOCKED_MAX, ClaimCommit
 from holdfast.stores.postgres.commit import NUMBERED_MAX
 from holdfast.stores.postgres.server_time import DRIFT_MAX, ServerTime
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.timestamp_codec import decode_timestamp, encode_timestamp
-from holdfast.stores.postgres.writes import Writes
 from holdfast.system import SystemClock, SystemIds
 from holdfast.testing.fakes import CountingIds
 from tests.stores.postgres.lossy_connection import open_lossy
@@ -305,10 +305,12 @@ async def test_a_moment_goes_to_the_server_and_back_as_it_is() -> None:
 async def test_the_statement_for_one_new_job_writes_what_the_one_for_any_commit_would(
     spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def nothing_written(*_: object) -> None: ...
+
     written = []
     for general in (False, True):
         if general:
-            monkeypatch.setattr(Writes, "new_job", lambda *_: None)
+            monkeypatch.setattr(store_module, "write_new_job", nothing_written)
         url = fresh_store_url()
         async with opened(url) as store, connected() as person:
             registry = LocalRegistry(store, CountingIds())
@@ -321,6 +323,20 @@ async def test_the_statement_for_one_new_job_writes_what_the_one_for_any_commit_
     alone, any_commit = written
     assert alone == any_commit
     assert [len(rows) for rows in alone] == [2, 2, 2, 2, 2, 2 if spec.ttl else 0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "alone"), [(Spec(), True), (Spec(ttl=LONG), True), (Spec(lock="disk"), False)]
+)
+async def test_a_single_job_without_a_lock_is_written_by_the_statement_for_one(
+    spec: Spec, alone: bool, said: list[str]
+) -> None:
+    async with opened(fresh_store_url()) as store:
+        registry = LocalRegistry(store, SystemIds())
+        await registry.enqueue_many(requests(1, spec), actor=ACTOR)  # its lane
+        said.clear()
+        await registry.enqueue_many(requests(1, spec), actor=ACTOR)
+        assert ("new_job_4" in said[-1]) is alone
 
 
 def rows_of_new_jobs(schema: str) -> list[str]:

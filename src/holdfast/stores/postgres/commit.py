@@ -20,7 +20,7 @@ from holdfast.stores.postgres.commit_way import Way
 from holdfast.stores.postgres.notifications import NO_NOTICE, Notice
 from holdfast.stores.postgres.rows import alike_jobs
 from holdfast.stores.postgres.scan_starts import BEGINNING
-from holdfast.stores.postgres.server_time import ClockStepped
+from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
 from holdfast.stores.postgres.state_rows import ChangedGroup, ChangedJob
 from holdfast.stores.postgres.statements import Row, statement
 from holdfast.stores.postgres.writes import Writes
@@ -350,6 +350,7 @@ class PostgresCommit:
         context, batch = self._context, self._batch
         self.made_ready |= batch.makes_ready
         given: tuple[object, ...] = (
+            0 if self._cached else _SQL_WAYS.get(self._way, 0),
             batch.now,
             self._lock_deadline(),
             BEGINNING if context.clock else None,
@@ -357,15 +358,12 @@ class PostgresCommit:
             self._notice.channel,
             self._notice.payload(ready=self.made_ready),
         )
-        name, parameters = "write_new_job", writes.new_job(context.lanes)
-        if parameters is None:
-            name, parameters = "write_commit", writes.parameters(self._seqs, context.lanes)
-            given = (0 if self._cached else _SQL_WAYS.get(self._way, 0), *given)
+        parameters = writes.parameters(self._seqs, context.lanes)
         if measured:
             failpoint("postgres.decided")
         self._asked = context.time.begin_reading()
         [(self.wrote, facts, self._row_version, now, last_seq)] = await self._connection.write(
-            statement(name, context.schema), *given, *parameters
+            statement("write_commit", context.schema), *given, *parameters
         )
         if now is not None:
             self._observe(now)  # a step of the clock is found again, and handled, by the next decision
@@ -380,12 +378,17 @@ class PostgresCommit:
             return None
         batch = self._batch
         if self._estimated:
-            self._context.time.stop_estimating()  # if the estimate was good, the result brings the time anew
-            return batch.now + WAIT_MAX
+            return estimate_deadline(self._context.time, batch.now)
         written = (batch.created, batch.updated, batch.touched)
         leased = any(job.lease for jobs in written for job in jobs.values())
         leased = leased or any(group.pattern.after.job.lease for group in batch.groups)
         return batch.now + WAIT_MAX if leased else None
+
+
+def estimate_deadline(time: ServerTime, now: datetime) -> datetime:
+    """Return until when a statement must have its row locks that goes by this estimate of the time."""
+    time.stop_estimating()  # if the estimate was good, the result brings the time anew
+    return now + WAIT_MAX
 
 
 def _changes(answers: list[Decision]) -> bool:

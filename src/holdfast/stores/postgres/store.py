@@ -40,6 +40,7 @@ from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.event_log import PostgresEventLog as EventLog
 from holdfast.stores.postgres.lane_marks import LaneMarks
 from holdfast.stores.postgres.lanes import learn_lanes, make_lanes
+from holdfast.stores.postgres.new_job import write_new_job
 from holdfast.stores.postgres.notifications import Notice, NotificationListener, Notifier
 from holdfast.stores.postgres.partitions import (
     JOBS_PER_PARTITION,
@@ -220,6 +221,12 @@ class PostgresStore:
         self, session: Session, works: Sequence[Work], way: Way, notice: Notice, *, waited: bool = False
     ) -> list[list[Decision]]:
         """Decide and commit. `waited`: for another process, which was quicker to claim."""
+        if way is Way.CACHED and len(works) == 1:
+            new = await write_new_job(session, self._context, works[0], notice)
+            if new is not None:
+                self._committed(notice, ready=True)
+                await self._maintain(session, counts=1, last_seq=new.seq)
+                return [[new.change]]
         commit = ClaimCommit(session, self._context, works, way, notice)
         # Behind a pooler a replica may answer: only a query that locks rows finds that out.
         found = Peek.MORE if self._sessions.pooled else await commit.peek()
@@ -241,23 +248,23 @@ class PostgresStore:
         if commit.wrote:
             commit.update_cache()
             self._committed(notice, ready=commit.made_ready)
-            await self._maintain(session, commit)
+            await self._maintain(session, counts=commit.counts, last_seq=commit.last_seq)
         return commit.decisions
 
     def _committed(self, notice: Notice, *, ready: bool) -> None:
         self._signal.set(ready=ready)
         self._notifier.committed(notice, ready=ready)
 
-    async def _maintain(self, session: Session, commit: PostgresCommit) -> None:
+    async def _maintain(self, session: Session, *, counts: int, last_seq: int) -> None:
         """Compact the counts and make partitions, now and then. A failure here does no harm."""
         self.commits += 1
-        self._counts += commit.counts
+        self._counts += counts
         if self.commits % COMMITS_PER_CLEANING and self._counts < COUNTS_MAX // 2:
             return
         self._counts = 0
         try:
             await session.fetch(statement("compact_counts", self._address.schema), COUNTS_MAX)
-            if commit.last_seq + JOBS_PER_PARTITION > self._partitioned_until:
+            if last_seq + JOBS_PER_PARTITION > self._partitioned_until:
                 await self._ensure_partitions(session)
         except errors.FAILURES:
             session.reusable = False

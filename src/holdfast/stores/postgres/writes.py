@@ -18,7 +18,7 @@ from holdfast.core.state import State
 from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.new_jobs import runs, spec_texts
-from holdfast.stores.postgres.rows import detail_text, origin_text
+from holdfast.stores.postgres.rows import origin_text
 from holdfast.stores.postgres.state_rows import (
     ChangedGroup,
     ChangedJob,
@@ -26,7 +26,7 @@ from holdfast.stores.postgres.state_rows import (
     StateRows,
     one_or_all,
 )
-from holdfast.stores.records import batch_text, fact_text, spec_text
+from holdfast.stores.records import batch_text, fact_text
 
 LaneKey: TypeAlias = tuple[str, int, str, str, str, bool]
 """Queue, priority, kind, executor and region ('' for none), and whether its jobs need a lock: what a lane is
@@ -107,36 +107,6 @@ class Writes(Struct, kw_only=True):
             self._rest(places),
         ]
 
-    def new_job(self, lanes: dict[LaneKey, int]) -> list[object] | None:
-        """Return the parameters of `write_new_job`, if that is all there is to write."""
-        if not self.unnumbered or len(self.jobs) != 1:
-            return None
-        job = self.jobs[0].after
-        spec, key = job.spec, lane_key(job)
-        fresh = (job.attempt, job.version, job.transition_no, job.failures, job.crashes, job.fencing_token)
-        if fresh != (1, 1, 1, 0, 0, 0) or job.updated_at != job.created_at or spec.lock:
-            return None
-        if key not in lanes:
-            raise LanesMissing({key})
-        [events] = segment.encode(self.events, lambda _: 1)
-        return [
-            job.job_id,
-            spec.queue,
-            key[2],
-            spec.priority,
-            spec.region,
-            spec.executor,
-            job.created_at,
-            job.correlation_id,
-            spec_text(job),
-            origin_text(job),
-            job.ready_at,
-            job.due_at,
-            detail_text(job),
-            lanes[key],
-            _without_keys(events.text, 1),
-        ]
-
     def _rest(self, places: "_Events") -> str | None:
         rest: dict[str, object] = {
             "facts": places.facts,
@@ -177,7 +147,7 @@ class _Events:
         texts = [one.text for one in self.segments]
         if writes.unnumbered:
             assert len(texts) == 1  # see `PostgresCommit._number_created`
-            texts = [_without_keys(texts[0], len(writes.jobs))]
+            texts = [without_keys(texts[0], len(writes.jobs))]
         self.columns: Columns = [
             [one.event_type for one in self.segments],
             [one.place for one in self.segments],
@@ -194,7 +164,7 @@ class _Events:
         self.facts = [_fact_row(place + n, fact) for n, fact in enumerate(writes.facts)]
 
 
-def _without_keys(text: str, jobs: int) -> str:
+def without_keys(text: str, jobs: int) -> str:
     """Return what follows the keys of the jobs, which are 1, 2, 3 …, in the text of their segment."""
     keys = "1" if jobs == 1 else f"[{','.join(map(str, range(1, jobs + 1)))}]"
     start = f'{{"n":{jobs},"job":{keys}'
