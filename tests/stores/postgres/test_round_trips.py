@@ -12,7 +12,7 @@ from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
-from holdfast.ports import JobRequest
+from holdfast.ports import Completion, JobRequest
 from holdfast.registry.local import LocalRegistry
 from holdfast.stores.postgres import commit, notifications, server_time, sessions
 from holdfast.stores.postgres import store as store_module
@@ -370,3 +370,28 @@ async def test_a_new_job_whose_time_is_from_before_a_step_of_the_clock_is_decide
         assert store.retries == retries + 1
         assert store._context.time.steps == steps
         assert len((await registry.list_jobs()).jobs) == 2
+
+
+async def test_jobs_that_keep_their_place_send_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(fresh_store_url()) as store:
+        registry = LocalRegistry(store, SystemIds())
+        for _ in range(CLAIM_UNLOCKED_MAX + 1):
+            await registry.enqueue_many(requests(1), actor=ACTOR)
+        times: list[object] = []
+        write = Session.write
+
+        async def noted(self: Session, sql: str, *parameters: object) -> object:
+            columns = [column for column in parameters if isinstance(column, list)]
+            many = [column for column in columns if len(column) > CLAIM_UNLOCKED_MAX]
+            times.extend(one for column in many for one in column if isinstance(one, datetime))
+            return await write(self, sql, *parameters)
+
+        monkeypatch.setattr(Session, "write", noted)
+        grants = await registry.claim(["default"], owner="w", limit=CLAIM_UNLOCKED_MAX + 1)
+        await registry.complete_many([Completion(grant, Success()) for grant in grants])
+
+        assert not times
+        done = await store.get([grant.job_id for grant in grants])
+        assert [job.ready_at for job in done if job] == [grant.job.ready_at for grant in grants]
+        assert all(job is not None and job.state is State.SUCCEEDED for job in done)
+        assert (await registry.verify()).equal

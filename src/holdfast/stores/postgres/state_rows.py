@@ -62,9 +62,12 @@ class StateRows:
     ) -> None:
         """`runs` has the new ones among the jobs."""
         self._values: list[tuple[Any, ...]] = []
-        self._touched = False
+        self._touched = False  # whether jobs change without an event
         new = [job for job in jobs if job.before is None]
         parts = [part for run in runs for part in repeat(self._add(None, run[0]), len(run))]
+        self._moved = bool(new) or any(
+            job.before is not None and job.before.ready_at != job.after.ready_at for job in jobs
+        )
         rows: list[_StateRow] = [
             (job.seq, None, job.after.ready_at, part) for job, part in zip(new, parts, strict=True)
         ]
@@ -137,7 +140,7 @@ class StateRows:
             crashes,
             token,
             owner,
-            one_or_all([ready_at for _, _, ready_at, _ in self._rows]),
+            one_or_all([ready_at for _, _, ready_at, _ in self._rows]) if self._moved else [],
             due_at,
             updated_at,
             ended_at,

@@ -201,7 +201,7 @@ $$;
 
 -- One commit. Of every column there is an array, with one value for each row, or with a single one for all.
 -- The first rows of the record's columns are those of new jobs, the others of jobs that are changed if they are
--- as they were read. New jobs without numbers get theirs here, and so do their ready rows and their events:
+-- as they were read. Without ready_ats, the changed ones keep theirs. New jobs without numbers get theirs here, and so do their ready rows and their events:
 -- then texts has what follows the keys of the jobs.
 --
 -- way: 0 waits for locks; 1 writes nothing, and waits for nothing, when one of its rows is locked or was changed;
@@ -336,29 +336,53 @@ BEGIN
         WHERE new.seq IS NOT NULL;
     END IF;
     IF changed > created THEN
-        UPDATE holdfast.state
-        SET fencing_token = coalesce(new.token, tokens[1]), ready_at = coalesce(new.ready_at, ready_ats[1]),
-            updated_at = coalesce(new.updated_at, updated_ats[1]),
-            due_at = coalesce(new.due_at, CASE cardinality(due_ats) WHEN 1 THEN due_ats[1] END),
-            ended_at = coalesce(new.ended_at, CASE cardinality(ended_ats) WHEN 1 THEN ended_ats[1] END),
-            attempt = coalesce(new.attempt, attempts[1]), version = coalesce(new.version, versions[1]),
-            transition_no = coalesce(new.transition_no, transition_nos[1]),
-            failures = coalesce(new.failures, failure_counts[1]), crashes = coalesce(new.crashes, crash_counts[1]),
-            state = coalesce(new.state, states[1]),
-            owner = coalesce(new.owner, CASE cardinality(owners) WHEN 1 THEN owners[1] END),
-            log = CASE WHEN coalesce(new.version, versions[1]) > state.version
-                       THEN state.log || number ELSE state.log END,
-            detail = coalesce(new.detail, CASE cardinality(details) WHEN 1 THEN details[1] END)::json
-        FROM unnest(numbers, read_versions, read_tokens, read_rows, states, attempts, versions, transition_nos,
-                    failure_counts, crash_counts, tokens, owners, ready_ats, due_ats, updated_ats, ended_ats, details)
-             WITH ORDINALITY
-             AS new(seq, read_version, read_token, read_row, state, attempt, version, transition_no, failures,
-                    crashes, token, owner, ready_at, due_at, updated_at, ended_at, detail, row)
-        WHERE new.row > created AND state.seq = new.seq
-          AND state.version = coalesce(new.read_version, read_versions[1])
-          AND state.fencing_token = coalesce(new.read_token, read_tokens[1])
-          AND (CASE WHEN cardinality(read_rows) = 0 THEN true
-                    ELSE state.xmin = coalesce(new.read_row, read_rows[1]) END);
+        IF created = 0 AND greatest(
+               cardinality(read_versions), cardinality(read_tokens), cardinality(states), cardinality(attempts),
+               cardinality(versions), cardinality(transition_nos), cardinality(failure_counts),
+               cardinality(crash_counts), cardinality(tokens), cardinality(owners), cardinality(due_ats),
+               cardinality(updated_ats), cardinality(ended_ats), cardinality(details)) = 1 THEN
+            -- Jobs that are alike: the same in a third less time.
+            UPDATE holdfast.state
+            SET fencing_token = one.token, ready_at = coalesce(new.ready_at, one.ready_at, state.ready_at),
+                updated_at = one.updated_at, due_at = one.due_at, ended_at = one.ended_at, attempt = one.attempt,
+                version = one.version, transition_no = one.transition_no, failures = one.failures,
+                crashes = one.crashes, state = one.state, owner = one.owner,
+                log = CASE WHEN one.version > state.version THEN state.log || number ELSE state.log END,
+                detail = one.detail
+            FROM (SELECT read_versions[1] AS read_version, read_tokens[1] AS read_token, read_rows[1] AS read_row,
+                         tokens[1] AS token, ready_ats[1] AS ready_at, updated_ats[1] AS updated_at,
+                         due_ats[1] AS due_at, ended_ats[1] AS ended_at, attempts[1] AS attempt,
+                         versions[1] AS version, transition_nos[1] AS transition_no, failure_counts[1] AS failures,
+                         crash_counts[1] AS crashes, states[1] AS state, owners[1] AS owner,
+                         details[1]::json AS detail OFFSET 0) AS one
+            CROSS JOIN unnest(numbers, read_rows, ready_ats) AS new(seq, read_row, ready_at)
+            WHERE state.seq = new.seq AND state.version = one.read_version AND state.fencing_token = one.read_token
+              AND (cardinality(read_rows) = 0 OR state.xmin = coalesce(new.read_row, one.read_row));
+        ELSE
+            UPDATE holdfast.state
+            SET fencing_token = coalesce(new.token, tokens[1]), ready_at = coalesce(new.ready_at, ready_ats[1], state.ready_at),
+                updated_at = coalesce(new.updated_at, updated_ats[1]),
+                due_at = coalesce(new.due_at, CASE cardinality(due_ats) WHEN 1 THEN due_ats[1] END),
+                ended_at = coalesce(new.ended_at, CASE cardinality(ended_ats) WHEN 1 THEN ended_ats[1] END),
+                attempt = coalesce(new.attempt, attempts[1]), version = coalesce(new.version, versions[1]),
+                transition_no = coalesce(new.transition_no, transition_nos[1]),
+                failures = coalesce(new.failures, failure_counts[1]), crashes = coalesce(new.crashes, crash_counts[1]),
+                state = coalesce(new.state, states[1]),
+                owner = coalesce(new.owner, CASE cardinality(owners) WHEN 1 THEN owners[1] END),
+                log = CASE WHEN coalesce(new.version, versions[1]) > state.version
+                           THEN state.log || number ELSE state.log END,
+                detail = coalesce(new.detail, CASE cardinality(details) WHEN 1 THEN details[1] END)::json
+            FROM unnest(numbers, read_versions, read_tokens, read_rows, states, attempts, versions, transition_nos,
+                        failure_counts, crash_counts, tokens, owners, ready_ats, due_ats, updated_ats, ended_ats, details)
+                 WITH ORDINALITY
+                 AS new(seq, read_version, read_token, read_row, state, attempt, version, transition_no, failures,
+                        crashes, token, owner, ready_at, due_at, updated_at, ended_at, detail, row)
+            WHERE new.row > created AND state.seq = new.seq
+              AND state.version = coalesce(new.read_version, read_versions[1])
+              AND state.fencing_token = coalesce(new.read_token, read_tokens[1])
+              AND (CASE WHEN cardinality(read_rows) = 0 THEN true
+                        ELSE state.xmin = coalesce(new.read_row, read_rows[1]) END);
+        END IF;
         GET DIAGNOSTICS found = ROW_COUNT;
         IF found <> changed - created THEN
             RAISE EXCEPTION '% of % jobs had changed since they were read', changed - created - found,
@@ -736,34 +760,35 @@ BEGIN
             IF cardinality(got) = cardinality(seen) THEN
                 all_got := all_got || seen_seqs;
                 got_lanes := got_lanes || seen_lanes;
+                again := false;
             ELSE
+                -- IS TRUE makes this a lookup in a hash table; a join would compare every row with every other.
                 SELECT all_got || coalesce(array_agg(taken.seq), '{}'), got_lanes || coalesce(array_agg(taken.lane), '{}')
                 INTO all_got, got_lanes
-                FROM unnest(seen_seqs, seen_lanes) AS taken(seq, lane) WHERE taken.seq = ANY(got);
+                FROM unnest(seen_seqs, seen_lanes) AS taken(seq, lane) WHERE (taken.seq IN (SELECT unnest(got))) IS TRUE;
+                -- The mark of each lane is before the first of its rows that was passed over.
+                SELECT blocked || coalesce(array_agg(passed.lane), '{}'), new_lanes || coalesce(array_agg(passed.lane), '{}'),
+                       new_ats || coalesce(array_agg(least(passed.at, horizon)), '{}'),
+                       new_seqs || coalesce(array_agg(CASE WHEN passed.at <= horizon THEN passed.seq - 1 ELSE 0 END), '{}')
+                INTO blocked, new_lanes, new_ats, new_seqs
+                FROM (
+                    SELECT DISTINCT ON (row.lane) row.lane, row.at, row.seq
+                    FROM unnest(seen_lanes, seen_ats, seen_seqs) AS row(lane, at, seq)
+                    WHERE row.lane > 0 AND NOT (row.lane = ANY(blocked)) AND row.seq NOT IN (SELECT unnest(got))
+                    ORDER BY row.lane, row.at, row.seq) AS passed;
+                -- Behind the first job of a lock may be others, which are to be had if that one is not.
+                again := by_lock AND true = ANY(locking) AND EXISTS (
+                    SELECT FROM unnest(seen_lanes, seen_seqs) AS row(lane, seq)
+                    JOIN unnest(lanes, locking) AS part(lane, locking) ON part.lane = row.lane
+                    WHERE part.locking AND row.seq NOT IN (SELECT unnest(got)));
             END IF;
-            -- The next place in each lane, and the mark, unless one of its rows was passed over before.
-            IF cardinality(got) < cardinality(seen) THEN
-                FOR n IN 1 .. cardinality(seen) LOOP
-                    IF seen_lanes[n] > 0 AND NOT (seen_lanes[n] = ANY(blocked)) AND NOT (seen_seqs[n] = ANY(got)) THEN
-                        blocked := blocked || seen_lanes[n];
-                        new_lanes := new_lanes || seen_lanes[n];
-                        new_ats := new_ats || least(seen_ats[n], horizon);
-                        new_seqs := new_seqs || CASE WHEN seen_ats[n] <= horizon THEN seen_seqs[n] - 1 ELSE 0 END;
-                    END IF;
-                END LOOP;
-            END IF;
-            -- Behind the first job of a lock may be others, which are to be had if that one is not.
-            again := by_lock AND cardinality(got) < cardinality(seen) AND EXISTS (
-                SELECT FROM unnest(seen_lanes, seen_seqs) AS row(lane, seq)
-                JOIN unnest(lanes, locking) AS part(lane, locking) ON part.lane = row.lane
-                WHERE part.locking AND NOT (row.seq = ANY(got)));
-            SELECT array_agg(coalesce(last.at, part.at)), array_agg(coalesce(last.seq, part.seq))
+            -- The next place in each lane is behind the last of its rows, which are in order.
+            SELECT array_agg(coalesce(seen_ats[last.n], part.at)), array_agg(coalesce(seen_seqs[last.n], part.seq))
             INTO ats, seqs
             FROM unnest(lanes, locking, ats, seqs) AS part(lane, locking, at, seq)
-            LEFT JOIN LATERAL (
-                SELECT row.at, row.seq FROM unnest(seen_lanes, seen_ats, seen_seqs) AS row(lane, at, seq)
-                WHERE row.lane = part.lane AND NOT (again AND part.locking)
-                ORDER BY row.at DESC, row.seq DESC LIMIT 1) AS last ON true;
+            LEFT JOIN (
+                SELECT row.lane, max(row.n) AS n FROM unnest(seen_lanes) WITH ORDINALITY AS row(lane, n)
+                GROUP BY row.lane) AS last ON last.lane = part.lane AND NOT (again AND part.locking);
             missing := missing - cardinality(got);
             EXIT WHEN missing = 0 OR NOT again AND cardinality(seen) < missing + cardinality(got);
             by_lock := by_lock AND NOT again;
