@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from holdfast.core import segment
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Enqueue, decide
 from holdfast.core.outputs import OutputPromise
@@ -15,7 +16,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Decision
-from holdfast.stores.new_jobs import runs, simply_queued, spec_texts
+from holdfast.stores.new_jobs import events_alike, runs, simply_queued, spec_texts
 from holdfast.stores.records import spec_text
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
@@ -105,3 +106,26 @@ def test_one_new_job_in_the_queue_is_simply_queued(change: dict[str, object]) ->
 )
 def test_what_has_more_to_write_is_not_simply_queued(decision: Decision) -> None:
     assert not simply_queued(decision)
+
+
+@pytest.mark.parametrize(
+    ("change", "alike"),
+    [
+        ({"job_id": "job-2", "op_id": "op-2"}, True),
+        ({"job_id": "job-2", "actor": "user:ben"}, False),
+        ({"job_id": "job-2", "trace_id": "t"}, False),
+        ({"offset": 2}, False),
+        ({"job_id": "job-2", "op_id": None}, False),
+    ],
+)
+def test_events_are_alike_that_differ_in_their_jobs_and_ops(change: dict[str, object], alike: bool) -> None:
+    assert isinstance(MADE, Change)
+    [event] = MADE.own_events
+    other = replace(event, **change)
+    assert events_alike([event, other]) is alike
+    assert events_alike([event, event, other]) is alike
+    if alike:
+        keys = {"job-1": 1, "job-2": 2}
+        [one] = segment.encode([event, other], lambda job_id: keys[job_id or ""])
+        [same] = segment.encode_alike([event], [1, 2], ["op", "op-2"])
+        assert one == same

@@ -1,12 +1,13 @@
 """New jobs: those that are alike, in runs that share what is written or made into text once; and the one
 that is all there is to write."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Change
 from holdfast.core.process_spec import claim_kind
@@ -57,6 +58,16 @@ def simply_queued(decision: Decision, *, timed: bool = False) -> TypeGuard[Chang
         and (timed or job.deadline_at is None)
         and decision.resource is None
         and not (decision.facts or decision.made or decision.published)
+    )
+
+
+def events_alike(events: Sequence[Event]) -> bool:
+    """Whether the events, each of which has an op, differ in nothing but their jobs and ops, as those of many
+    new jobs do."""
+    first = events[0]
+    return all(
+        event.op_id is not None and replace(first, job_id=event.job_id, op_id=event.op_id) == event
+        for event in events
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.core.process_spec import claim_kind
 from holdfast.core.state import State
 from holdfast.stores.batch import Group
 from holdfast.stores.filters import RARE_STATES
-from holdfast.stores.new_jobs import runs, spec_texts
+from holdfast.stores.new_jobs import events_alike, runs, spec_texts
 from holdfast.stores.postgres.rows import origin_text
 from holdfast.stores.postgres.state_rows import (
     ChangedGroup,
@@ -142,7 +142,7 @@ class _Events:
             ops = [op_id for group in groups for op_id in group.op_ids]
             self.segments += segment.encode_alike(events, jobs, ops, place=place)
             place += len(events) * len(jobs)
-        self.segments += segment.encode(writes.events, lambda job_id: seqs[job_id or ""], place=place)
+        self.segments += _segments(writes.events, seqs, place)
         place += len(writes.events)
         texts = [one.text for one in self.segments]
         if writes.unnumbered:
@@ -162,6 +162,14 @@ class _Events:
         ]
         place += len(self.output)
         self.facts = [_fact_row(place + n, fact) for n, fact in enumerate(writes.facts)]
+
+
+def _segments(events: Sequence[Event], seqs: dict[str, int], place: int) -> list[segment.Segment]:
+    """Return the segments of these events. Those of new jobs are mostly alike, and written as one of them."""
+    if len(events) > 1 and events_alike(events):
+        keys, ops = [seqs[one.job_id or ""] for one in events], [one.op_id or "" for one in events]
+        return segment.encode_alike(events[:1], keys, ops, place=place)
+    return segment.encode(events, lambda job_id: seqs[job_id or ""], place=place)
 
 
 def without_keys(text: str, jobs: int) -> str:
