@@ -87,6 +87,8 @@ class SystemIds:
         return f"{self._prefix}{fraction >> 6:03x}-{_VARIANT[fraction & 0x3F]}{self._chances.pop()}"
 
     def many(self, count: int) -> list[str]:
+        if count == 1:
+            return [self.new()]
         # Up to 64 ids differ in one byte of their stamps, and in their random bits: 0.3 us an id.
         made: list[str] = []
         while len(made) < count:

@@ -101,7 +101,6 @@ class CommitQueue:
         if self._prompt is None or self._turn_taken:
             self._alone = 0
             return None
-        failpoint("commit_queue.batch_taken")
         began = loop.time()
         try:
             decisions = self._prompt.transact_at_once(works)
@@ -112,7 +111,6 @@ class CommitQueue:
         if decisions is not None:
             if self.counting:
                 self.counters.count_commit(len(works), loop.time() - began)
-            failpoint("commit_queue.committed")
             self._count(decisions)
         return decisions
 

@@ -91,10 +91,14 @@ async def test_it_is_read_again_once_anybody_else_has_committed(tmp_path: Path, 
         assert read == [1]
 
 
-async def test_who_was_cancelled_by_another_process_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [False, True])
+async def test_who_was_cancelled_by_another_process_is_refused(tmp_path: Path, records: bool) -> None:
     async with two_registries(tmp_path) as (ours, theirs):
         grant = await leased(ours)
         await theirs.cancel("job", actor="user:ana", hard=True)
+        if records:  # a commit of this process that reads no job
+            noted = Event("noted", EventClass.EXTERNAL, grant.job.created_at, "job", given_id="note")
+            await ours.record([noted])
         with pytest.raises((Fenced, Conflict)):
             await ours.complete(grant, Success())
         assert (await theirs.status("job")).state is State.CANCELLED

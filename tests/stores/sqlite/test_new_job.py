@@ -166,7 +166,7 @@ async def test_after_a_prune_tokens_and_numbers_go_on(tmp_path: Path) -> None:
         await world.check()
 
 
-@pytest.mark.parametrize("place", ["sqlite.events_inserted", "sqlite.jobs_counted", "sqlite.written"])
+@pytest.mark.parametrize("place", ["sqlite.new_job_inserted", "sqlite.written"])
 async def test_what_was_rolled_back_is_forgotten(tmp_path: Path, place: str) -> None:
     def fail(name: str) -> None:
         if name == place:

@@ -20,8 +20,8 @@ from holdfast.core.state import State
 from holdfast.ports import ById, Decision, JobRequest, Store, Work
 from holdfast.registry.job_requests import enqueue_command
 from holdfast.stores.sqlite import threads
+from holdfast.stores.sqlite.commit import SMALL_COMMIT
 from holdfast.stores.sqlite.connection import BUSY_SECONDS_MAX
-from holdfast.stores.sqlite.store import SMALL_COMMIT
 from holdfast.stores.sqlite.threads import QUICK_COMMITS, CommitPace, ConnectionThread
 from holdfast.testing.world import open_world
 from tests.conftest import sqlite_store

@@ -15,7 +15,7 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle.pattern import Template
 from holdfast.core.segment import Segment, encode, encode_alike, log_id
 from holdfast.failpoint import failpoint
-from holdfast.ports import Decision, Ready, Work
+from holdfast.ports import ById, Decision, Ready, Work
 from holdfast.stores.batch import Batch, Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
@@ -29,6 +29,14 @@ from holdfast.stores.sqlite.job_writes import Claims, JobWriter, number_list
 from holdfast.stores.sqlite.ready_jobs import FIRST, Place, ready_places
 from holdfast.stores.sqlite.statements import Row, Value, statement
 from holdfast.stores.sqlite.timestamps import to_microseconds
+
+SMALL_COMMIT = 8
+"""How many jobs a commit in the thread of the event loop may have."""
+
+
+def is_small(works: Sequence[Work]) -> bool:
+    """Whether a commit of these works is small enough to hold up an event loop."""
+    return len(works) <= SMALL_COMMIT and all(isinstance(work.selection, ById) for work in works)
 
 
 class SqliteCommit:

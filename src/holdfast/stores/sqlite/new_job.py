@@ -74,15 +74,13 @@ class NewJobWriter:
         self._write(
             "insert_segment", (number, events.event_type, to_microseconds(events.occurred_at), events.text)
         )
-        failpoint("sqlite.events_inserted")
         [row] = job_rows([seq], lane, [job])
         self._write("insert_job", row)
         plain, when, detail = state_values(moving_values(job), None)
         self._write("insert_state", (seq, *plain, ready_at, *when, None, str(number), detail))
-        failpoint("sqlite.jobs_inserted")
         self._write("insert_one_ready", (lane, ready_at, seq))
+        failpoint("sqlite.new_job_inserted")
         self._write("add_queue_count", (job.spec.queue, job.state, 1))
-        failpoint("sqlite.jobs_counted")
 
     def _lane(self, spec: Spec) -> int:
         key = lane_of(spec)

@@ -18,7 +18,6 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
 from holdfast.failpoint import failpoint
 from holdfast.ports import (
-    ById,
     Census,
     Clock,
     Decision,
@@ -38,7 +37,7 @@ from holdfast.stores.leased_jobs import LeasedJobCache
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import doctor, queries
 from holdfast.stores.sqlite.clock import AnchoredClock
-from holdfast.stores.sqlite.commit import SqliteCommit, put_key
+from holdfast.stores.sqlite.commit import SqliteCommit, is_small, put_key
 from holdfast.stores.sqlite.connection import (
     connect,
     migrate,
@@ -58,9 +57,6 @@ from holdfast.stores.sqlite.wakeup import Wakeup, notify_other_processes
 from holdfast.system import SystemClock
 
 T = TypeVar("T")
-
-SMALL_COMMIT = 8
-"""How many jobs a commit in the thread of the event loop may have."""
 
 
 class SqliteStore:
@@ -86,7 +82,8 @@ class SqliteStore:
         self._others: Value = None
         self._announced = True
         self._leased_jobs = LeasedJobCache()
-        self._cache_version: Value = None
+        self._own_version = 0
+        self._is_fresh = False
         self._clock_version: Value = None
 
     @classmethod
@@ -138,14 +135,16 @@ class SqliteStore:
                     connection.execute("BEGIN IMMEDIATE").fetchall()
                 failpoint("sqlite.begun")
                 self._files.check()
+                self._is_fresh &= connection.data_version() == self._own_version
                 result = work(connection)
             failpoint("sqlite.written")
             with translated(self._path, applied="unknown"):
                 connection.execute("COMMIT").fetchall()
+            self._own_version = connection.data_version()
             failpoint("sqlite.committed")
         except BaseException as error:
             # The cached state may have been rolled back.
-            self._cache_version = self._clock_version = None
+            self._is_fresh, self._clock_version = False, None
             with suppress(apsw.Error, Unavailable):  # the first error is the one to raise
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
@@ -225,7 +224,7 @@ class SqliteStore:
     def transact_at_once(self, works: Sequence[Work]) -> list[list[Decision]] | None:
         """Commit in this thread, if the commit is small, the last ones were quick, and nothing stands in its
         way."""
-        if not self._pace.is_quick or not _is_small(works):
+        if not self._pace.is_quick or not is_small(works):
             return None
         try:
             done = self._writer.call_here(lambda: self._commit_at_once(lambda c: self._decide(c, works)))
@@ -255,11 +254,10 @@ class SqliteStore:
     def _fresh_cache(self, connection: apsw.Connection) -> LeasedJobCache:
         """Return the cache of leased jobs, emptied when another process has committed since. Then the clock
         is refreshed too, as the other process may have changed its anchor."""
-        version: Value = connection.pragma("data_version")
-        if version != self._cache_version:
+        if not self._is_fresh:
+            self._is_fresh = True
             self._leased_jobs.forget()
             self._new_jobs.forget()
-            self._cache_version = version
             if isinstance(self._clock, AnchoredClock):
                 self._clock.refresh(connection)
         return self._leased_jobs
@@ -272,7 +270,7 @@ class SqliteStore:
 
     async def rebuild(self, *, check: bool = False) -> RebuildResult:
         def work(connection: apsw.Connection) -> RebuildResult:
-            self._cache_version = None  # what is cached is written anew
+            self._is_fresh = False  # what is cached is written anew
             return rebuild(connection, check=check)
 
         return await self._write(work)
@@ -396,7 +394,3 @@ class SqliteStore:
         for connection in reversed(self._connections):
             connection.close()
         failpoint("sqlite.closed")
-
-
-def _is_small(works: Sequence[Work]) -> bool:
-    return len(works) <= SMALL_COMMIT and all(isinstance(work.selection, ById) for work in works)
