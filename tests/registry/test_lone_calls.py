@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
 from holdfast.failpoint import arm
+from holdfast.ports import JobRequest
 from holdfast.registry.commit_queue import ALONE_COMMITS
 from holdfast.registry.counters import JobCounters
 from holdfast.registry.local import LocalRegistry
@@ -132,3 +134,10 @@ async def test_a_store_that_always_waits_has_a_queue(tmp_path: Path) -> None:
         with passed() as names:
             await world.enqueue()
         assert "commit_queue.joined" in names
+
+
+async def test_lone_calls_are_counted_only_on_request(world: World) -> None:
+    registry = LocalRegistry(world.store, world.ids)
+    for _ in range(ALONE_COMMITS + 1):
+        await registry.enqueue(JobRequest(spec=Spec()), actor="user:ana")
+    assert registry.counters.commit_works.total == 0
