@@ -3,6 +3,8 @@
 import re
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
@@ -10,6 +12,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 DEFAULT_SCHEMA = "holdfast"
 _FOLDER = files(__package__)
+_by_name = attrgetter("name")
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
@@ -18,7 +21,7 @@ def _texts() -> dict[str, str]:
     """Return all statements, read at once: a process that has run out of file descriptors must still be
     able to release its jobs."""
     found: dict[str, str] = {}
-    for entry in sorted((_FOLDER / "sql").iterdir(), key=lambda entry: entry.name):
+    for entry in sorted((_FOLDER / "sql").iterdir(), key=_by_name):
         if entry.name.endswith(".sql"):
             _, *parts = _NAME.split(entry.read_text(encoding="utf-8"))
             named = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
@@ -34,10 +37,15 @@ def statement(name: str, schema: str) -> str:
 
 
 def migrations(schema: str) -> list[str]:
-    """Return the scripts that build the schema, in order; the n-th takes version n - 1 to n."""
-    folder = _FOLDER / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [_in((folder / name).read_text(encoding="utf-8"), schema) for name in names]
+    """Return the scripts that build the schema, in order; the n-th takes version n - 1 to n. A long one is a
+    folder of files by purpose."""
+    steps = [entry for entry in (_FOLDER / "migrations").iterdir() if entry.name[0].isdigit()]
+    return [_in("\n".join(_parts(step)), schema) for step in sorted(steps, key=_by_name)]
+
+
+def _parts(entry: Traversable) -> list[str]:
+    files = sorted(entry.iterdir(), key=_by_name) if entry.is_dir() else [entry]
+    return [file.read_text(encoding="utf-8") for file in files]
 
 
 def _in(sql: str, schema: str) -> str:
