@@ -14,10 +14,11 @@ from holdfast.core.job import Failure, Job, Progress
 from holdfast.core.lifecycle import Success
 from holdfast.core.outputs import File, OutputPromise
 from holdfast.core.process_spec import ProcessSpec, encode_process_spec
+from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, State
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.outputs.validator import Validator
-from holdfast.ports import Grant, JobFilter, Registry
+from holdfast.ports import Grant, JobFilter, JobRequest, Registry
 from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
@@ -32,7 +33,7 @@ from holdfast.worker.spool import FileSpool
 from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
 from tests import ROOT
-from tests.load.claimer_process import ACTOR, LEASE, Acknowledged, Task, enqueue, publish, record
+from tests.load.claimer_process import ACTOR, LEASE, RETRY, Acknowledged, Task, enqueue, publish, record
 
 claiming.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scenario
 
@@ -57,6 +58,7 @@ async def life(task: Task) -> None:
     await registry.expire()
     await prune(registry, acknowledged)
     await enqueue(registry, acknowledged, "m")
+    acknowledged.done(await registry.enqueue(JobRequest(spec=Spec(retry=RETRY)), actor=ACTOR))
     for grant in await claim(registry, acknowledged, 3):
         acknowledged.done(await registry.heartbeat(grant))
     await registry.close()

@@ -74,9 +74,9 @@ async def doctor_store(url: str) -> list[Finding]:
     except NotFound:
         if not StoreUrl(url).is_postgres:
             raise
-        from holdfast.stores.postgres.store import PostgresStore
+        from holdfast.stores.postgres.doctor import doctor_server
 
-        return await PostgresStore.doctor_server(url, ids=SystemIds())
+        return await doctor_server(url, ids=SystemIds())
     try:
         return await registry.doctor()
     finally:

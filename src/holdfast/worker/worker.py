@@ -66,15 +66,8 @@ class Worker:
         self._validation = validation
         self._redactor = redactor
         self._outputs: dict[HeldJob, AttemptOutput] = {}
-        self._reporter = CompletionReporter(
-            registry,
-            clock,
-            ids,
-            observer,
-            self._outputs,
-            self._closed,
-            validation.add if validation else None,
-        )
+        add = validation.add if validation else None
+        self._reporter = CompletionReporter(registry, clock, ids, observer, self._outputs, self._closed, add)
         self._prefetch = Prefetch(clock, settings.slots)
         self.pause = ClaimPause(clock, observer, settings.owner)
         self._reserve = DescriptorReserve()
@@ -132,10 +125,8 @@ class Worker:
         for executor in self._executors:
             await executor.open(self)
             self._by_kind |= dict.fromkeys(executor.kinds, executor)
-        loops = [
-            asyncio.create_task(loop)
-            for loop in (self._renewer.run(), self._renewer.watch(), self._reporter.run())
-        ]
+        beside = (self._renewer.run(), self._renewer.watch(), self._reporter.run())
+        loops = [asyncio.create_task(loop) for loop in beside]
         for loop in loops:
             loop.add_done_callback(self._loop_failed)
         return loops

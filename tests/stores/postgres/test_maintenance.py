@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.core.spec import Spec
 from holdfast.ports import JobRequest
-from holdfast.stores.postgres import sessions
-from holdfast.stores.postgres import store as store_module
+from holdfast.stores.postgres import maintenance, sessions
 from tests.stores.postgres.open_stores import (
     OwnSchema,
     finish_job,
@@ -60,8 +59,8 @@ async def test_a_job_made_again_while_its_predecessor_is_pruned_has_no_token_of_
 async def test_counts_of_many_queues_are_added_up_as_fast_as_they_come(
     own: OwnSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "COMMITS_PER_CLEANING", 20)
-    monkeypatch.setattr(store_module, "COUNTS_MAX", 200)
+    monkeypatch.setattr(maintenance, "COMMITS_PER_CLEANING", 20)
+    monkeypatch.setattr(maintenance, "COUNTS_MAX", 200)
 
     registry = await own.open()
     for _ in range(60):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.errors import Denied
-from holdfast.stores.postgres import store as store_module
+from holdfast.stores.postgres import maintenance
 from tests.stores.postgres.open_stores import (
     OwnSchema,
     finish_job,
@@ -41,7 +41,7 @@ async def test_housekeeping_that_fails_is_nobodys_loss(
 ) -> None:
     await own.open()
     person = await own.connect()
-    monkeypatch.setattr(store_module, "COMMITS_PER_CLEANING", 1)
+    monkeypatch.setattr(maintenance, "COMMITS_PER_CLEANING", 1)
     worker = await own.open(await own.worker_url(person))
     await own.skip_to(person, 2**18 + 7)
     job = await worker.enqueue(job_request("job-1"), actor="user:ana")

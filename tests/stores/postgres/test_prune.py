@@ -12,7 +12,7 @@ from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
 from holdfast.ports import Grant, JobRequest
 from holdfast.registry.local import LocalRegistry
-from holdfast.stores.postgres import partitions, store
+from holdfast.stores.postgres import maintenance, partitions
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.system import SystemIds
 from tests.stores.postgres.open_stores import (
@@ -39,7 +39,7 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
         partitions.drop_empty_partitions,
     ):
         monkeypatch.setattr(made, "__defaults__", (JOBS,))
-    monkeypatch.setattr(store, "JOBS_PER_PARTITION", JOBS)
+    monkeypatch.setattr(maintenance, "JOBS_PER_PARTITION", JOBS)
 
 
 async def partitions_of(person: "asyncpg.Connection[Any]", url: str) -> list[str]:
@@ -241,8 +241,8 @@ async def test_counts_are_right_at_every_moment_while_they_are_added_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = fresh_store_url()
-    monkeypatch.setattr(store, "COMMITS_PER_CLEANING", 3)
-    monkeypatch.setattr(store, "COUNTS_MAX", 20)
+    monkeypatch.setattr(maintenance, "COMMITS_PER_CLEANING", 3)
+    monkeypatch.setattr(maintenance, "COUNTS_MAX", 20)
 
     async def work(n: int) -> None:
         async with opened(url) as one:

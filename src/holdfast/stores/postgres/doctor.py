@@ -9,13 +9,14 @@ import asyncpg
 from holdfast.core.clock_step import ClockStep, ClockStepSummary
 from holdfast.core.explanation import describe_clock_step, format_duration
 from holdfast.core.state import ENDED, State
-from holdfast.ports import Clock, Finding
-from holdfast.stores.postgres.address import PostgresAddress
+from holdfast.ports import Clock, Finding, Ids
+from holdfast.stores.postgres.address import PostgresAddress, address_of
 from holdfast.stores.postgres.clock_steps import set_back, steps_of
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.schema import schema_version
-from holdfast.stores.postgres.sessions import Session
+from holdfast.stores.postgres.sessions import Session, Sessions
 from holdfast.stores.postgres.statements import migrations, statement
+from holdfast.system import SystemClock
 
 OLDEST_VERSION = 14
 CLOCK_NEAR = timedelta(seconds=2)
@@ -57,10 +58,21 @@ async def doctor(
     return [finding for check in checks for finding in check]
 
 
-async def doctor_server(
+async def doctor_server(url: str, *, ids: Ids) -> list[Finding]:
+    """Return what the server would guarantee, for a database that does not have our tables yet."""
+    address, clock = address_of(url), SystemClock()
+    sessions = Sessions(address, clock, ids)
+    try:
+        return await sessions.use(
+            lambda session: _doctor_server(session, address, clock, pooled=sessions.pooled), patient=False
+        )
+    finally:
+        await sessions.close()
+
+
+async def _doctor_server(
     session: Session, address: PostgresAddress, clock: Clock, *, pooled: bool
 ) -> list[Finding]:
-    """Return what the server would guarantee, for a database that does not have our tables yet."""
     found = await _row(session, "doctor_server", address)
     checks = (
         _store(found, address),

@@ -47,7 +47,7 @@ async def write_new_job(
         return None
     row = _row(decision.after, decision.own_events[0], context.lanes)
     deadline = None if clock else estimate_deadline(time, now)
-    failpoint("postgres.decided")
+    failpoint("postgres.new_job_decided")
     asked = time.begin_reading()
     [(_, _, _, then, seq)] = await connection.write(
         statement("write_new_job", context.schema),

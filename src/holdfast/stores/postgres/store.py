@@ -35,18 +35,15 @@ from holdfast.stores.postgres.claim_commit import ClaimCommit, Peek
 from holdfast.stores.postgres.commit import PostgresCommit, StaleCache
 from holdfast.stores.postgres.commit_context import CommitContext
 from holdfast.stores.postgres.commit_way import Way
-from holdfast.stores.postgres.doctor import doctor, doctor_server
+from holdfast.stores.postgres.doctor import doctor
 from holdfast.stores.postgres.epochs import epoch_of
 from holdfast.stores.postgres.event_log import PostgresEventLog as EventLog
 from holdfast.stores.postgres.lane_marks import LaneMarks
 from holdfast.stores.postgres.lanes import learn_lanes, make_lanes
+from holdfast.stores.postgres.maintenance import Maintenance
 from holdfast.stores.postgres.new_job import write_new_job
 from holdfast.stores.postgres.notifications import Notice, NotificationListener, Notifier
-from holdfast.stores.postgres.partitions import (
-    JOBS_PER_PARTITION,
-    drop_empty_partitions,
-    ensure_partitions,
-)
+from holdfast.stores.postgres.partitions import drop_empty_partitions
 from holdfast.stores.postgres.prune import prune
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rebuild import rebuild
@@ -64,8 +61,6 @@ T = TypeVar("T")
 
 TRIES_MAX = 20
 WAITS_MAX = 2
-COMMITS_PER_CLEANING = 200
-COUNTS_MAX = 2_000
 PRUNE_SECONDS = 300
 QUICKER_SECONDS = 0.002
 """How long a claim waits for the commit of the process that was quicker: a look after it is cheaper than a
@@ -90,10 +85,8 @@ class PostgresStore:
         self._listener = NotificationListener(self._sessions, self._channel, self._signal, system, ids)
         self._ids = ids
         self._secret = b""
-        self.commits = 0
+        self._maintenance = Maintenance(address.schema)
         self.retries = 0
-        self._counts = 0
-        self._partitioned_until = 0
 
     @classmethod
     async def open(
@@ -109,20 +102,6 @@ class PostgresStore:
             raise
         store._sessions.renew = store._open
         return store
-
-    @classmethod
-    async def doctor_server(cls, url: str, *, ids: Ids) -> list[Finding]:
-        """Connect, and return what the server guarantees, although our tables are not there."""
-        store = cls(address_of(url), None, ids)
-        sessions, address = store._sessions, store._address
-
-        async def work(session: Session) -> list[Finding]:
-            return await doctor_server(session, address, SystemClock(), pooled=sessions.pooled)
-
-        try:
-            return await sessions.use(work, patient=False)
-        finally:
-            await store.close()
 
     async def _open(self, *, create: bool = False) -> None:
         """Find the tables and their epoch; also again, when another server has taken over."""
@@ -140,7 +119,7 @@ class PostgresStore:
         epoch, pending = await epoch_of(session, schema, ids)
         self._context = replace(self._context, epoch=epoch)
         await learn_lanes(session, self._context)
-        await self._ensure_partitions(session)
+        await self._maintenance.ensure_partitions(session)
         if not self._context.time.observed:
             await clock_steps.refresh(session, self._context)
         return pending
@@ -149,8 +128,10 @@ class PostgresStore:
         sql = statement("delete_meta", self._address.schema)
         await self._sessions.use(lambda session: session.fetch(sql, name))
 
-    async def _ensure_partitions(self, session: Session) -> None:
-        self._partitioned_until = await ensure_partitions(session, self._address.schema)
+    @property
+    def commits(self) -> int:
+        """How many commits this process has made."""
+        return self._maintenance.commits
 
     async def transact(self, works: Sequence[Work]) -> list[list[Decision]]:
         selects = any(not isinstance(work.selection, ById) for work in works)
@@ -190,7 +171,7 @@ class PostgresStore:
                 if waits == WAITS_MAX:
                     raise errors.translate(error, self._address) from error
             except errors.PartitionMissing:
-                await self._sessions.use(self._ensure_partitions)
+                await self._sessions.use(self._maintenance.ensure_partitions)
             except LanesMissing as missing:
                 await self._make_lanes(missing)
             except ClockStepped:
@@ -225,7 +206,7 @@ class PostgresStore:
             new = await write_new_job(session, self._context, works[0], notice)
             if new is not None:
                 self._committed(notice, ready=True)
-                await self._maintain(session, counts=1, last_seq=new.seq)
+                await self._maintenance.committed(session, counts=1, last_seq=new.seq)
                 return [[new.change]]
         commit = ClaimCommit(session, self._context, works, way, notice)
         # Behind a pooler a replica may answer: only a query that locks rows finds that out.
@@ -248,26 +229,12 @@ class PostgresStore:
         if commit.wrote:
             commit.update_cache()
             self._committed(notice, ready=commit.made_ready)
-            await self._maintain(session, counts=commit.counts, last_seq=commit.last_seq)
+            await self._maintenance.committed(session, counts=commit.counts, last_seq=commit.last_seq)
         return commit.decisions
 
     def _committed(self, notice: Notice, *, ready: bool) -> None:
         self._signal.set(ready=ready)
         self._notifier.committed(notice, ready=ready)
-
-    async def _maintain(self, session: Session, *, counts: int, last_seq: int) -> None:
-        """Compact the counts and make partitions, now and then. A failure here does no harm."""
-        self.commits += 1
-        self._counts += counts
-        if self.commits % COMMITS_PER_CLEANING and self._counts < COUNTS_MAX // 2:
-            return
-        self._counts = 0
-        try:
-            await session.fetch(statement("compact_counts", self._address.schema), COUNTS_MAX)
-            if last_seq + JOBS_PER_PARTITION > self._partitioned_until:
-                await self._ensure_partitions(session)
-        except errors.FAILURES:
-            session.reusable = False
 
     async def transact_within(self, connection: object, works: Sequence[Work]) -> list[list[Decision]]:
         """Decide and write as part of the transaction that `connection` is in: the changes land if and only
@@ -288,7 +255,7 @@ class PostgresStore:
                 await self._make_lanes(missing)
             except Exception as error:
                 if external_transaction.is_partition_missing(error):
-                    await self._sessions.use(self._ensure_partitions)
+                    await self._sessions.use(self._maintenance.ensure_partitions)
                 elif not external_transaction.is_conflict(error):
                     raise external_transaction.translate(error) from error
                 last = error
