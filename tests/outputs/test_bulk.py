@@ -10,6 +10,7 @@ from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Inspector
 from holdfast.registry.bulk import plan_bulk, run_bulk
+from holdfast.testing.world import PERMANENT
 from tests.outputs.outputs_world import OutputsWorld
 
 ACTOR = "user:ana"
@@ -73,12 +74,24 @@ async def test_outputs_that_cannot_be_seen_hold_up_no_other_job(world: OutputsWo
     world.outputs.down = "The bucket is away."
 
     validated = await run(world, BulkVerb.VALIDATE, "stored", "whole", force=True)
-    resumed = await run(world, BulkVerb.RESUME, "stored", "half")
 
     assert effects(validated, ("stored", "whole")) == [BulkEffect.REFUSED, BulkEffect.DONE]
     assert "The bucket is away" in (validated["stored"].note or "")
-    assert resumed["stored"].effect is BulkEffect.REFUSED
-    assert isinstance(resumed["stored"].error, Unavailable) or "validat" in (resumed["stored"].note or "")
+
+
+async def test_a_job_whose_outputs_were_never_seen_is_not_resumed_and_holds_up_no_other(
+    world: OutputsWorld,
+) -> None:
+    await promised(world)
+    await run(world, BulkVerb.VALIDATE, "half", force=True)
+    grant = await world.start(await world.promise(world.tasks()), "stored")
+    await world.registry.complete(grant, PERMANENT)
+    world.outputs.down = "The bucket is away."
+
+    results = await run(world, BulkVerb.RESUME, "stored", "half")
+
+    assert effects(results, ("stored", "half")) == [BulkEffect.REFUSED, BulkEffect.DONE]
+    assert isinstance(results["stored"].error, Unavailable)
 
 
 async def test_many_jobs_are_resumed_each_once(world: OutputsWorld) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Work
 from holdfast.ports.store import Decision
-from holdfast.registry import local
+from holdfast.registry import bulk, local
 from holdfast.registry.bulk import count_planned, plan_bulk, run_bulk
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.fakes import CountingIds, ManualClock
@@ -83,6 +83,21 @@ async def test_since_is_the_end_of_what_has_ended_and_the_creation_of_what_lives
 
     assert effects(cancel) == {"late": BulkEffect.DONE}
     assert effects(replay) == {"failed-late": BulkEffect.DONE}
+
+
+async def test_a_page_with_none_of_the_plan_is_not_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "PAGE_ITEMS_MAX", 1)
+    await failed(world, "early")
+    world.clock.advance(100)
+    since = world.clock.now()
+    await failed(world, "late")
+
+    plan = await planned(world, BulkVerb.REPLAY, since=since)
+
+    assert await count_planned(world.registry, plan) == 1
+    assert effects(await run(world, plan)) == {"late": BulkEffect.DONE}
 
 
 async def test_each_job_is_done_was_so_or_says_why_not(world: World) -> None:
