@@ -39,7 +39,7 @@ imports: .venv/dev/.ready
 
 coverage: .venv/dev/.ready  ## core and registry: every branch
 	$(DEV) -m coverage run -m pytest -q -p no:randomly tests/core tests/registry tests/scenarios tests/stores/sqlite \
-		tests/stores/test_store_contract.py -m "not slow and not long"
+		tests/stores/test_store_contract.py tests/outputs/test_bulk.py -m "not slow and not long"
 	$(DEV) -m coverage report --fail-under=100 --skip-covered
 
 zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see who refuses what they do next

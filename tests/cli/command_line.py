@@ -115,8 +115,10 @@ def output(sequence: int, data: bytes, stream: str = "stdout") -> Event:
 RETRY = Retry()
 
 
-def on_a_terminal(cli: CommandLine, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit code and everything that a terminal of 200 columns was sent."""
+def on_a_terminal(
+    cli: CommandLine, *arguments: str, typed: bytes = b"", **environment: str
+) -> tuple[int, str]:
+    """Exit code and everything that a terminal of 200 columns was sent, with what was `typed` there."""
     master, slave = pty.openpty()
     seen = b""
     process = subprocess.Popen(
@@ -127,6 +129,7 @@ def on_a_terminal(cli: CommandLine, *arguments: str, **environment: str) -> tupl
         stderr=slave,
     )
     os.close(slave)
+    os.write(master, typed)
     while True:
         try:
             piece = os.read(master, 65_536)

@@ -2,10 +2,12 @@
 
 import click
 
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.bulk import run_many
+from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
 from holdfast.cli.terminal_escape import plain
+from holdfast.core.bulk import BulkVerb
 from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job
 from holdfast.ports import Registry
@@ -13,17 +15,27 @@ from holdfast.sdk.defaults import actor
 
 
 @click.command()
-@job_argument
+@bulk_options
 @click.option("--hard", is_flag=True, help="End the job now; do not wait for its owner.")
 @click.option("--reason", help="Why; stored with the job.")
 @store_option
-def cancel(job_id: str, *, hard: bool, reason: str | None) -> None:
-    """Cancel a job.
+def cancel(chosen: Chosen, *, hard: bool, reason: str | None) -> None:
+    """Cancel one job or many.
 
     A job without an owner is cancelled at once. The owner of a running job is asked to stop, and the job
     ends when it has stopped; with --hard the job ends now and its owner is fenced. A worker of holdfast
     then kills the process with its next heartbeat; other workers may let it run on.
+
+    Of many jobs, those that have ended are passed over. On a terminal it asks first, with their number,
+    unless they are named. To repeat it does no harm.
+
+    \b
+      holdfast cancel JOB JOB
+      holdfast cancel --queue bulk --state queued
     """
+    job_id = chosen.one
+    if job_id is None:
+        raise SystemExit(run_many(BulkVerb.CANCEL, chosen, force=hard, reason=reason))
     click.echo(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
 
 

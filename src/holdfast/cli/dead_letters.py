@@ -1,16 +1,18 @@
 """`holdfast dead-letters`: jobs that were given up, why, and their replay."""
 
-from collections.abc import AsyncIterator
-
 import click
+from msgspec.structs import replace
 
-from holdfast.cli.job_argument import complete_jobs, job_argument
+from holdfast.cli.bulk import run_many
+from holdfast.cli.bulk_options import Chosen, bulk_options
+from holdfast.cli.job_argument import job_argument
 from holdfast.cli.job_view import replays_of, title
 from holdfast.cli.json_output import print_json
 from holdfast.cli.options import store_option
 from holdfast.cli.output_summary import missing_names, output_counts
 from holdfast.cli.session import filled_page, run
-from holdfast.cli.terminal import clock, count, facts, hint, note, rows, shorten
+from holdfast.cli.terminal import clock, facts, hint, note, rows, shorten
+from holdfast.core.bulk import BulkVerb
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.documents import job_document
 from holdfast.core.errors import Conflict
@@ -18,7 +20,6 @@ from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
-from holdfast.sdk.defaults import actor
 
 _HEADERS = (
     "JOB",
@@ -56,7 +57,8 @@ async def _list(
     page = await filled_page(registry, _dead_letter_filter(queue), after, limit)
     letters = [job for job in page.jobs if _has_reason(job, reason)]
     if letters:
-        rows(_HEADERS, [_row(job, await replays_of(registry, job)) for job in letters])
+        replays = await registry.replays([job.job_id for job in letters])
+        rows(_HEADERS, [_row(job, made) for job, made in zip(letters, replays, strict=True)])
     elif page.next is None:
         note("There are no dead letters.")
     if page.next is not None:
@@ -127,77 +129,41 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
 
 
 @dead_letters.command("replay")
-@click.argument("job_ids", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
-@click.option("--all", "everything", is_flag=True, help="All that have not been replayed yet.")
-@click.option("--queue", "-q", help="With --all: only this queue.")
-@click.option("--reason", type=_REASONS, metavar="CODE", help="With --all: only this reason code.")
+@bulk_options
+@click.option("--reason", type=_REASONS, metavar="CODE", help="Only with this reason code.")
+@click.option("--again", is_flag=True, help="Also what was replayed before.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be replayed.")
 @store_option
-def replay_letters(
-    *,
-    job_ids: tuple[str, ...],
-    everything: bool,
-    queue: str | None,
-    reason: str | None,
-    dry_run: bool,
-) -> None:
+def replay_letters(chosen: Chosen, *, reason: str | None, again: bool, dry_run: bool) -> None:
     """Run dead letters again, each as a new job; prints old and new id.
 
-    The letters stay where they are, linked to their replays; --all skips those that have one.
+    The letters stay where they are, linked to their replays; those that have one are passed over, unless
+    you give --again. On a terminal it asks first, with their number, unless they are named.
     """
-    if bool(job_ids) == everything:
-        raise click.UsageError("Name the jobs to replay, or give --all.")
-    if job_ids and (queue or reason):
-        raise click.UsageError("--queue and --reason go with --all.")
-    run(lambda registry: _replay(registry, job_ids, queue, reason, dry_run=dry_run))
+    if chosen.job_ids and reason:
+        raise click.UsageError("--reason goes with --all or another filter.")
+    if chosen.states:
+        raise click.UsageError("Dead letters have one state: leave --state away.")
+    raise SystemExit(
+        run_many(
+            BulkVerb.REPLAY,
+            replace(chosen, states=(State.DEAD_LETTERED,)),
+            noun="dead letter",
+            again=again,
+            reason_code=reason,
+            dry_run=dry_run,
+            check=_check_letter,
+        )
+    )
 
 
-async def _replay(
-    registry: Registry,
-    job_ids: tuple[str, ...],
-    queue: str | None,
-    reason: str | None,
-    *,
-    dry_run: bool,
-) -> None:
-    done = 0
-    letters = _checked_letters(registry, job_ids) if job_ids else _unreplayed(registry, queue, reason)
-    async for job in letters:
-        done += 1
-        if dry_run:
-            click.echo(job.job_id)
-        else:
-            new = await registry.replay(job.job_id, actor=actor())
-            click.echo(f"{job.job_id}  {new.job_id}")
-    if dry_run:
-        note(f"Would replay {count(done, 'dead letter')}; nothing was changed.")
-    else:
-        note(f"Replayed {count(done, 'dead letter')}.")
-
-
-async def _checked_letters(registry: Registry, job_ids: tuple[str, ...]) -> AsyncIterator[Job]:
-    """Yield these jobs. All ids are checked before the first is replayed: with a wrong one nothing is."""
-    jobs = [await registry.status(job_id) for job_id in dict.fromkeys(job_ids)]
-    for job in jobs:
-        if job.state is not State.DEAD_LETTERED:
-            raise Conflict(
-                f"Job {job.job_id} is {job.state}, not a dead letter; nothing was replayed.",
-                job_id=job.job_id,
-            )
-    for job in jobs:
-        yield job
-
-
-async def _unreplayed(registry: Registry, queue: str | None, reason: str | None) -> AsyncIterator[Job]:
-    cursor: str | None = None
-    while True:
-        page = await registry.list_jobs(_dead_letter_filter(queue), after=cursor, limit=100)
-        for job in page.jobs:
-            if _has_reason(job, reason) and not await replays_of(registry, job):
-                yield job
-        cursor = page.next
-        if cursor is None:
-            return
+def _check_letter(job: Job) -> None:
+    """Raise `Conflict` if this is none: all are checked before the first is replayed."""
+    if job.state is not State.DEAD_LETTERED:
+        raise Conflict(
+            f"Job {job.job_id} is {job.state}, not a dead letter; nothing was replayed.",
+            job_id=job.job_id,
+        )
 
 
 def _dead_letter_filter(queue: str | None) -> JobFilter:

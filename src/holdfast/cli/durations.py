@@ -41,6 +41,21 @@ class Duration(click.ParamType[timedelta]):
         return length
 
 
+class Since(click.ParamType[datetime | timedelta]):
+    """How long ago, or when."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime | timedelta:
+        if isinstance(value, datetime | timedelta):
+            return value
+        if _DURATION.match(str(value).strip().lower()):
+            return Duration(unit=True).convert(value, param, ctx)
+        return Instant().convert(value, param, ctx)
+
+
 class Instant(click.ParamType[datetime]):
     """A date and time in ISO 8601; without a zone, in the zone of this machine."""
 

@@ -1,11 +1,12 @@
 """`holdfast list`: jobs, page by page."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TypeAlias
 
 import click
 
+from holdfast.cli.bulk_options import STATE_CHOICE, states_of
 from holdfast.cli.job_view import title
 from holdfast.cli.json_output import encode_json
 from holdfast.cli.options import Pair, store_option
@@ -15,11 +16,9 @@ from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
-from holdfast.core.state import ENDED, UNSUCCESSFUL, State
+from holdfast.core.state import UNSUCCESSFUL
 from holdfast.ports import JobFilter, JobPage, Registry
 
-ACTIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING, State.AGGREGATING, State.VALIDATING)
-_GROUPS = {"active": ACTIVE, "ended": tuple(state for state in State if state in ENDED)}
 _PIPE_HEADERS = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
 _TERMINAL_HEADERS = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
 _COMMAND_WIDTH = 40
@@ -32,7 +31,7 @@ _COMMAND_WIDTH = 40
     "-s",
     "states",
     multiple=True,
-    type=click.Choice([*_GROUPS, *(state.value for state in State)]),
+    type=STATE_CHOICE,
     metavar="STATE",
     help="Only this state, or `active`, or `ended`; may be given several times.",
 )
@@ -65,7 +64,7 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first."""
-    which = JobFilter(queue=queue, kind=kind, states=_states(states), owner=owner, labels=dict(labels))
+    which = JobFilter(queue=queue, kind=kind, states=states_of(states), owner=owner, labels=dict(labels))
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit
 
@@ -76,11 +75,6 @@ def list_jobs(
         await show(registry, which, read, after, everything=everything)
 
     run(work)
-
-
-def _states(words: Sequence[str]) -> tuple[State, ...]:
-    chosen = [state for word in words for state in _GROUPS.get(word) or (State(word),)]
-    return tuple(dict.fromkeys(chosen))
 
 
 Read: TypeAlias = Callable[[str | None], Awaitable[JobPage]]

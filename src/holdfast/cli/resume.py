@@ -3,29 +3,31 @@
 import click
 from msgspec import Struct
 
+from holdfast.cli.bulk import run_many
+from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.exit_codes import outcome_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
-from holdfast.cli.job_argument import job_argument
 from holdfast.cli.log_printer import follow_to_verdict
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
 from holdfast.cli.session import run
 from holdfast.cli.terminal import count, hint, note
 from holdfast.cli.terminal_escape import plain
+from holdfast.core.bulk import BulkVerb
 from holdfast.core.job import Job
 from holdfast.ports import Registry, Resumption
 from holdfast.sdk.defaults import actor
 
 
 @click.command()
-@job_argument
+@bulk_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be made again.")
 @click.option("--again", is_flag=True, help="Make a new job even while another one resumes it.")
 @click.option("--wait", is_flag=True, help="Follow the output of the new job; exit with its exit code.")
 @outputs_option
 @store_option
-def resume(job_id: str, *, dry_run: bool, again: bool, wait: bool) -> None:
-    """Make a new job for the missing outputs of an ended job, and print its id.
+def resume(chosen: Chosen, *, dry_run: bool, again: bool, wait: bool) -> None:
+    """Make new jobs for the missing outputs of ended jobs, and print their ids.
 
     The outputs are validated first. The new job is the same work, and promises only the missing outputs;
     each of the two names the other in its status. When it is done, the old job is validated again.
@@ -34,7 +36,8 @@ def resume(job_id: str, *, dry_run: bool, again: bool, wait: bool) -> None:
     writes everything again, unless it reads HOLDFAST_MISSING, which lists the missing paths, one a line.
     Managed outputs are all made again, by the handler that makes them.
 
-    Until the new job has ended, a second resume returns the same job, unless you give --again.
+    Until the new job has ended, a second resume returns the same job, unless you give --again. Of many
+    jobs the old and the new id are printed.
 
     \b
       holdfast resume --dry-run JOB
@@ -42,6 +45,11 @@ def resume(job_id: str, *, dry_run: bool, again: bool, wait: bool) -> None:
     """
     if dry_run and wait:
         raise click.UsageError("A dry run makes no job to wait for.")
+    job_id = chosen.one
+    if job_id is None:
+        if wait:
+            raise click.UsageError("--wait follows one job: name it.")
+        raise SystemExit(run_many(BulkVerb.RESUME, chosen, again=again, dry_run=dry_run))
     options = _Options(dry_run=dry_run, again=again, wait=wait)
     job = run(lambda registry: _resume(registry, job_id, options))
     if wait and job is not None:

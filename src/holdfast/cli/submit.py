@@ -15,7 +15,8 @@ from holdfast.cli.output_option import PlainOutput, submit_with_outputs
 from holdfast.cli.output_summary import is_cached
 from holdfast.cli.session import absolute_folder, run
 from holdfast.cli.sizes import Size
-from holdfast.cli.terminal import clock, hint, note, on_terminal
+from holdfast.cli.submit_file import requests_of
+from holdfast.cli.terminal import clock, count, hint, note, on_terminal
 from holdfast.cli.traces import caller_trace, traced
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
@@ -99,6 +100,13 @@ class SpecOptions(TypedDict):
     metavar="FILE",
     help="Tasks whose results it has to leave in the output store, as JSON lines; - for stdin.",
 )
+@click.option(
+    "--from",
+    "lines",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A job for each line: a command, or a JSON object with argv; - for stdin.",
+)
 @click.option("--reuse", is_flag=True, help="Run nothing when every --output is there already.")
 @click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
 @click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
@@ -111,6 +119,7 @@ def submit(
     argv: tuple[str, ...],
     files: tuple[File, ...],
     manifest: IO[bytes] | None,
+    lines: IO[bytes] | None,
     reuse: bool,
     request_id: str | None,
     job_id: str | None,
@@ -132,15 +141,21 @@ def submit(
       holdfast submit -- python train.py --seed 7
       id=$(holdfast submit --timeout 10m --max-failures 3 -- ./nightly.sh)
       holdfast submit --wait -- make test
+      holdfast submit --from commands.txt
       holdfast submit --output model.pt --output 'run-7/*.parquet:4' -- ./train.sh
     """
+    if lines is not None:
+        if argv or files or manifest or reuse or job_id or wait:
+            raise click.UsageError("--from takes its commands from the file, and no outputs, id or --wait.")
+        _submit_lines(lines, options, request_id, correlation_id)
+        return
     if not argv:
         raise click.UsageError("There is no command to run; try: holdfast submit -- echo hello")
     if StoreUrl(chosen_store()).dies_with_process:
         raise click.UsageError("A memory store ends with this command; no worker could run the job.")
     _check_outputs(files, manifest, reuse=reuse)
     request = JobRequest(
-        spec=_spec(argv, options),
+        spec=replace(_terms(options), payload=encode_process_spec(_command(argv, options))),
         request_id=request_id,
         job_id=job_id,
         correlation_id=correlation_id,
@@ -158,6 +173,25 @@ def submit(
         raise SystemExit(outcome_exit(job))
 
 
+def _submit_lines(
+    lines: IO[bytes], options: SpecOptions, request_id: str | None, correlation_id: str | None
+) -> None:
+    """Submit a job for each line, all checked before the first; print their ids in this order."""
+    terms, command = _terms(options), _command((), options)
+    requests = [
+        replace(one, correlation_id=correlation_id) for one in requests_of(lines, terms, command, request_id)
+    ]
+
+    async def enqueue(registry: Registry) -> None:
+        with TracedSubmission(requests, caller_trace()) as traced_requests:
+            for job in await registry.enqueue_many(traced_requests, actor=actor()):
+                click.echo(job.job_id)
+
+    with traced("holdfast"):
+        run(enqueue, create=True)
+    note(f"Submitted {count(len(requests), 'job')}.")
+
+
 def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse: bool) -> None:
     if reuse and not files:
         raise click.UsageError("--reuse is for what --output names; a manifest is reused anyway.")
@@ -173,8 +207,8 @@ def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse
         raise click.UsageError("A manifest is kept in an output store: name it with --outputs.")
 
 
-def _spec(argv: tuple[str, ...], options: SpecOptions) -> Spec:
-    command = ProcessSpec(
+def _command(argv: tuple[str, ...], options: SpecOptions) -> ProcessSpec:
+    return ProcessSpec(
         argv=argv,
         env=dict(options["env"]),
         cwd=absolute_folder(options["cwd"]),
@@ -182,8 +216,11 @@ def _spec(argv: tuple[str, ...], options: SpecOptions) -> Spec:
         pty=options["pty"],
         memory_bytes=options["memory"],
     )
+
+
+def _terms(options: SpecOptions) -> Spec:
+    """Return the spec without a command."""
     return Spec(
-        payload=encode_process_spec(command),
         queue=options["queue"],
         name=options["name"],
         priority=options["priority"],

@@ -2,15 +2,17 @@
 
 import click
 
+from holdfast.cli.bulk import run_many
+from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.exit_codes import ExitCode, outcome_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
-from holdfast.cli.job_argument import job_argument
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import verdict_words
 from holdfast.cli.progress import with_progress_bar
 from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note
 from holdfast.cli.terminal_escape import plain
+from holdfast.core.bulk import BulkVerb
 from holdfast.core.errors import Conflict
 from holdfast.core.job import Job
 from holdfast.core.state import State
@@ -22,7 +24,7 @@ _OVERRIDES = click.Choice([State.SUCCEEDED.value, State.FAILED.value])
 
 
 @click.command()
-@job_argument
+@bulk_options
 @click.option("--force", is_flag=True, help="Validate now, though it is not due.")
 @click.option(
     "--override", type=_OVERRIDES, help="End a validating job with this verdict, whatever is there."
@@ -30,8 +32,8 @@ _OVERRIDES = click.Choice([State.SUCCEEDED.value, State.FAILED.value])
 @click.option("--reason", help="Why it is overridden; stored with the job.")
 @outputs_option
 @store_option
-def validate(job_id: str, *, force: bool, override: str | None, reason: str | None) -> None:
-    """Validate the promised outputs of a job; the verdict is succeeded, partial_success or failed.
+def validate(chosen: Chosen, *, force: bool, override: str | None, reason: str | None) -> None:
+    """Validate the promised outputs of jobs; the verdict is succeeded, partial_success or failed.
 
     Workers and servers do this by themselves, when the work is done and, for what is missing, now and
     then later; --force does not wait for that. If no worker or server can see the outputs of a validating
@@ -41,7 +43,8 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
     A job that failed, was cancelled, timed out or is a dead letter stays that; which of its outputs are
     there is recorded with it, and `holdfast resume` makes the others.
 
-    It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen.
+    It exits with 0 when the job has succeeded, and with 75 when its outputs could not be seen. Of many
+    jobs it prints each with its new state, and exits with 0 if all could be validated.
     """
     if override is None and reason is not None:
         raise click.UsageError("--reason goes with --override.")
@@ -49,6 +52,11 @@ def validate(job_id: str, *, force: bool, override: str | None, reason: str | No
         raise click.UsageError("--force validates, --override does not: choose one.")
     if override is not None and not (reason or "").strip():
         raise click.UsageError("An override needs a reason: add --reason TEXT.")
+    job_id = chosen.one
+    if job_id is None:
+        if override is not None:
+            raise click.UsageError("One job at a time is overridden.")
+        raise SystemExit(run_many(BulkVerb.VALIDATE, chosen, force=force))
     if override is not None:
         verdict = State(override)
         job = run(lambda registry: _override(registry, job_id, verdict, reason or ""))

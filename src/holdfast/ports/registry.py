@@ -92,6 +92,12 @@ class Registry(Protocol):
     Errors are those of `holdfast.core.errors`; each carries the job's version when a job is known.
     """
 
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls a caller with many jobs makes at the same time: as many as share a commit, or as
+        are fair to the other clients of a server."""
+        ...
+
     def take_unvalidated(self) -> list[str]:
         """Return the jobs with promised outputs that ended without success in this process since the last
         call and have not been validated, so that a validator need not read every ended job. At most the
@@ -257,6 +263,11 @@ class Registry(Protocol):
         ...
 
     async def replay(self, job_id: str, *, actor: str, replay_id: str | None = None) -> Job: ...
+
+    async def replays(self, job_ids: Sequence[str]) -> list[list[str]]:
+        """Return for each job the ids of the jobs that replay it, the first one first; some may have been
+        pruned. None for a job that does not exist."""
+        ...
 
     async def record(self, events: Sequence[Event]) -> int: ...
 

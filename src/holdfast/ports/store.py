@@ -218,6 +218,10 @@ class Store(Protocol):
         """Return each job's registry events (transitions and control events), by offset."""
         ...
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        """Return the facts of this type about each job, in the order they were recorded."""
+        ...
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         """Return a page of what `histories` has of one job, bounded by `limit` and by bytes
         (`stores.filters`); one event fits on every page."""

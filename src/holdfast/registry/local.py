@@ -10,7 +10,7 @@ from holdfast.core import cursor as core_cursor
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Command, commands
-from holdfast.core.limits import check_actor, clip
+from holdfast.core.limits import BATCH_ITEMS_MAX, check_actor, clip
 from holdfast.core.state import State
 from holdfast.core.task_token import SealedGrant, seal, unseal
 from holdfast.ports import Census, Finding, Grant, Ids, Registry, Store
@@ -36,7 +36,7 @@ from holdfast.registry.query import (
     why,
 )
 from holdfast.registry.record import record
-from holdfast.registry.replay import replay
+from holdfast.registry.replay import replay, replays
 from holdfast.registry.resume import resume
 from holdfast.registry.validation import complete_validation, report_validation
 from holdfast.registry.verify import verify
@@ -106,6 +106,7 @@ class LocalRegistry:
     complete_validation = bind(complete_validation)
     resume = bind(resume)
     replay = bind(replay)
+    replays = bind(replays)
     record = bind(record)
     status = bind(status)
     status_many = bind(status_many)
@@ -125,6 +126,10 @@ class LocalRegistry:
     def __init__(self, store: Store, ids: Ids) -> None:
         self._commits = CommitQueue(store, ids)
         self._store = store
+
+    @property
+    def calls_at_once(self) -> int:
+        return BATCH_ITEMS_MAX
 
     @property
     def counters(self) -> JobCounters:

@@ -172,6 +172,13 @@ class MemoryStore:
                 chains[event.job_id].append(event)
         return [chains[job_id] for job_id in job_ids]
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        found: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}
+        for event in self._log:
+            if event.event_type == event_type and event.given_id is not None and event.job_id in found:
+                found[event.job_id].append(event)
+        return [found[job_id] for job_id in job_ids]
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
         for event in self._log:

@@ -94,6 +94,25 @@ class LogContract:
         assert feed.events[1].job_id is None
 
     @in_world
+    async def test_facts_are_read_of_many_jobs_by_their_type(self, world: World) -> None:
+        note = Event("invoice_sent", EventClass.EXTERNAL, world.clock.now(), given_id="a-1", job_id="job-1")
+        other = msgspec.structs.replace(note, event_type="invoice_paid", given_id="b-1")
+        second = msgspec.structs.replace(note, given_id="a-2")
+        third = msgspec.structs.replace(note, given_id="a-3", job_id="job-2")
+        for job_id in ("job-1", "job-2", "job-3"):
+            await world.enqueue(job_id)
+        for one in (note, other, third, second):
+            await world.registry.record([one])
+
+        found = await world.store.facts(["job-2", "nobody", "job-1", "job-3"], "invoice_sent")
+
+        assert [[with_given_id(e).given_id for e in of_job] for of_job in found] == [
+            *(["a-3"], [], ["a-1", "a-2"], []),
+        ]
+        assert found[2][0].job_id == "job-1"
+        assert await world.store.facts([], "invoice_sent") == []
+
+    @in_world
     async def test_an_event_id_is_unique_within_a_job_or_a_reach(self, world: World) -> None:
         """A caller with access to other queues cannot suppress an event by using its id."""
 

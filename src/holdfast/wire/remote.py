@@ -34,6 +34,7 @@ from holdfast.wire.arguments import FIELDS, only_field, task_token
 from holdfast.wire.batch_codecs import COMPLETION
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import undecodable_response
+from holdfast.wire.replays import replays_in_logs
 from holdfast.wire.server_connection import ServerConnection
 from holdfast.wire.values import EVENT, JOB_REQUEST
 from holdfast.wire.verb_client import VerbClient, check_count, chunks
@@ -43,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 IDS_AT_ONCE = 200
+CALLS_AT_ONCE = 32
 AWAY_SECONDS = 1.0
 RECONNECTS_MAX = 30
 WAIT_SECONDS = 20.0
@@ -148,6 +150,10 @@ class RemoteRegistry:
         self._claim: requests.Claim | None = None
         self._mark: str | None = None
         self._changes = 0
+
+    @property
+    def calls_at_once(self) -> int:
+        return CALLS_AT_ONCE
 
     @property
     def connection(self) -> ServerConnection:
@@ -279,6 +285,9 @@ class RemoteRegistry:
                 raise one
             jobs.append(one)
         return jobs
+
+    async def replays(self, job_ids: Sequence[str]) -> list[list[str]]:
+        return await replays_in_logs(self, job_ids)
 
     async def history(self, job_id: str) -> list[Event]:
         events, cursor = list[Event](), None

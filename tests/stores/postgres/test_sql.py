@@ -143,6 +143,7 @@ QUESTIONS = [
 OURS = {
     "select_logs": "'job-7', 0, 0, true, 100, 4000000",
     "select_old_histories": "ARRAY['job-7']",
+    "select_facts": "ARRAY['job-7'], 'job_replayed'",
     "select_logged": "ARRAY['job-7']",
     "select_segments": "ARRAY[7, 8]",
     "get_jobs": "ARRAY['job-7']",

@@ -39,6 +39,13 @@ class LogDocuments:
         events = await self.whole(await self._documents.load(job_id))
         return sorted((e for e in events if e.offset is not None), key=lambda e: e.offset or 0)
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        async def of_job(job_id: str) -> list[Event]:
+            events = await self.whole(await self._documents.load(job_id))
+            return [e for e in events if e.event_type == event_type and e.given_id is not None]
+
+        return await each(of_job, job_ids)
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         """Read by log number, which rises with the offset: no segment of an earlier page is read again."""
         start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)

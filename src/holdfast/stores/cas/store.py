@@ -203,6 +203,9 @@ class CasStore:
     async def histories(self, job_ids: Sequence[str]) -> list[list[Event]]:
         return await self._logs.histories(job_ids)
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        return await self._logs.facts(job_ids, event_type)
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         return await self._logs.history(job_id, after=after, limit=limit)
 

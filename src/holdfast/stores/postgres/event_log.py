@@ -74,6 +74,13 @@ class PostgresEventLog:
         rows = await self._fetch("select_segments", commits) if commits else ()
         return [event for row in rows for event in decoded(row, job_ids)]
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        found: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
+        for row in await self._fetch("select_facts", list(job_ids), event_type):
+            [event] = events_of(row)
+            found[event.job_id].append(event)
+        return [found[job_id] for job_id in job_ids]
+
     async def history(self, job_id: str, after: str | None, limit: int) -> HistoryPage:
         """A cursor has the last offset, and how many commits of the job precede it."""
         offset, done = (0, 0) if after is None else _history_cursor(after)

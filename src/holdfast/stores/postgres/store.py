@@ -325,6 +325,9 @@ class PostgresStore:
         many = len(job_ids) > filters.HISTORIES_QUICK_MAX
         return await self._read_log(lambda r: r.histories(job_ids), scanning=many)
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        return await self._read_log(lambda r: r.facts(job_ids, event_type))
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         return await self._read_log(lambda r: r.history(job_id, after, limit))
 

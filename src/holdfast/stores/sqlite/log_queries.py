@@ -47,6 +47,14 @@ def histories(connection: apsw.Connection, job_ids: Sequence[str]) -> list[list[
     return [chains[job_id] for job_id in job_ids]
 
 
+def facts(connection: apsw.Connection, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+    found: dict[str | None, list[Event]] = {job_id: [] for job_id in job_ids}
+    for row in connection.execute(statement("select_facts"), (_json(job_ids), event_type)):
+        [event] = events_of(row)
+        found[event.job_id].append(event)
+    return [found[job_id] for job_id in job_ids]
+
+
 def history(connection: apsw.Connection, job_id: str, after: str | None, limit: int) -> HistoryPage:
     start, page = cursor_number(after) if after is not None else 0, HistoryBuilder(limit)
     found = connection.execute(statement("select_logs_of_jobs"), (_json([job_id]),)).fetchone()

@@ -293,6 +293,9 @@ class SqliteStore:
         read = self._read if len(job_ids) <= filters.HISTORIES_QUICK_MAX else self._scan
         return await read(lambda c: queries.histories(c, job_ids))
 
+    async def facts(self, job_ids: Sequence[str], event_type: str) -> list[list[Event]]:
+        return await self._scan(lambda c: queries.facts(c, job_ids, event_type))
+
     async def history(self, job_id: str, *, after: str | None, limit: int) -> HistoryPage:
         return await self._scan(lambda c: queries.history(c, job_id, after, limit))
 

@@ -38,6 +38,13 @@ FROM (
 WHERE bytes_before IS NULL OR bytes_before < $4
 ORDER BY event_offset
 
+-- name: select_facts
+SELECT log_id, about, NULL, NULL, event_type, event_class, NULL, NULL, attempt, fencing_token, NULL, NULL,
+       op_id, actor, occurred_at, received_at, given_id, body
+FROM holdfast.fact
+WHERE about = ANY($1::text[]) AND event_type = $2
+ORDER BY log_id
+
 -- name: select_published
 -- From the batch on that may contain sequence $3.
 SELECT log_id, $1::text, event_offset, transition_no, event_type, event_class, from_state,

@@ -57,6 +57,14 @@ SELECT event.log_id, :job_id, event_offset, event.transition_no, event_type, eve
 FROM chosen CROSS JOIN event ON event.log_id = chosen.log_id
 ORDER BY chosen.log_id
 
+-- name: select_facts
+SELECT log_id, about, event_offset, event.transition_no, event_type, event_class, from_state,
+       to_state, event.attempt, event.fencing_token, sequence, end_sequence, op_id, actor,
+       occurred_at, received_at, given_id, body
+FROM event
+WHERE about IN (SELECT value FROM json_each(?1)) AND given_id IS NOT NULL AND event_type = ?2
+ORDER BY log_id
+
 -- name: select_published
 -- From the batch on that may contain sequence ?3.
 SELECT log_id, ?1, event_offset, event.transition_no, event_type, event_class, from_state,

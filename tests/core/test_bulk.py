@@ -1,0 +1,71 @@
+"""Plans of one command on many jobs: which jobs they cover, and the op_ids they give."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.bulk import (
+    REASONS_MAX,
+    BulkEffect,
+    BulkPlan,
+    BulkReport,
+    BulkResult,
+    BulkVerb,
+    JobSelection,
+)
+from holdfast.core.errors import Invalid
+from holdfast.core.state import State
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def plan(verb: BulkVerb = BulkVerb.CANCEL, *, plan_id: str = "p-1", again: bool = False) -> BulkPlan:
+    return BulkPlan(
+        plan_id=plan_id, verb=verb, selection=JobSelection(), planned_at=NOW + timedelta(hours=1), again=again
+    )
+
+
+def test_a_filter_selects_only_jobs_that_the_verb_applies_to() -> None:
+    assert State.RUNNING in plan().states
+    assert State.FAILED not in plan().states
+    assert set(plan(BulkVerb.REPLAY).states) >= {State.FAILED, State.DEAD_LETTERED}
+    some = replace(plan(), selection=JobSelection(states=(State.FAILED, State.QUEUED)))
+    assert some.states == (State.QUEUED,)
+    none = replace(plan(), selection=JobSelection(states=(State.FAILED,)))
+    with pytest.raises(Invalid, match="nothing to cancel in jobs that are failed"):
+        _ = none.states
+
+
+def test_a_job_has_another_op_id_in_another_plan() -> None:
+    assert plan().op_id("j") == plan().op_id("j")
+    assert len({plan().op_id("j"), plan().op_id("k"), plan(plan_id="p-2").op_id("j")}) == 3
+
+
+def test_the_first_replay_has_one_op_id_in_all_plans() -> None:
+    first, other = plan(BulkVerb.REPLAY), plan(BulkVerb.REPLAY, plan_id="p-2")
+
+    assert first.op_id("j") == other.op_id("j")
+    assert replace(first, again=True).op_id("j") != replace(other, again=True).op_id("j")
+
+
+def test_a_report_counts_the_reasons_without_the_names_of_jobs() -> None:
+    report = BulkReport()
+
+    for n in range(3):
+        note = f"Job job-{n} is running."
+        report.add(BulkResult(job_id=f"job-{n}", effect=BulkEffect.REFUSED, note=note))
+    report.add(BulkResult(job_id="job-4", effect=BulkEffect.DONE))
+    report.add(BulkResult(job_id="job-5", effect=BulkEffect.ALREADY, note="It is cancelled."))
+
+    assert (report.done, report.already, report.refused) == (1, 1, 3)
+    assert report.reasons == {"Job JOB is running.": 3}
+
+
+def test_a_report_of_a_million_different_reasons_stays_small() -> None:
+    report = BulkReport()
+
+    for n in range(100):
+        report.add(BulkResult(job_id="j", effect=BulkEffect.REFUSED, note=f"reason {n}"))
+
+    assert (report.refused, len(report.reasons)) == (100, REASONS_MAX)
