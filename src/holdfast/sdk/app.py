@@ -26,6 +26,7 @@ from holdfast.sdk.job_options import (
     FunctionOptions,
     Isolation,
     Options,
+    parsed_retry,
     unknown_option,
     with_options,
 )
@@ -199,7 +200,7 @@ def _job(
         del rest["lock"]
     promised = take_promised_outputs(cast("OutputOptions", rest), None, kind)
     given: Options = {name: value for name, value in rest.items() if value is not None}  # type: ignore[assignment]
-    template = JobRequest(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own)))
+    template = JobRequest(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own, kind)))
     isolation: Isolation = own.get("isolation", "shared")
     return JobFunction(
         function,
@@ -245,9 +246,9 @@ def _kind(function: Function, name: str | None, version: int) -> str:
     return name if version == 1 else f"{name}:{version}"
 
 
-def _retry(own: dict[str, Any]) -> Retry:
+def _retry(own: dict[str, Any], what: str) -> Retry:
     refined = {name: own[name] for name in Retry.__struct_fields__ if own.get(name) is not None}
-    return replace(own.get("retry") or Retry(), **refined)
+    return replace(parsed_retry(own.get("retry") or Retry(), what), **refined)
 
 
 def _memory(memory: int | None, isolation: Isolation, kind: str) -> int | None:

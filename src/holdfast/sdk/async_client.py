@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -18,7 +19,6 @@ from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
 from holdfast.runner.call import Call
 from holdfast.sdk.defaults import actor, chosen_url
-from holdfast.sdk.durations import Duration, duration
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
@@ -166,7 +166,7 @@ class AsyncClient:
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
         """Return the job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        seconds = None if timeout is None else parse_duration(timeout, "timeout").total_seconds()
         try:
             async with asyncio.timeout(seconds):
                 return await self.registry.wait(job_id)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.core.durations import Duration
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Json
@@ -12,7 +13,6 @@ from holdfast.runner.call import Call
 from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient, check_blocking
 from holdfast.sdk.defaults import chosen_url
-from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
