@@ -39,7 +39,7 @@ def test_a_duration_may_be_written_in_any_usual_way(written: object, seconds: fl
 @pytest.mark.parametrize(
     "written",
     ["", " ", "soon", "5x", "-5s", "30m1h", "1h1h", "h", "P", "PT", "P1DT", "P1Y", "P1M", "PT5", "T5M",
-     "1h30", "nan", "inf", "1e3", "\uff19", "9" * 400, "9" * 30 + "d", True, None, [],
+     "1h30", "nan", "inf", "1e3", "\uff19", "9" * 400, "9" * 30 + "d", True, None, [], -1,
      float("nan"), float("inf")],
 )  # fmt: skip
 def test_anything_else_is_refused_with_examples(written: object) -> None:

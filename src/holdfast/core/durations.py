@@ -16,7 +16,7 @@ _UNITS = (("weeks", "w"), ("days", "d"), ("hours", "h"), ("minutes", "m"), ("sec
 
 
 def _parts(*units: tuple[str, str]) -> str:
-    return "".join(rf"(?:(?P<{name}>{_NUMBER})\s*{unit}\s*)?" for name, unit in units)
+    return "".join(rf"(?:(?P<{name}>{_NUMBER}) *{unit} *)?" for name, unit in units)
 
 
 _SECONDS = re.compile(rf"(?P<seconds>{_NUMBER})\Z", re.ASCII)
@@ -31,7 +31,7 @@ def parse_duration(value: object, what: str | None = None) -> timedelta:
     try:
         if isinstance(value, str):
             return _from_text(value)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
             return timedelta(seconds=value)
     except (OverflowError, ValueError):
         pass
@@ -41,11 +41,11 @@ def parse_duration(value: object, what: str | None = None) -> timedelta:
 
 def has_unit(text: str) -> bool:
     """Whether the text is more than a number: where seconds are rarely meant, a unit is required."""
-    return _SECONDS.match(text.strip()) is None
+    return _SECONDS.match(text.strip(" ")) is None
 
 
 def _from_text(text: str) -> timedelta:
-    written = text.strip().lower()
+    written = text.strip(" ").lower()
     match = _SECONDS.match(written) or _UNITED.match(written) or _ISO.match(written)
     if match is None:
         raise ValueError(text)
