@@ -133,7 +133,11 @@ def test_a_function_that_cannot_be_a_job_is_refused(
         ({"name": "a b"}, "The name of a job 'a b' may only contain"),
         ({"version": 0}, "add: versions are counted from 1"),
         ({"delay": 3}, r"add: delay is an option of one job, not of all: add.configure\(delay="),
-        ({"quee": "images"}, "add: there is no option quee"),
+        ({"quee": "images"}, "add: there is no option quee. Did you mean queue"),
+        (
+            {"max_retries": 3},
+            r"add: there is no option max_retries. Did you mean max_failures\? There are: compensate, ",
+        ),
         ({"labels": {"a": 1}}, "add: labels"),
     ],
 )

@@ -32,6 +32,7 @@ from holdfast.sdk.job_options import (
 )
 from holdfast.sdk.lock_pattern import lock_pattern
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.option_signature import with_options_of
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 
 P = ParamSpec("P")
@@ -174,7 +175,9 @@ class JobDecorator:
     def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R, Callable[P, R]]: ...
     @overload
     def __call__(self, **options: Unpack[DecoratorOptions]) -> "JobDecorator": ...
+    @with_options_of(DecoratorOptions)
     def __call__(self, *function: Any, **options: Any) -> Any:
+        """Make a function a job, or return the decorator with these options."""
         chosen: DecoratorOptions = {**self._options, **options}  # type: ignore[typeddict-item]
         if function:
             return self._app.add(function[0], chosen)

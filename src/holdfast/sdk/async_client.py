@@ -24,6 +24,7 @@ from holdfast.sdk.job_calls import check_calls, command, make_call, one_connecti
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.option_signature import with_options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -121,6 +122,7 @@ class AsyncClient:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]: ...
+    @with_options_of(Options)
     async def enqueue(
         self,
         what: Call[Any] | str,
@@ -151,6 +153,7 @@ class AsyncClient:
         with TracedSubmission([call.request for call in calls]) as requests:
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
+    @with_options_of(CommandOptions, Options)
     async def submit(
         self,
         argv: Sequence[str],
@@ -192,6 +195,7 @@ class AsyncClient:
         """Return how many jobs are in each state."""
         return await self.registry.counts(queue)
 
+    @with_options_of(ListOptions)
     async def list(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Job, None]:
         """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
         async with aclosing(self.pages(which)) as pages:

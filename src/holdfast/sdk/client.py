@@ -16,6 +16,7 @@ from holdfast.sdk.defaults import chosen_url
 from holdfast.sdk.handle import Handle
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
+from holdfast.sdk.option_signature import with_options_of
 
 R = TypeVar("R")
 
@@ -62,6 +63,7 @@ class Client:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]: ...
+    @with_options_of(Options)
     def enqueue(
         self,
         what: Call[Any] | str,
@@ -86,6 +88,7 @@ class Client:
             Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
         ]
 
+    @with_options_of(CommandOptions, Options)
     def submit(
         self,
         argv: Sequence[str],
@@ -118,6 +121,7 @@ class Client:
         """Return how many jobs are in each state."""
         return self._background.call(lambda client: client.counts(queue))
 
+    @with_options_of(ListOptions)
     def list(self, **which: Unpack[ListOptions]) -> Iterator[Job]:
         """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
         for page in self._background.stream(lambda client: client.pages(which)):
