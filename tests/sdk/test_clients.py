@@ -239,3 +239,43 @@ def test_a_store_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
             client.counts()
         (tmp_path / "later").mkdir()
         assert client.counts() == {}
+
+
+@pytest.mark.parametrize("kind", [App, Client])
+def test_a_variable_that_the_code_overrides_is_told_of_once(
+    kind: type[App | Client],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", "postgresql://ana:sesame@db/jobs")
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+
+    for _ in range(2):
+        used = kind(url)
+        (used.job(add).enqueue(1) if isinstance(used, App) else used.submit(["true"]))
+        used.close()
+
+    assert [record.getMessage() for record in caplog.records if record.name == "holdfast"] == [
+        f"The store is {url}, as the code says; HOLDFAST_STORE=postgresql://ana:***@db/jobs is not used."
+        " Leave the URL out of the code to use it."
+    ]
+
+
+@pytest.mark.parametrize("named", [None, "sqlite:///jobs.db", "sqlite:///./jobs.db"])
+def test_nothing_is_told_where_the_code_and_the_variable_name_one_store(
+    named: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if named is None:
+        monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    else:
+        monkeypatch.setenv("HOLDFAST_STORE", named)
+
+    with Client(f"sqlite:///{tmp_path / 'jobs.db'}") as client:
+        client.submit(["true"])
+
+    assert not [record for record in caplog.records if record.name == "holdfast"]

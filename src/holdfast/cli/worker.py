@@ -30,6 +30,7 @@ from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
 from holdfast.runner import RUNNER_ARGV
+from holdfast.sdk.defaults import unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl, shown_url
@@ -210,6 +211,8 @@ async def run_worker(
         source = _gauges(registry, settings, worker, spool, leaving)
         with _serve_metrics(counted, source, metrics) as address:
             log.opened(_worker_start(settings, app, url, address))
+            if app is not None and given_store() is None and (told := unused_store(url)):
+                log.trouble(told)
             recovery = asyncio.create_task(
                 recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
             )
@@ -240,7 +243,7 @@ async def _load_executors(
             app,
             runner_argv=RUNNER_ARGV,
             slots=settings.slots,
-            env=os.environ,
+            env=_runner_environment(),
             url=given_store(),
             outputs=given_outputs(),
             stray=out.copy,
@@ -255,6 +258,12 @@ async def _load_executors(
     if passed is not None:
         executors.append(CommandExecutor(processes, own=own, passed=passed, outputs=outputs))
     return executors, url, outputs
+
+
+def _runner_environment() -> dict[str, str]:
+    """The environment of runners: --store wins over HOLDFAST_STORE there, too."""
+    store = given_store() if "HOLDFAST_STORE" in os.environ else None
+    return {**os.environ, "HOLDFAST_STORE": store} if store else {**os.environ}
 
 
 def _handle_signals(worker: Worker, settings: WorkerSettings, log: WorkerLog) -> asyncio.Event:

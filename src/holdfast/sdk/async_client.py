@@ -18,7 +18,7 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
 from holdfast.runner.call import Call
-from holdfast.sdk.defaults import actor, chosen_url
+from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
@@ -75,6 +75,7 @@ class AsyncClient:
         opener: Opener = open_registry,
     ) -> None:
         self.url = chosen_url(url)
+        warn_of_unused_store(self.url)
         self._outputs = outputs
         self._submission: JobSubmission | None = None
         self._opener = opener
