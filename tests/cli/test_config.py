@@ -27,10 +27,11 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 COMMANDS = {"serve": serve, "worker": worker}
 FLAG_ONLY = {
-    "serve": {"store", "outputs", "config"},
+    "serve": {"store", "outputs", "config", "host", "port"},
     "worker": {"store", "outputs", "config", "name", "drain"},
 }
-"""Flags that are not settings: what is one for all, and what makes sense for one process only."""
+"""Flags that are not settings: what is one for all, what is part of another one, and what makes sense for
+one process only."""
 
 GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -26,16 +26,26 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         (" 2 H ", 7200),
         (".5m", 30),
         ("1w", 604_800),
+        ("1h30m", 5400),
+        ("PT5M", 300),
     ],
 )
 def test_durations_are_written_as_people_write_them(text: str, seconds: float) -> None:
     assert Duration().convert(text, None, None) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5x", "-5s", "1h30m", "h", "nan", "inf", "1e3", "9" * 30 + "d"])
+@pytest.mark.parametrize("text", ["", "5x", "-5s", "30m1h", "h", "nan", "inf", "1e3", "9" * 30 + "d"])
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(click.BadParameter):
+    with pytest.raises(
+        click.BadParameter, match=r"is not a duration; write 90 \(seconds\), 500ms, 5m, 1h30m"
+    ):
         Duration().convert(text, None, None)
+
+
+def test_a_unit_is_required_where_seconds_are_rarely_meant() -> None:
+    assert Duration(unit=True).convert("PT1H30M", None, None) == timedelta(minutes=90)
+    with pytest.raises(click.BadParameter, match="needs a unit here; write 90s"):
+        Duration(unit=True).convert("30", None, None)
 
 
 def test_an_instant_without_a_zone_is_local_time() -> None:

@@ -119,7 +119,7 @@ def test_a_third_key_of_a_name_is_refused_with_the_one_to_revoke(cli: CommandLin
         (["ci", "--may", "submit,root"], "'root' is not a scope. There are: submit, work"),
         (["ci", "--may", ""], "is not a scope"),
         (["c i", "--may", "work"], "may only contain"),
-        (["ci", "--may", "work", "--expires", "30"], "is not a duration"),
+        (["ci", "--may", "work", "--expires", "30"], "needs a unit here; write 90s"),
         (["ci", "--may", "work", "--expires", "367d"], "366 days at most"),
         (["ci", "--may", "work", "-q", "a b"], "names no queues"),
     ],

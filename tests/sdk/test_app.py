@@ -117,8 +117,8 @@ def test_a_function_that_cannot_be_a_job_is_refused(
         ({"queue": 7}, "add: queue: Expected `str`, got `int`"),
         ({"priority": 10}, "add: priority is from 0"),
         ({"lease": 0.1}, "add: A lease lasts from 1 second"),
-        ({"lease": "60"}, "add: lease is a timedelta or a number of seconds, not a str"),
-        ({"lease": float("nan")}, "add: lease is a timedelta or a number of seconds, not nan"),
+        ({"lease": "soon"}, r"add: lease: 'soon' is not a duration; write 90 \(seconds\), 500ms, 5m, 1h30m,"),
+        ({"lease": float("nan")}, "add: lease: nan is not a duration"),
         ({"timeout": 0}, "add: timeout is longer than nothing"),
         ({"max_failures": 0}, "add: max_failures and max_crashes are from 1"),
         ({"max_failures": "3"}, r"add: max_failures: Expected `int \| null`, got `str`"),
@@ -133,7 +133,11 @@ def test_a_function_that_cannot_be_a_job_is_refused(
         ({"name": "a b"}, "The name of a job 'a b' may only contain"),
         ({"version": 0}, "add: versions are counted from 1"),
         ({"delay": 3}, r"add: delay is an option of one job, not of all: add.configure\(delay="),
-        ({"quee": "images"}, "add: there is no option quee"),
+        ({"quee": "images"}, "add: there is no option quee. Did you mean queue"),
+        (
+            {"max_retries": 3},
+            r"add: there is no option max_retries. Did you mean max_failures\? There are: compensate, ",
+        ),
         ({"labels": {"a": 1}}, "add: labels"),
     ],
 )
@@ -183,6 +187,19 @@ def test_options_become_the_spec_of_every_job(app: App) -> None:
     assert spec.ttl == timedelta(seconds=3600.5)
     assert spec.labels == {"team": "pictures"}
     assert spec.retry == Retry(max_failures=4, max_crashes=2, factor=3, on_exhausted=OnExhausted.FAIL)
+
+
+def test_durations_are_written_in_python_as_on_the_command_line(app: App) -> None:
+    retry = Retry(backoff="5s", backoff_max="PT10M")  # type: ignore[arg-type]  # as in a notebook
+    job = app.job(timeout="5m", ttl="1h30m", lease="90", retry=retry)(add)
+
+    spec = job.configure(delay="PT30S").call(1).spec
+
+    assert (spec.timeout, spec.ttl) == (timedelta(minutes=5), timedelta(minutes=90))
+    assert (spec.lease, spec.delay) == (timedelta(seconds=90), timedelta(seconds=30))
+    assert (spec.retry.backoff, spec.retry.backoff_max) == (timedelta(seconds=5), timedelta(minutes=10))
+    with pytest.raises(Invalid, match="sum: retry: backoff: 'soon' is not a duration; write 90"):
+        app.job(name="sum", retry=Retry(backoff="soon"))(add)  # type: ignore[arg-type]
 
 
 def test_what_is_not_said_has_the_defaults_of_every_job(app: App) -> None:

@@ -1,7 +1,7 @@
 """The clients, in both forms, on every store: submit, watch, list, cancel."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
@@ -236,6 +236,82 @@ def test_a_client_finds_its_store_as_an_app_does(monkeypatch: pytest.MonkeyPatch
 def test_a_store_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
     with Client(f"sqlite:///{tmp_path}/later/jobs.db") as client:
         with pytest.raises(Exception, match="later"):
-            client.counts()
+            client.submit(["true"])
         (tmp_path / "later").mkdir()
-        assert client.counts() == {}
+        client.submit(["true"])
+        assert client.counts() == {State.QUEUED: 1}
+
+
+READS: list[Callable[[Client], object]] = [
+    lambda client: client.status("a"),
+    lambda client: client.wait("a", timeout=1),
+    lambda client: client.result("a", timeout=1),
+    lambda client: client.cancel("a"),
+    lambda client: client.why("a"),
+    lambda client: client.counts(),
+    lambda client: list(client.list()),
+    lambda client: list(client.logs("a")),
+    lambda client: next(iter(client.events())),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_client_that_only_reads_makes_no_file(
+    read: Callable[[Client], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+
+    with Client() as client, pytest.raises(NotFound, match=r"There is no store at .*the first job"):
+        read(client)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_client_reads_a_store_that_was_made_since(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with Client(url) as reader, Client(url) as writer:
+        with pytest.raises(NotFound):
+            reader.counts()
+        writer.submit(["true"])
+        assert reader.counts() == {State.QUEUED: 1}
+
+
+@pytest.mark.parametrize("kind", [App, Client])
+def test_a_variable_that_the_code_overrides_is_told_of_once(
+    kind: type[App | Client],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", "postgresql://ana:sesame@db/jobs")
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+
+    for _ in range(2):
+        used = kind(url)
+        (used.job(add).enqueue(1) if isinstance(used, App) else used.submit(["true"]))
+        used.close()
+
+    assert [record.getMessage() for record in caplog.records if record.name == "holdfast"] == [
+        f"The store is {url}, as the code says; HOLDFAST_STORE=postgresql://ana:***@db/jobs is not used."
+        " Leave the URL out of the code to use it."
+    ]
+
+
+@pytest.mark.parametrize("named", [None, "sqlite:///jobs.db", "sqlite:///./jobs.db"])
+def test_nothing_is_told_where_the_code_and_the_variable_name_one_store(
+    named: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if named is None:
+        monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    else:
+        monkeypatch.setenv("HOLDFAST_STORE", named)
+
+    with Client(f"sqlite:///{tmp_path / 'jobs.db'}") as client:
+        client.submit(["true"])
+
+    assert not [record for record in caplog.records if record.name == "holdfast"]

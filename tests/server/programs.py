@@ -54,10 +54,12 @@ def program(
 
 
 @contextmanager
-def service(folder: Path, *options: str) -> Iterator[str]:
+def service(
+    folder: Path, *options: str, address: tuple[str, ...] = ("--listen", "127.0.0.1:0")
+) -> Iterator[str]:
     """Run a server over a store in the folder, and yield its URL."""
     log = folder / "serve.log"
-    holdfast = (sys.executable, "-m", "holdfast", "serve", "--listen", "127.0.0.1:0")
+    holdfast = (sys.executable, "-m", "holdfast", "serve", *address)
     with program(log, *holdfast, *options, "--store", store(folder)) as process:
 
         def opened() -> str | None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.serve import Listen
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.sdk.open import open_registry
 from holdfast.server.http_server import ListenAddress, check_address
-from tests.server.programs import invoke, key
+from tests.server.programs import invoke, key, service
 from tests.server.server_process import server_process, sqlite_url
 
 ANYWHERE = "0.0.0.0"  # it is refused, or never opened
@@ -33,6 +34,47 @@ def test_a_server_does_not_listen_where_it_would_be_open_to_all(
 
     assert result.exit_code != 0
     assert advice in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("address", "begins"),
+    [
+        (("--port", "0"), "http://127.0.0.1:"),
+        (("--listen", "0"), "http://127.0.0.1:"),
+        (("--host", "localhost", "--port", "0"), "http://localhost:"),
+        (("--host", "[::1]", "--port", "0"), "http://[::1]:"),
+    ],
+)
+def test_the_address_may_be_a_port_or_a_host_and_a_port(
+    tmp_path: Path, address: tuple[str, ...], begins: str
+) -> None:
+    with service(tmp_path, address=address) as url:
+        counted = invoke(tmp_path, "list", "--store", url)
+
+    assert (counted.exit_code, url.startswith(begins)) == (0, True), (url, counted.output)
+    assert not url.endswith((":0", ":8080"))
+
+
+def test_a_port_alone_is_one_of_this_machine() -> None:
+    assert Listen().convert("8095", None, None) == ("127.0.0.1", 8095)
+    assert Listen().convert("[::1]:8095", None, None) == ("::1", 8095)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--listen", "8095", "--port", "8096"], "Give --listen HOST:PORT, or --host and --port, not both"),
+        (["--listen", ":8095"], "is not HOST:PORT or a port, such as 127.0.0.1:8080 or 8080"),
+        (["--listen", "65536"], "is not HOST:PORT or a port"),
+        (["--listen", "here"], "is not HOST:PORT or a port"),
+        (["--host", ANYWHERE, "--port", "0"], "can be reached from other machines"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused(tmp_path: Path, options: list[str], words: str) -> None:
+    result = invoke(tmp_path, "serve", *options)
+
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
 
 
 def test_places_that_are_safe_are_taken() -> None:

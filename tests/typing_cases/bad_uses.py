@@ -14,7 +14,7 @@ resize.enqueue("a", 1, 2)  # expect: call-arg
 resize.call(path=1)  # expect: arg-type
 resize.configure(queue=1).enqueue("a")  # expect: arg-type
 resize.configure(quee="a")  # expect: call-arg
-resize.configure(delay="soon")  # expect: arg-type
+resize.configure(delay=[5])  # expect: arg-type
 resize.configure(delay=3).enqueue(1)  # expect: arg-type
 resize.enqueue_many([add.call(1)])  # expect: list-item
 add.enqueue("one")  # expect: arg-type

@@ -76,7 +76,7 @@ def plain() -> None:
     assert_type(resize.enqueue("a", 3).result(timeout=5), dict[str, int])
     assert_type(resize.call("a", width=3), Call[dict[str, int]])
     assert_type(resize.enqueue_many([resize.call("a")]), list[Handle[dict[str, int]]])
-    assert_type(resize.configure(delay=60, request_id="r").enqueue("a"), Handle[dict[str, int]])
+    assert_type(resize.configure(delay="5m", request_id="r").enqueue("a"), Handle[dict[str, int]])
     assert_type(resize.configure(connection=object()).call("a"), Call[dict[str, int]])
     assert_type(add.enqueue(1, second=3).result(), int)
     assert_type(add(1, 2), int)

@@ -25,7 +25,7 @@ from holdfast.core.errors import (
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.spec import Spec
-from holdfast.ports import Decision, EventPage, JobRequest, Registry, Work
+from holdfast.ports import Decision, EventPage, JobPage, JobRequest, Registry, Work
 from holdfast.registry.local import LocalRegistry
 from holdfast.server import calls
 from holdfast.server.context import ServerSettings
@@ -78,8 +78,11 @@ def test_an_error_that_a_store_makes_more_exact_is_told_as_what_it_is() -> None:
     """A database that was stopped is unavailable, whatever its adapter calls that."""
     told = connect_error(ServerDown("The connection to PostgreSQL at db.internal was lost."))
 
-    assert (told.code, told.message) == (Code.UNAVAILABLE, STORE_UNAVAILABLE)
+    assert told.code == Code.UNAVAILABLE
+    assert told.message.startswith("The PostgreSQL database behind this server is not available; ")
+    assert "db.internal" not in told.message
     assert type(error_from_connect(told)) is Unavailable
+    assert problem(ServerDown("It was lost.")).detail == told.message
     assert problem(ServerDown("It was lost.")).type == "urn:holdfast:Unavailable"
 
 
@@ -321,3 +324,20 @@ def test_a_request_that_takes_too_long_may_have_been_done(
     with threaded_server(store=Slow(SystemClock(), SystemIds())) as server:
         late = server.call(REGISTRY + "Enqueue", ASKED)
         assert (late.code, late.detail.applied) == ("unavailable", "unknown")
+
+
+@pytest.mark.parametrize("path", [REGISTRY + "ListJobs", "/v1/jobs"])
+def test_a_read_that_takes_too_long_has_done_nothing(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    class Slow(MemoryStore):
+        async def list_jobs(self, *_: object, **__: object) -> JobPage:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    monkeypatch.setattr(calls, "REQUEST_SECONDS_MAX", 0.1)
+    with threaded_server(store=Slow(SystemClock(), SystemIds())) as server:
+        if path.startswith("/v1"):
+            told = json.loads(server.send(path, method="GET").body)
+            assert (told["status"], told["applied"]) == (503, "no")
+        else:
+            late = server.call(path, {})
+            assert (late.code, late.detail.applied) == ("unavailable", "no")

@@ -107,9 +107,12 @@ CALLS: dict[str, tuple[Call, bytes]] = {
 }
 
 
+READS = ("too few found", "counts", "now", "list")
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("what", CALLS)
-async def test_an_answer_that_cannot_be_read_does_not_say_that_nothing_was_done(
+async def test_an_answer_that_cannot_be_read_says_that_nothing_was_done_only_of_reads(
     what: str, damaged: bool
 ) -> None:
     call, body = CALLS[what]
@@ -117,7 +120,7 @@ async def test_an_answer_that_cannot_be_read_does_not_say_that_nothing_was_done(
     async with saying(b"\xff\xfe\x00" if damaged else body) as remote:
         with pytest.raises(Unavailable, match="response cannot be decoded") as caught:
             await call(remote)
-        assert caught.value.applied == "unknown"
+        assert caught.value.applied == ("no" if what in READS else "unknown")
 
 
 async def test_of_many_completions_each_is_read_for_itself() -> None:

@@ -1,18 +1,16 @@
-"""Durations and instants as people write them: 30s, 5m, 1.5h, 2d, 90; 2030-01-01T09:00."""
+"""Durations and instants as people write them: 90, 5m, 1h30m, PT5M; 2030-01-01T09:00."""
 
-import re
 from datetime import datetime, timedelta
 
 import click
 
+from holdfast.core.durations import has_unit, parse_duration
+from holdfast.core.errors import Invalid
 from holdfast.core.explanation import format_duration
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 1}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|w|)\Z", re.ASCII)
 
 
 class Duration(click.ParamType[timedelta]):
-    """A number with a unit, or plain seconds; with `unit`, the unit is required."""
+    """A duration as `parse_duration` reads it; with `unit`, a number alone is refused."""
 
     name = "duration"
 
@@ -23,15 +21,12 @@ class Duration(click.ParamType[timedelta]):
         self._least, self._most = least or timedelta(), most or timedelta.max
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        match = _DURATION.match(str(value).strip().lower())
-        if match is None or (self._unit and not match[2]):
-            self.fail(f"{value!r} is not a duration; write 30s, 5m, 1.5h or 2d.", param, ctx)
         try:
-            length = timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-        except OverflowError:
-            self.fail(f"{value!r} is too long a duration.", param, ctx)
+            length = parse_duration(value)
+        except Invalid as error:
+            self.fail(error.message, param, ctx)
+        if self._unit and isinstance(value, str) and not has_unit(value):
+            self.fail(f"{value!r} needs a unit here; write 90s, 5m, 1h30m or 30d.", param, ctx)
         if not self._least <= length <= self._most:
             self.fail(
                 f"{value!r} is not from {format_duration(self._least)} to {format_duration(self._most)}.",
@@ -51,9 +46,11 @@ class Since(click.ParamType[datetime | timedelta]):
     ) -> datetime | timedelta:
         if isinstance(value, datetime | timedelta):
             return value
-        if _DURATION.match(str(value).strip().lower()):
-            return Duration(unit=True).convert(value, param, ctx)
-        return Instant().convert(value, param, ctx)
+        try:
+            parse_duration(value)
+        except Invalid:
+            return Instant().convert(value, param, ctx)
+        return Duration(unit=True).convert(value, param, ctx)
 
 
 class Instant(click.ParamType[datetime]):

@@ -16,6 +16,8 @@ from holdfast.cli.options import (
 from holdfast.server.app import SERVICES
 
 WAIT_MAX = timedelta(seconds=60)
+LOCALHOST = "127.0.0.1"
+PORT_MAX = 65_535
 
 
 class Services(click.ParamType[tuple[str, ...]]):
@@ -37,7 +39,7 @@ class Services(click.ParamType[tuple[str, ...]]):
 
 
 class Listen(click.ParamType[tuple[str, int]]):
-    """HOST:PORT."""
+    """HOST:PORT, or a port of this machine alone."""
 
     name = "address"
 
@@ -46,17 +48,21 @@ class Listen(click.ParamType[tuple[str, int]]):
     ) -> tuple[str, int]:
         if isinstance(value, tuple):
             return value
-        host, _, port = str(value).rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65_535:
-            self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:8080.", param, ctx)
-        return host.strip("[]"), int(port)
+        host, colon, port = str(value).rpartition(":")
+        if (colon and not host) or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
+            self.fail(f"{value!r} is not HOST:PORT or a port, such as 127.0.0.1:8080 or 8080.", param, ctx)
+        return host.strip("[]") or LOCALHOST, int(port)
 
 
 @click.command()
 @click.option(
     "--listen", type=Listen(), metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
-    help="Address to listen on; port 0 takes a free one.",
+    help="Address to listen on, or a port of this machine alone; port 0 takes a free one.",
 )  # fmt: skip
+@click.option("--host", metavar="HOST", help="The host of --listen by itself.")
+@click.option(
+    "--port", type=click.IntRange(0, PORT_MAX), metavar="PORT", help="The port of --listen by itself."
+)
 @click.option(
     "--grpc", "grpc_listen", type=Listen(), metavar="HOST:PORT",
     help="Address to listen on for gRPC, as well; needs holdfast[grpc].",
@@ -91,7 +97,10 @@ class Listen(click.ParamType[tuple[str, int]]):
 @outputs_option
 @config_option
 def serve(
+    *,
     listen: tuple[str, int],
+    host: str | None,
+    port: int | None,
     grpc_listen: tuple[str, int] | None,
     services: tuple[str, ...],
     keys: bool,
@@ -124,10 +133,10 @@ def serve(
     from holdfast.server.context import ServerSettings
     from holdfast.server.http_server import ListenAddress, check_address
 
-    host, port = listen
+    _check_given_once(host, port)
     place = ListenAddress(
-        host=host,
-        port=port,
+        host=listen[0] if host is None else host.strip("[]"),
+        port=listen[1] if port is None else port,
         certificate=tls_cert,
         certificate_key=tls_key,
         proxy=behind_proxy,
@@ -146,3 +155,11 @@ def serve(
             uvloop.run(run_server(chosen_store(), place, settings, log, grpc_place, given_outputs()))
     finally:
         log.close()
+
+
+def _check_given_once(host: str | None, port: int | None) -> None:
+    """Refuse an address that is given whole and in parts. A setting may have it whole."""
+    context = click.get_current_context()
+    whole = context.get_parameter_source("listen") is click.core.ParameterSource.COMMANDLINE
+    if whole and (host is not None or port is not None):
+        raise click.UsageError("Give --listen HOST:PORT, or --host and --port, not both.")

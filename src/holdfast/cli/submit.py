@@ -130,7 +130,7 @@ def submit(
     """Queue a command and print the id of its job.
 
     The command is run as it is, without a shell; for a pipe write: -- sh -c 'a | b'.
-    Durations are written like 30s, 5m, 1.5h or 2d, sizes like 512MB or 2GiB.
+    Durations are written like 90, 5m, 1h30m, 2d or PT5M, sizes like 512MB or 2GiB.
 
     A job that promises outputs has succeeded when they are there. An output is written as
     PATH[:COUNT][,size=BYTES][,sha256=HEX]; a path that itself ends like that needs a count of its own,

@@ -31,6 +31,7 @@ from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
 from holdfast.runner import RUNNER_ARGV
+from holdfast.sdk.defaults import unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl, shown_url
@@ -217,6 +218,8 @@ async def run_worker(
         source = _gauges(registry, settings, worker, spool, leaving)
         with _serve_metrics(counted, source, metrics) as address:
             log.opened(_worker_start(settings, app, url, address))
+            if app is not None and given_store() is None and (told := unused_store(url)):
+                log.trouble(told)
             recovery = asyncio.create_task(
                 recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
             )
@@ -247,7 +250,7 @@ async def _load_executors(
             app,
             runner_argv=RUNNER_ARGV,
             slots=settings.slots,
-            env=os.environ,
+            env=_runner_environment(),
             url=given_store(),
             outputs=given_outputs(),
             stray=out.copy,
@@ -266,6 +269,12 @@ async def _load_executors(
 
 def _take_no_threads(executors: Sequence[Executor]) -> bool:
     return all(isinstance(one, FunctionExecutor) and one.takes_no_threads for one in executors)
+
+
+def _runner_environment() -> dict[str, str]:
+    """The environment of runners: --store wins over HOLDFAST_STORE there, too."""
+    store = given_store() if "HOLDFAST_STORE" in os.environ else None
+    return {**os.environ, "HOLDFAST_STORE": store} if store else {**os.environ}
 
 
 def _handle_signals(worker: Worker, settings: WorkerSettings, log: WorkerLog) -> asyncio.Event:

@@ -78,6 +78,8 @@ class Unavailable(HoldfastError):
     """The store did not apply the request (`applied="no"`), or may have (`"unknown"`)."""
 
     advice = "Send the same request again, with the same op_id."
+    public: str | None = None
+    """What a server tells its clients in place of the message, which may name hosts and users."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The exceptions by which a handler decides how its attempt ends. All others are transient errors."""
 
-from datetime import timedelta
+from holdfast.core.durations import Duration, parse_duration
 
 
 class TransientError(Exception):
@@ -16,11 +16,11 @@ class ValidationError(PermanentError):
 
 
 class Snooze(Exception):
-    """Not now: run the job again after `delay`. This uses up no budget."""
+    """Not now: run the job again after `delay`, such as 30 (seconds) or "5m". This uses up no budget."""
 
-    def __init__(self, delay: timedelta | float, reason: str | None = None) -> None:
+    def __init__(self, delay: Duration, reason: str | None = None) -> None:
         super().__init__(delay, reason)
-        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        self.delay = parse_duration(delay, "Snooze")
         self.reason = reason
 
 

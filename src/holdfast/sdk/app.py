@@ -26,11 +26,13 @@ from holdfast.sdk.job_options import (
     FunctionOptions,
     Isolation,
     Options,
+    parsed_retry,
     unknown_option,
     with_options,
 )
 from holdfast.sdk.lock_pattern import lock_pattern
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.option_signature import with_options_of
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 
 P = ParamSpec("P")
@@ -173,7 +175,9 @@ class JobDecorator:
     def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R, Callable[P, R]]: ...
     @overload
     def __call__(self, **options: Unpack[DecoratorOptions]) -> "JobDecorator": ...
+    @with_options_of(DecoratorOptions)
     def __call__(self, *function: Any, **options: Any) -> Any:
+        """Make a function a job, or return the decorator with these options."""
         chosen: DecoratorOptions = {**self._options, **options}  # type: ignore[typeddict-item]
         if function:
             return self._app.add(function[0], chosen)
@@ -199,7 +203,7 @@ def _job(
         del rest["lock"]
     promised = take_promised_outputs(cast("OutputOptions", rest), None, kind)
     given: Options = {name: value for name, value in rest.items() if value is not None}  # type: ignore[assignment]
-    template = JobRequest(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own)))
+    template = JobRequest(spec=Spec(kind=kind, payload=msgspec.Raw(b"{}"), retry=_retry(own, kind)))
     isolation: Isolation = own.get("isolation", "shared")
     return JobFunction(
         function,
@@ -245,9 +249,9 @@ def _kind(function: Function, name: str | None, version: int) -> str:
     return name if version == 1 else f"{name}:{version}"
 
 
-def _retry(own: dict[str, Any]) -> Retry:
+def _retry(own: dict[str, Any], what: str) -> Retry:
     refined = {name: own[name] for name in Retry.__struct_fields__ if own.get(name) is not None}
-    return replace(own.get("retry") or Retry(), **refined)
+    return replace(parsed_retry(own.get("retry") or Retry(), what), **refined)
 
 
 def _memory(memory: int | None, isolation: Isolation, kind: str) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -17,13 +18,13 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
 from holdfast.runner.call import Call
-from holdfast.sdk.defaults import actor, chosen_url
-from holdfast.sdk.durations import Duration, duration
+from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
 from holdfast.sdk.handle import Handle, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
+from holdfast.sdk.option_signature import with_options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,6 +75,7 @@ class AsyncClient:
         opener: Opener = open_registry,
     ) -> None:
         self.url = chosen_url(url)
+        warn_of_unused_store(self.url)
         self._outputs = outputs
         self._submission: JobSubmission | None = None
         self._opener = opener
@@ -121,6 +123,7 @@ class AsyncClient:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]: ...
+    @with_options_of(Options)
     async def enqueue(
         self,
         what: Call[Any] | str,
@@ -154,6 +157,7 @@ class AsyncClient:
                 return [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
+    @with_options_of(CommandOptions, Options)
     async def submit(
         self,
         argv: Sequence[str],
@@ -169,7 +173,7 @@ class AsyncClient:
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
         """Return the job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        seconds = None if timeout is None else parse_duration(timeout, "timeout").total_seconds()
         try:
             async with asyncio.timeout(seconds):
                 return await self.registry.wait(job_id)
@@ -195,6 +199,7 @@ class AsyncClient:
         """Return how many jobs are in each state."""
         return await self.registry.counts(queue)
 
+    @with_options_of(ListOptions)
     async def list(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Job, None]:
         """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
         async with aclosing(self.pages(which)) as pages:

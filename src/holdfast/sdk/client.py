@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.core.durations import Duration
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Json
@@ -12,12 +13,16 @@ from holdfast.runner.call import Call
 from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient, check_blocking
 from holdfast.sdk.defaults import chosen_url
-from holdfast.sdk.durations import Duration
 from holdfast.sdk.handle import Handle
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
+from holdfast.sdk.open import check_exists
+from holdfast.sdk.option_signature import with_options_of
 
 R = TypeVar("R")
+
+
+_NO_STORE = "Check the URL, and the folder that this runs in; the first job that is enqueued makes the store."
 
 
 class Client:
@@ -27,7 +32,8 @@ class Client:
             handle = client.enqueue("resize", {"path": "a.png"})
             print(handle.result(timeout=60))
 
-    The store is opened by the first call and closed by `close`, at the latest at exit.
+    The store is opened by the first call and closed by `close`, at the latest at exit. A file that does not
+    exist is made by the first job; until then, all other calls raise `NotFound`.
     """
 
     def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
@@ -48,6 +54,13 @@ class Client:
     def close(self) -> None:
         self._background.close()
 
+    @property
+    def _existing(self) -> BackgroundClient:
+        """The background, for calls that create no store: a slip in a URL must not make an empty file."""
+        if not self._background.open:
+            check_exists(self.url, advice=_NO_STORE)
+        return self._background
+
     @overload
     def enqueue(
         self, call: Call[R], /, *, connection: object = None, **options: Unpack[Options]
@@ -62,6 +75,7 @@ class Client:
         connection: object = None,
         **options: Unpack[Options],
     ) -> Handle[Any]: ...
+    @with_options_of(Options)
     def enqueue(
         self,
         what: Call[Any] | str,
@@ -86,6 +100,7 @@ class Client:
             Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
         ]
 
+    @with_options_of(CommandOptions, Options)
     def submit(
         self,
         argv: Sequence[str],
@@ -96,37 +111,38 @@ class Client:
 
     def status(self, job_id: str) -> Job:
         """Return the job as it is now; `NotFound` when there is none."""
-        return self._background.call(lambda client: client.status(job_id))
+        return self._existing.call(lambda client: client.status(job_id))
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> Job:
         """Return the job once it has ended; `TimeoutError` when that takes longer than `timeout`."""
-        return self._background.call(lambda client: client.wait(job_id, timeout))
+        return self._existing.call(lambda client: client.wait(job_id, timeout))
 
     def result(self, job_id: str, timeout: Duration | None = None) -> Json:
         """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
-        return self._background.call(lambda client: client.result(job_id, timeout))
+        return self._existing.call(lambda client: client.result(job_id, timeout))
 
     def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
         """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
-        return self._background.call(lambda client: client.cancel(job_id, hard=hard, reason=reason))
+        return self._existing.call(lambda client: client.cancel(job_id, hard=hard, reason=reason))
 
     def why(self, job_id: str) -> str:
         """Return why the job is in its state, and what happens next, in a sentence."""
-        return self._background.call(lambda client: client.why(job_id))
+        return self._existing.call(lambda client: client.why(job_id))
 
     def counts(self, queue: str | None = None) -> dict[State, int]:
         """Return how many jobs are in each state."""
-        return self._background.call(lambda client: client.counts(queue))
+        return self._existing.call(lambda client: client.counts(queue))
 
+    @with_options_of(ListOptions)
     def list(self, **which: Unpack[ListOptions]) -> Iterator[Job]:
         """Yield all jobs that match, page after page, the oldest first; at most `limit`."""
-        for page in self._background.stream(lambda client: client.pages(which)):
+        for page in self._existing.stream(lambda client: client.pages(which)):
             yield from page
 
     def events(self, job_id: str | None = None, *, after: str | None = None) -> Iterator[Event]:
         """Yield every event as it happens; see `AsyncClient.events`."""
-        return self._background.stream(lambda client: client.events(job_id, after=after))
+        return self._existing.stream(lambda client: client.events(job_id, after=after))
 
     def logs(self, job_id: str, *, follow: bool = True) -> Iterator[OutputChunk]:
         """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        return self._background.stream(lambda client: client.logs(job_id, follow=follow))
+        return self._existing.stream(lambda client: client.logs(job_id, follow=follow))

@@ -5,12 +5,12 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
+from holdfast.core.durations import Duration
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.runner.call import Call
 from holdfast.runner.signature import located, readable
-from holdfast.sdk.durations import Duration
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

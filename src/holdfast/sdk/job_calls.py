@@ -13,6 +13,7 @@ from holdfast.ports import JobRequest
 from holdfast.runner.call import Call, not_a_call
 from holdfast.runner.output_promises import take_promised_outputs
 from holdfast.sdk.job_options import CommandOptions, Options, with_options
+from holdfast.sdk.option_signature import with_options_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -83,6 +84,7 @@ def inherited_options(call: Call[object], given: Options) -> Options:
     return cast("Options", {name: value for name, value in given.items() if name not in own})
 
 
+@with_options_of(CommandOptions, Options)
 def command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Call[Any]:
     """Return the call of a job that runs a command, without a shell.
 

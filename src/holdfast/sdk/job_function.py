@@ -18,6 +18,7 @@ from holdfast.sdk.handle import ClientAccess, Handle
 from holdfast.sdk.job_calls import check_calls, inherited_options, one_connection
 from holdfast.sdk.job_options import Isolation, Options, with_options
 from holdfast.sdk.lock_pattern import LockPattern, lock_pattern
+from holdfast.sdk.option_signature import with_options_of
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -148,6 +149,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         )
         return [Handle(job, self.result_type, self._access) for job in jobs]
 
+    @with_options_of(JobOptions, Options)
     def configure(self, **options: Unpack[JobOptions]) -> "JobFunction[P, R_co, F_co]":
         """Return the same function with other options: `resize.configure(delay=60).enqueue(path="a")`.
 

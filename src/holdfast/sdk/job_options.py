@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import fields, replace
 
+from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_id
 from holdfast.core.retry import OnExhausted, Retry
@@ -21,14 +22,14 @@ from holdfast.core.trace import check_trace
 from holdfast.ports import JobRequest
 from holdfast.runner.output_promises import OutputOptions
 from holdfast.runner.signature import located
-from holdfast.sdk.durations import Duration, duration
 
 Isolation: TypeAlias = Literal["shared", "process"]
 
 
 class SpecOptions(TypedDict, total=False):
-    """Options of a single job and of all jobs of a function. Durations are a timedelta or seconds. Without a
-    value (None) for `lease`, `retry` or `labels`, these stay as they are."""
+    """Options of a single job and of all jobs of a function. Durations are a timedelta, seconds, or a text
+    such as 5m, 1h30m or PT5M. Without a value (None) for `lease`, `retry` or `labels`, these stay as they
+    are."""
 
     queue: str
     priority: int
@@ -42,7 +43,7 @@ class SpecOptions(TypedDict, total=False):
 
 
 class Options(SpecOptions, OutputOptions, total=False):
-    """The options of one job. Durations are a timedelta or seconds.
+    """The options of one job. Durations are a timedelta, seconds, or a text such as 5m or 1h30m.
 
     `title` is for display; `request_id` makes a request idempotent in its queue; `job_id` names the job
     itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
@@ -90,7 +91,7 @@ class FunctionOptions(TypedDict, total=False):
 
 
 class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
-    """The options of `@app.job`. Durations are a timedelta or seconds.
+    """The options of `@app.job`. Durations are a timedelta, seconds, or a text such as 5m or 1h30m.
 
     `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
     which may use `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
@@ -158,7 +159,9 @@ def _values(options: Options, what: str, known: type[Options]) -> dict[str, Any]
     given = {n: value for n, value in given.items() if value is not None or n not in _AS_BEFORE}
     for name in _DURATIONS:
         if given.get(name) is not None:
-            given[name] = duration(given[name], f"{what}: {name}")
+            given[name] = parse_duration(given[name], f"{what}: {name}")
+    if isinstance(given.get("retry"), Retry):
+        given["retry"] = parsed_retry(given["retry"], what)
     if given.get("delay") is not None:
         given.setdefault("run_at", None)
     if given.get("run_at") is not None:
@@ -168,6 +171,12 @@ def _values(options: Options, what: str, known: type[Options]) -> dict[str, Any]
     except msgspec.ValidationError as error:
         raise Invalid(f"{what}: {located(str(error))}.") from error
     return {name: getattr(values, name) for name in given}
+
+
+def parsed_retry(retry: Retry, what: str) -> Retry:
+    """Return the budgets with their durations as timedeltas, however they were given."""
+    names = ("backoff", "backoff_max")
+    return replace(retry, **{n: parse_duration(getattr(retry, n), f"{what}: retry: {n}") for n in names})
 
 
 def _checked(spec: Spec, what: str) -> Spec:

@@ -142,14 +142,11 @@ def _key_file() -> Setting | None:
     return read_setting("key_file")
 
 
-def check_exists(url: str) -> None:
+def check_exists(url: str, advice: str = NO_STORE) -> None:
     """Raise `NotFound` for a file that does not exist: a typo must not create an empty store."""
     store = StoreUrl(url)
     if store.is_file and not (path := store.file).exists():
-        raise NotFound(
-            f"There is no store at {path.absolute()}.",
-            advice=NO_STORE,
-        )
+        raise NotFound(f"There is no store at {path.absolute()}.", advice=advice)
 
 
 def own_secrets(*urls: str | None) -> list[str]:

@@ -46,9 +46,13 @@ def lazy_outputs(store_url: str, given: str | None = None) -> LazyOutputs:
 
     async def opening(create: bool) -> "Outputs | None":
         default = url == default_outputs(store_url)
-        if default and not create and not default_folder(store_url).exists():
+        new = default and not default_folder(store_url).exists()
+        if new and not create:
             return None
-        return await open_outputs(url, create=create)
+        opened = await open_outputs(url, create=create)
+        if new:
+            os.chmod(default_folder(store_url), 0o700)  # as the file beside it
+        return opened
 
     return LazyOutputs(opening, url=url)
 

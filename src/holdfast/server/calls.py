@@ -61,10 +61,12 @@ NO_KEY = (
     "Send the header `Authorization: Bearer hf_...` with an API key that is neither revoked nor expired."
     " `holdfast keys create` makes one."
 )
+TOO_LONG = "It took too long."
 RETRY_SECONDS = "1"
 """How long a caller that is over a limit should wait before it asks again."""
 
 _LOADS = {verb.rpc: verb.load for verb in VERBS}
+_READS = frozenset(verb.rpc for verb in VERBS if verb.reads)
 
 
 def seconds_max(load: Load | None) -> float:
@@ -193,7 +195,8 @@ def visible_error(error: Exception, method: str, *, job_v1: bool = False) -> Con
     if isinstance(error, HoldfastError):
         return connect_error(error, job_v1=job_v1)
     if isinstance(error, TimeoutError):
-        return connect_error(Unavailable("It took too long.", applied="unknown"), job_v1=job_v1)
+        late = Unavailable(TOO_LONG, applied="no" if method in _READS else "unknown")
+        return connect_error(late, job_v1=job_v1)
     return ConnectError(Code.INTERNAL, INTERNAL_ERROR)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import Protocol, TypeVar
 
-from holdfast.sdk.durations import Duration, duration
+from holdfast.core.durations import Duration, parse_duration
 from holdfast.system import SystemClock
 
 T = TypeVar("T")
@@ -36,8 +36,8 @@ class VirtualClock:
         return self._seconds
 
     def advance(self, span: Duration) -> None:
-        """Move the clock by a timedelta or by seconds. What becomes due waits for `drain`."""
-        self.move_to(self._seconds + duration(span, "The time to pass").total_seconds())
+        """Move the clock by a duration, such as 90 or "5m". What becomes due waits for `drain`."""
+        self.move_to(self._seconds + parse_duration(span, "The time to pass").total_seconds())
 
     def advance_to(self, then: datetime) -> None:
         """Move the clock to this time, unless that is past."""

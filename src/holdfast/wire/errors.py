@@ -90,12 +90,18 @@ def error_detail(error: HoldfastError) -> ErrorDetail:
     row = row_of(error)
     return ErrorDetail(
         kind=row.error.__name__,
-        message=clip(row.public_message or error.message, ERROR_TEXT_CHARACTERS_MAX),
+        message=clip(public_message_of(error), ERROR_TEXT_CHARACTERS_MAX),
         advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,
         applied=error.applied if isinstance(error, Unavailable) else "",
     )
+
+
+def public_message_of(error: HoldfastError) -> str:
+    """Return what a client may read of an error."""
+    own = error.public if isinstance(error, Unavailable) else None
+    return own or row_of(error).public_message or error.message
 
 
 def advice_of(error: HoldfastError) -> str:

@@ -37,7 +37,7 @@ from holdfast.wire.mapping import undecodable_response
 from holdfast.wire.replays import replays_in_logs
 from holdfast.wire.server_connection import ServerConnection
 from holdfast.wire.values import EVENT, JOB_REQUEST
-from holdfast.wire.verb_client import VerbClient, check_count, chunks
+from holdfast.wire.verb_client import VerbClient, check_count, chunks, nothing_applied_by_reads
 from holdfast.wire.verbs import VERBS_BY_NAME
 
 P = ParamSpec("P")
@@ -280,7 +280,9 @@ class RemoteRegistry:
             half = len(job_ids) // 2
             return await self._get(job_ids[:half]) + await self._get(job_ids[half:])
         jobs: list[Job | None] = []
-        for one in check_count(job_ids, each.answers):
+        with nothing_applied_by_reads("status"):
+            answers = check_count(job_ids, each.answers)
+        for one in answers:
             if isinstance(one, HoldfastError):
                 raise one
             jobs.append(one)

@@ -1,13 +1,14 @@
 """The client of the verbs: sends a request to a server and decodes the response, by the table of
 verbs."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from protobuf import Message
 
+from holdfast.core.errors import Unavailable
 from holdfast.core.limits import batches
 from holdfast.ports import Ids
 from holdfast.wire.mapping import undecodable_response
@@ -42,14 +43,27 @@ class VerbClient:
         verb = VERBS_BY_NAME[name]
         if timeout_ms is None:
             timeout_ms = CHORE_MS if verb.load is Load.CHORE else CALL_MS
-        return verb.response.read(await self.connection.call(name, message, timeout_ms=timeout_ms))
+        with nothing_applied_by_reads(verb.name):
+            return verb.response.read(await self.connection.call(name, message, timeout_ms=timeout_ms))
 
     async def stream(self, name: str, request: Struct) -> AsyncGenerator[Any, None]:
         """The responses to a request, as they arrive."""
         verb = VERBS_BY_NAME[name]
         async with aclosing(self.connection.stream(name, verb.request.encode(request))) as messages:
-            async for message in messages:
-                yield verb.response.read(message)
+            with nothing_applied_by_reads(verb.name):
+                async for message in messages:
+                    yield verb.response.read(message)
+
+
+@contextmanager
+def nothing_applied_by_reads(name: str) -> Iterator[None]:
+    """A context in which a verb that only reads fails with `applied="no"`, also if its response was lost."""
+    try:
+        yield
+    except Unavailable as error:
+        if VERBS_BY_NAME[name].reads:
+            error.applied = "no"
+        raise
 
 
 def check_count(sent: Sequence[object], returned: Sequence[T]) -> Sequence[T]:

@@ -66,13 +66,15 @@ class Caller(StrEnum):
 
 class Verb(Struct, frozen=True):
     """One verb. Its name is that of its method, here and in the service. `jobs` returns how many jobs a
-    request reads by their ids: above a few, the call is heavy. `list_limits` are the limits of its
+    request reads by their ids: above a few, the call is heavy. A verb that only `reads` leaves nothing
+    behind, however its call ends. `list_limits` are the limits of its
     lists. A verb without `caller` has a method in `server.verbs` and a route in `server.rest.routes`."""
 
     name: str
     request: Codec
     response: Codec
     stream: bool = False
+    reads: bool = False
     load: Load = Load.LIGHT
     caller: Caller | None = None
     jobs: Callable[[Any], int] | None = None
@@ -175,6 +177,7 @@ VERBS = (
         Mapping(requests.ListOutputs, pb.ListOutputsRequest),
         Mapping(OutputPage, pb.ListOutputsResponse, OUTPUT),
         load=Load.HEAVY,
+        reads=True,
     ),
     Verb("validate", Mapping(requests.Validate, pb.ValidateRequest), _JOB, load=Load.WAIT),
     Verb(
@@ -193,43 +196,57 @@ VERBS = (
         Mapping(requests.Status, pb.StatusRequest),
         BatchCodec(pb.StatusResponse),
         jobs=lambda request: len(request.job_ids),
+        reads=True,
     ),
     Verb(
         "list_jobs",
         Mapping(requests.ListJobs, pb.ListJobsRequest, Mapping(requests.ListFilter, pb.JobFilter)),
         Mapping(JobPage, pb.ListJobsResponse, JOB),
         load=Load.HEAVY,
+        reads=True,
     ),
     Verb(
         "counts",
         Mapping(requests.Counts, pb.CountsRequest),
         Mapping(responses.JobCounts, pb.CountsResponse),
+        reads=True,
     ),
     Verb(
         "why",
         Mapping(requests.JobById, pb.WhyRequest),
         Mapping(responses.Explanation, pb.WhyResponse),
+        reads=True,
     ),
     Verb(
         "history",
         Mapping(requests.History, pb.HistoryRequest),
         Mapping(HistoryPage, pb.HistoryResponse, EVENT),
         load=Load.HEAVY,
+        reads=True,
     ),
-    Verb("logs", Mapping(requests.Logs, pb.LogsRequest), _EVENT_PAGE, load=Load.HEAVY),
-    Verb("events", Mapping(requests.Events, pb.EventsRequest), _EVENT_PAGE, load=Load.HEAVY),
+    Verb("logs", Mapping(requests.Logs, pb.LogsRequest), _EVENT_PAGE, load=Load.HEAVY, reads=True),
+    Verb("events", Mapping(requests.Events, pb.EventsRequest), _EVENT_PAGE, load=Load.HEAVY, reads=True),
     Verb(
         "tail",
         Mapping(requests.Empty, pb.TailRequest),
         Mapping(responses.EventCursor, pb.TailResponse),
+        reads=True,
     ),
-    Verb("watch", Mapping(requests.Watch, pb.WatchRequest), _EVENT_PAGE, stream=True, load=Load.WAIT),
-    Verb("locks", Mapping(requests.Locks, pb.LocksRequest), RESOURCE_LOCK),
+    Verb(
+        "watch",
+        Mapping(requests.Watch, pb.WatchRequest),
+        _EVENT_PAGE,
+        stream=True,
+        load=Load.WAIT,
+        reads=True,
+    ),
+    Verb("locks", Mapping(requests.Locks, pb.LocksRequest), RESOURCE_LOCK, reads=True),
     Verb(
         "changes",
         Mapping(requests.Changes, pb.ChangesRequest, _CLAIM),
         Mapping(responses.ChangeMark, pb.ChangesResponse),
         load=Load.WAIT,
+        reads=True,
     ),
     Verb(
         "record",
@@ -248,14 +265,20 @@ VERBS = (
         Mapping(PruneResult, pb.PruneResponse),
         load=Load.CHORE,
     ),
-    Verb("verify", Mapping(requests.Empty, pb.VerifyRequest), VERIFICATION, load=Load.CHORE),
+    Verb("verify", Mapping(requests.Empty, pb.VerifyRequest), VERIFICATION, load=Load.CHORE, reads=True),
     Verb(
         "doctor",
         Mapping(requests.Empty, pb.DoctorRequest),
         Mapping(responses.DoctorReport, pb.DoctorResponse, FINDING),
         load=Load.CHORE,
+        reads=True,
     ),
-    Verb("now", Mapping(requests.Empty, pb.NowRequest), Mapping(responses.StoreTime, pb.NowResponse)),
+    Verb(
+        "now",
+        Mapping(requests.Empty, pb.NowRequest),
+        Mapping(responses.StoreTime, pb.NowResponse),
+        reads=True,
+    ),
     Verb(
         "create_key",
         Mapping(requests.CreateKey, pb.CreateKeyRequest),
@@ -265,6 +288,7 @@ VERBS = (
         "list_keys",
         Mapping(requests.Empty, pb.ListKeysRequest),
         Mapping(responses.KeyList, pb.ListKeysResponse, KEY),
+        reads=True,
     ),
     Verb(
         "revoke_key",

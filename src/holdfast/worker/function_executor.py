@@ -73,15 +73,9 @@ class FunctionExecutor:
         self._app = app
         self._stray = stray
         self._redactor = redactor
+        stores, piped = (url or "", outputs or ""), stray is not None
         self._pool = RunnerPool(
-            self,
-            processes,
-            app,
-            runner_argv=runner_argv,
-            slots=slots,
-            env=env,
-            stores=(url or "", outputs or ""),
-            piped=stray is not None,
+            self, processes, app, runner_argv=runner_argv, slots=slots, env=env, stores=stores, piped=piped
         )
         self._known: dict[str, KnownJob] = {}
         self._running: dict[HeldJob, tuple[RunnerConnection, RunnerAttempt]] = {}
@@ -103,8 +97,7 @@ class FunctionExecutor:
 
     @property
     def takes_no_threads(self) -> bool:
-        """Whether a job takes neither a thread nor a process: all functions of the app are coroutines in the
-        shared runner."""
+        """Whether jobs take no thread and no process: all functions are coroutines in the shared runner."""
         return all(job.only_async and job.isolation != "process" for job in self._known.values())
 
     async def open(self, host: Host) -> None:

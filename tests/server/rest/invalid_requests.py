@@ -35,7 +35,7 @@ SPECS = [
     {"priority": True},
     {"priority": "5"},
     {"lease": "soon"},
-    {"lease": 60},
+    {"lease": True},
     {"timeout": "P1Y"},
     {"run_at": "2030-01-01"},
     {"run_at": "2030-01-01T00:00:00"},

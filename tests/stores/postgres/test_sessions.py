@@ -8,6 +8,8 @@ import pytest
 
 from holdfast.core.errors import Unavailable
 from holdfast.stores.postgres import sessions
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.system import SystemClock, SystemIds
 from tests.stores.postgres.open_stores import (
     OwnSchema,
     job_request,
@@ -135,3 +137,37 @@ async def test_a_caller_that_leaves_while_it_waits_leaves_its_turn_to_others(own
     await asyncio.gather(*holders)
     await all_at_once()
     await pool.use(hold, scanning=True)
+
+
+class CountingClock(SystemClock):
+    """The real clock, which counts how often somebody waits."""
+
+    waits = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        await super().sleep(seconds)
+
+
+async def test_a_server_that_is_known_to_be_away_is_told_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "AWAY_SECONDS_MAX", 0.3)
+    with PostgresServer(fast=True) as mine:
+        store = await PostgresStore.open(mine.url(), ids=SystemIds())
+        clock = store._sessions._clock = CountingClock()
+        mine.kill()
+
+        with pytest.raises(Unavailable, match="No PostgreSQL answers at"):
+            await store.counts(None)
+        first = clock.waits
+        with pytest.raises(Unavailable, match="No PostgreSQL answers at"):
+            await store.counts(None)
+        assert first > 0
+        assert clock.waits == first
+
+        mine.start()
+        assert await store.counts(None) == {}
+        mine.kill()
+        with pytest.raises(Unavailable):
+            await store.counts(None)
+        assert clock.waits > first
+        await store.close()

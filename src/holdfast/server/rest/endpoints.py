@@ -13,7 +13,13 @@ from starlette.responses import Response
 from holdfast.core.documents import document
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.server import call_records
-from holdfast.server.calls import Authentication, Unauthenticated, release_frames, seconds_max
+from holdfast.server.calls import (
+    TOO_LONG,
+    Authentication,
+    Unauthenticated,
+    release_frames,
+    seconds_max,
+)
 from holdfast.server.capacity import in_thread_if_heavy
 from holdfast.server.context import ServerContext
 from holdfast.server.rest.problems import (
@@ -62,9 +68,12 @@ class Endpoints:
                         load, lambda: _encode(document(route.unwrap(form, response)))
                     )
 
-            async with asyncio.timeout(seconds_max(load)):
-                watched = load in (Load.WAIT, Load.HEAVY)
-                body = await (unless_gone(request, respond()) if watched else respond())
+            try:
+                async with asyncio.timeout(seconds_max(load)):
+                    watched = load in (Load.WAIT, Load.HEAVY)
+                    body = await (unless_gone(request, respond()) if watched else respond())
+            except TimeoutError:
+                raise Unavailable(TOO_LONG, applied="unknown" if route.changes else "no") from None
             return Response(body, route.status, media_type=JSON)
 
         return self.guarded(handle, f"{route.method} {route.path}", waits=route.waits)
@@ -107,7 +116,7 @@ def _refused(error: Exception) -> Response:
     if isinstance(error, HoldfastError):
         return error_response(error)
     if isinstance(error, TimeoutError):
-        return error_response(Unavailable("It took too long.", applied="unknown"))
+        return error_response(Unavailable(TOO_LONG, applied="unknown"))
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)
     if isinstance(error, ConnectError):  # raised at the edge when the body does not arrive in time

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, defstruct
 from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.server.rest.durations import DURATION_SECONDS_MAX
 from holdfast.server.rest.problems import MEDIA_TYPE as PROBLEM
 from holdfast.server.rest.problems import Problem
 from holdfast.server.rest.request_decoder import JSON, key_characters_max, query_parameters
@@ -28,6 +29,9 @@ _SECONDS = r"[0-9]{1,7}(\.[0-9]{1,6})?S"
 _CLOCK = rf"([0-9]{{1,5}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
 DURATION = rf"^P([0-9]{{1,4}}D|([0-9]{{1,4}}D)?T{_CLOCK})$"
 """ISO 8601 without years and months, whose length varies, and without weeks, which are rarely written."""
+_NUMBER = r"([0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9})"
+_UNITS = "".join(rf"({_NUMBER} *[{unit}{unit.upper()}] *)?" for unit in "wdhms")
+WRITTEN_DURATION = rf"^ *(?=[.0-9])({_NUMBER}|{_UNITS}({_NUMBER} *[mM][sS])?) *$"
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 IDEMPOTENT = "Sent again, the request returns the original response."
@@ -36,7 +40,7 @@ ABOUT = """\
 A durable job queue: each running job has one owner, and every state change is an event. Errors are
 [problems](https://www.rfc-editor.org/rfc/rfc9457) that say what to do. Every change may carry the header
 `Idempotency-Key`: sent again, it returns the original response. Durations are ISO 8601 (`PT90S`);
-whole numbers have no fraction (`5`, not `5.0`)."""
+in requests also seconds (`90`) or a text such as `1h30m`; whole numbers have no fraction (`5`, not `5.0`)."""
 
 
 def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
@@ -78,6 +82,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[type[Struct], Schema], dict[
     ]
     (*shapes,), inputs = _described(forms)
     _, outputs = _described(returned)
+    _walk(inputs, _accept_any_duration)
     _walk([inputs, outputs], _add_pattern)
     form_schemas = {
         form: inputs[shape["$ref"].removeprefix(REF)] for form, shape in zip(forms, shapes, strict=True)
@@ -114,6 +119,16 @@ def _remove_unreferenced(components: dict[str, Schema], paths: dict[str, Schema]
     _walk([components["Problem"], paths], note)
     for name in components.keys() - referenced:
         del components[name]
+
+
+def _accept_any_duration(schema: Schema) -> None:
+    """Describe what requests may write in addition to ISO 8601."""
+    if schema.get("format") == "duration":
+        del schema["format"]
+        schema["type"] = ["string", "number"]
+        schema["pattern"] = f"{schema.get('pattern', DURATION)}|{WRITTEN_DURATION}"
+        schema |= {"minimum": 0, "maximum": DURATION_SECONDS_MAX}
+        schema.setdefault("examples", ["PT90S", "1h30m", 90])
 
 
 def _add_pattern(schema: Schema) -> None:

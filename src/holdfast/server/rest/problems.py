@@ -10,7 +10,13 @@ from starlette.responses import Response
 from holdfast.core.errors import HoldfastError, Unavailable
 from holdfast.core.limits import ID_CHARACTERS_MAX, clip
 from holdfast.server.calls import RETRY_SECONDS
-from holdfast.wire.errors import ERROR_TEXT_CHARACTERS_MAX, INTERNAL_ERROR, advice_of, row_of
+from holdfast.wire.errors import (
+    ERROR_TEXT_CHARACTERS_MAX,
+    INTERNAL_ERROR,
+    advice_of,
+    public_message_of,
+    row_of,
+)
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -48,7 +54,7 @@ def problem(error: HoldfastError) -> Problem:
         type=f"urn:holdfast:{row.error.__name__}",
         title=row.title,
         status=row.http,
-        detail=clip(row.public_message or error.message, ERROR_TEXT_CHARACTERS_MAX),
+        detail=clip(public_message_of(error), ERROR_TEXT_CHARACTERS_MAX),
         advice=advice_of(error),
         job_id=None if error.job_id is None else clip(error.job_id, ID_CHARACTERS_MAX),
         version=error.version,

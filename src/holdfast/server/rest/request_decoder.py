@@ -1,5 +1,6 @@
 """Decoder of REST requests: path, query, headers and body become one form."""
 
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
@@ -18,6 +19,7 @@ from holdfast.core.limits import (
 )
 from holdfast.server.codecs import json_has_more, too_deep
 from holdfast.server.limits import REQUEST_BYTES_MAX, REQUEST_FIELDS_MAX
+from holdfast.server.rest.durations import with_iso_durations
 from holdfast.server.rest.problems import RequestError
 
 F = TypeVar("F", bound=Struct)
@@ -47,8 +49,17 @@ async def read_form(request: Request, kind: type[F], idempotency_field: str | No
         key = _key(header, idempotency_field)
         if idempotency_field is not None:
             _fill_ids(given, idempotency_field, key)
+    return _decode(_raw(given), kind)
+
+
+def _decode(text: Raw, kind: type[F]) -> F:
+    """Return the form. Most write durations in ISO 8601: only what is refused is searched for others."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(text, type=kind)
     try:
-        return msgspec.json.decode(msgspec.json.encode(given), type=kind)
+        return msgspec.json.decode(with_iso_durations(text, kind), type=kind)
+    except Invalid as error:
+        raise _mismatch(error.message) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _mismatch(f"{error}.") from None
 

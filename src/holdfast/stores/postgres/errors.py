@@ -61,6 +61,11 @@ _AWAY = (
 class ServerDown(Unavailable):
     """The server does not answer; one that restarts will be back soon."""
 
+    public = (
+        "The PostgreSQL database behind this server is not available; the server's log says why. Send the"
+        " same request again in a moment."
+    )
+
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection, not the statement, is what failed."""

@@ -1,6 +1,8 @@
 """Notifications of commits between processes; where none can arrive, the store is polled instead."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +12,8 @@ from holdfast.stores.commit_signal import CommitSignal
 from holdfast.stores.postgres.errors import FAILURES
 from holdfast.stores.postgres.sessions import Connection, Sessions
 from holdfast.system import jittered
+
+T = TypeVar("T")
 
 POLL_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
@@ -53,6 +57,14 @@ class Notifier:
         self._left = self._left_ready = self._told = 0
         self._left_since = 0.0
         self._task: asyncio.Task[None] | None = None
+
+    async def attach(self, commit: Callable[[Notice], Awaitable[T]]) -> T:
+        """Make a commit, which passes its notice to `committed` if it lands."""
+        notice = self.begin()
+        try:
+            return await commit(notice)
+        finally:
+            self.end(notice)
 
     def begin(self) -> Notice:
         """Return what the commit that begins now tells. It is passed to `committed` if the commit lands, and

@@ -125,6 +125,7 @@ class Sessions:
         self._asking = asyncio.Semaphore(CONNECTIONS_MAX - 1)  # one is always left for commits
         self._scanning = asyncio.Semaphore(SCANS_MAX)
         self._closed = False
+        self._down_at: float | None = None
         self._timeline: str | None = None
         self._moves = 0
         self._renewed = 0
@@ -141,9 +142,10 @@ class Sessions:
         scanning: bool = False,
     ) -> T:
         """Run `work` on a connection. While the server is down and nothing was applied, wait for it to come
-        back (`patient`). `deciding` work handles conflicts with other commits itself, and gets an error
-        when it is unknown whether its commit was made; all other work may be run twice. `scanning` work may
-        read much: it leaves connections for the rest."""
+        back (`patient`); a read does not, once it has been down for as long. `deciding` work handles
+        conflicts with other commits itself, and gets an error when it is unknown whether its commit was
+        made; all other work may be run twice. `scanning` work may read much: it leaves connections for the
+        rest."""
         deadline = self._clock.monotonic() + (AWAY_SECONDS_MAX if patient else 0)
         pause = PAUSE_SECONDS
         while True:
@@ -151,7 +153,9 @@ class Sessions:
             try:
                 async with _Loan(self, self._slots(deciding, scanning)) as session:
                     if self._moves == self._renewed or self._renewer is asyncio.current_task():
-                        return await work(session)
+                        result = await work(session)
+                        self._down_at = None
+                        return result
                 await self._renew()
                 continue
             except FAILURES as error:
@@ -160,7 +164,11 @@ class Sessions:
                 sent = session is not None and session.uncertain and not was_not_sent(error)
                 doubt = deciding and sent and is_connection_lost(error)
                 translated = translate(error, self.address, "unknown" if doubt else "no")
-                if doubt or not isinstance(translated, ServerDown) or self._clock.monotonic() > deadline:
+                if doubt or not isinstance(translated, ServerDown):
+                    raise translated from error
+                now = self._clock.monotonic()
+                self._down_at = now if self._down_at is None else self._down_at
+                if now > (deadline if deciding else min(deadline, self._down_at + AWAY_SECONDS_MAX)):
                     raise translated from error
             await self._clock.sleep(pause * (0.5 + self._ids.chance()))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -191,12 +191,7 @@ class PostgresStore:
             await self._settle()
 
     async def _attempt(self, session: Session, works: Sequence[Work], way: Way) -> list[list[Decision]]:
-        """Decide and commit, and account for the notification."""
-        notice = self._notifier.begin()
-        try:
-            return await self._decide(session, works, way, notice)
-        finally:
-            self._notifier.end(notice)
+        return await self._notifier.attach(lambda notice: self._decide(session, works, way, notice))
 
     async def _decide(
         self, session: Session, works: Sequence[Work], way: Way, notice: Notice, *, waited: bool = False
@@ -268,17 +263,13 @@ class PostgresStore:
             raise Invalid(external_transaction.WRONG_DATABASE)
 
     async def record(self, events: Sequence[Event]) -> int:
-        async def work(session: Session) -> int:
-            notice = self._notifier.begin()
-            try:
-                new = await PostgresCommit(session, self._context, (), Way.READ, notice).record(events)
-                if new:
-                    self._committed(notice, ready=False)
-                return new
-            finally:
-                self._notifier.end(notice)
+        async def work(session: Session, notice: Notice) -> int:
+            new = await PostgresCommit(session, self._context, (), Way.READ, notice).record(events)
+            if new:
+                self._committed(notice, ready=False)
+            return new
 
-        return await self._commit(work)
+        return await self._commit(lambda s: self._notifier.attach(lambda notice: work(s, notice)))
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         async def work(session: Session) -> PruneResult:

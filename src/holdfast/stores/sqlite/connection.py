@@ -2,9 +2,10 @@
 errors."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -44,6 +45,8 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         _check_log(path)
+        if create:
+            _create_private(os.path.realpath(path))
         connection = apsw.Connection(str(path), flags=flags)
         failpoint("sqlite.opened")
         try:
@@ -52,6 +55,21 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
             connection.close()
             raise
     return connection
+
+
+def _create_private(file: str) -> None:
+    """Create an empty file that only its owner may read, unless there is one. SQLite gives the log and its
+    index the same permissions. The file gets its name when it is closed again: closing a file drops all
+    locks that this process has on it."""
+    if os.path.lexists(file):
+        return
+    with suppress(OSError):  # SQLite itself says what is wrong with the folder, or does without links
+        descriptor, draft = tempfile.mkstemp(prefix=f"{os.path.basename(file)}.", dir=os.path.dirname(file))
+        os.close(descriptor)
+        try:
+            os.link(draft, file)
+        finally:
+            os.unlink(draft)
 
 
 def _check_log(path: Path) -> None:
