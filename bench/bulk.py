@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.core.bulk import BulkEffect, BulkReport, BulkVerb, JobSelection
+from holdfast.core.bulk import BulkEffect, BulkVerb, JobSelection
 from holdfast.core.job import Job
 from holdfast.core.lifecycle import Success
 from holdfast.core.outputs import File, OutputPromise
@@ -21,7 +21,7 @@ from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.outputs.inspector import LocalInspector
 from holdfast.ports import Completion, Inspector, JobRequest, Registry
-from holdfast.registry.bulk import plan_bulk, run_bulk
+from holdfast.registry.bulk import BulkReport, plan_bulk, run_bulk
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemIds, machine_name
 from verify.postgres_server import PostgresServer

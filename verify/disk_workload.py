@@ -291,6 +291,7 @@ class Workload:
             "task_token": told.fencing_token == grant.fencing_token,
             "history": await registry.history("second") == list(log),
             "history_page": (await registry.history_page("second")).events == log,
+            "replays": len(await registry.replays(["last"])) == 1,
             "tail": (await registry.events(after=await registry.tail())).events == (),
             "keys": self._key_id in {key.key_id for key in await registry.list_keys()},
             "why": "succeeded" in await registry.why("second"),

@@ -6,11 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.bulk import (
-    REASONS_MAX,
-    BulkEffect,
     BulkPlan,
-    BulkReport,
-    BulkResult,
     BulkVerb,
     JobSelection,
 )
@@ -47,25 +43,3 @@ def test_the_first_replay_has_one_op_id_in_all_plans() -> None:
 
     assert first.op_id("j") == other.op_id("j")
     assert replace(first, again=True).op_id("j") != replace(other, again=True).op_id("j")
-
-
-def test_a_report_counts_the_reasons_without_the_names_of_jobs() -> None:
-    report = BulkReport()
-
-    for n in range(3):
-        note = f"Job job-{n} is running."
-        report.add(BulkResult(job_id=f"job-{n}", effect=BulkEffect.REFUSED, note=note))
-    report.add(BulkResult(job_id="job-4", effect=BulkEffect.DONE))
-    report.add(BulkResult(job_id="job-5", effect=BulkEffect.ALREADY, note="It is cancelled."))
-
-    assert (report.done, report.already, report.refused) == (1, 1, 3)
-    assert report.reasons == {"Job JOB is running.": 3}
-
-
-def test_a_report_of_a_million_different_reasons_stays_small() -> None:
-    report = BulkReport()
-
-    for n in range(100):
-        report.add(BulkResult(job_id="j", effect=BulkEffect.REFUSED, note=f"reason {n}"))
-
-    assert (report.refused, len(report.reasons)) == (100, REASONS_MAX)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.bulk import BulkEffect, BulkPlan, BulkReport, BulkResult, BulkVerb, JobSelection
+from holdfast.core.bulk import BulkEffect, BulkPlan, BulkResult, BulkVerb, JobSelection
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.errors import Invalid, NotFound, Unavailable
 from holdfast.core.lifecycle import Success
@@ -15,7 +15,7 @@ from holdfast.core.state import State
 from holdfast.ports import Work
 from holdfast.ports.store import Decision
 from holdfast.registry import bulk, local
-from holdfast.registry.bulk import count_planned, plan_bulk, run_bulk
+from holdfast.registry.bulk import REASONS_MAX, BulkReport, count_planned, plan_bulk, run_bulk
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.testing.world import PERMANENT, TRANSIENT, World
@@ -279,3 +279,25 @@ async def test_a_batch_is_one_commit() -> None:
     assert (await world.registry.counts())[State.QUEUED] == 300
     assert cancels == 1
     assert store.commits <= 3  # as its jobs are read a hundred at a time
+
+
+def test_a_report_counts_the_reasons_without_the_names_of_jobs() -> None:
+    report = BulkReport()
+
+    for n in range(3):
+        note = f"Job job-{n} is running."
+        report.add(BulkResult(job_id=f"job-{n}", effect=BulkEffect.REFUSED, note=note))
+    report.add(BulkResult(job_id="job-4", effect=BulkEffect.DONE))
+    report.add(BulkResult(job_id="job-5", effect=BulkEffect.ALREADY, note="It is cancelled."))
+
+    assert (report.done, report.already, report.refused) == (1, 1, 3)
+    assert report.reasons == {"Job JOB is running.": 3}
+
+
+def test_a_report_of_a_million_different_reasons_stays_small() -> None:
+    report = BulkReport()
+
+    for n in range(100):
+        report.add(BulkResult(job_id="j", effect=BulkEffect.REFUSED, note=f"reason {n}"))
+
+    assert (report.refused, len(report.reasons)) == (100, REASONS_MAX)

@@ -143,7 +143,7 @@ FAILURES = {
     "exit_words": "The handler called exit(",
     "snooze_negative": "A snooze is from 0 to 366 days",
     "snooze_eons": "A snooze is from 0 to 366 days",
-    "snooze_nan": "NaN",
+    "snooze_nan": "Snooze: nan is not a duration",
     "not_json": "validation_failed: What the handler returned cannot be stored",
     "too_large": "has 300,002 bytes; at most 262,144",
     "too_deep": "recursion",

@@ -14,10 +14,10 @@ from holdfast.cli.options import chosen_store
 from holdfast.cli.session import run
 from holdfast.cli.terminal import console, count, note, on_terminal
 from holdfast.cli.terminal_escape import plain
-from holdfast.core.bulk import BulkEffect, BulkPlan, BulkReport, BulkResult, BulkVerb
+from holdfast.core.bulk import BulkEffect, BulkPlan, BulkResult, BulkVerb
 from holdfast.core.job import Job
 from holdfast.ports import Inspector, Registry
-from holdfast.registry.bulk import plan_bulk, planned_jobs, run_bulk
+from holdfast.registry.bulk import BulkReport, plan_bulk, planned_jobs, run_bulk
 from holdfast.sdk.defaults import actor
 from holdfast.sdk.store_url import shown_url
 from holdfast.system import SystemIds

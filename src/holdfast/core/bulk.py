@@ -103,27 +103,3 @@ class BulkResult(Struct, frozen=True, kw_only=True):
     other_id: str | None = None
     note: str | None = None
     error: HoldfastError | None = None
-
-
-REASONS_MAX = 20
-"""How many different reasons for refusals a report keeps."""
-
-
-class BulkReport(Struct, kw_only=True):
-    """The sum of the results: how many there are of each effect, and why jobs were refused."""
-
-    done: int = 0
-    already: int = 0
-    refused: int = 0
-    reasons: dict[str, int] = {}
-
-    def add(self, result: BulkResult) -> None:
-        if result.effect is BulkEffect.DONE:
-            self.done += 1
-        elif result.effect is BulkEffect.ALREADY:
-            self.already += 1
-        else:
-            self.refused += 1
-            reason = (result.note or "").replace(result.job_id, "JOB")
-            if reason in self.reasons or len(self.reasons) < REASONS_MAX:
-                self.reasons[reason] = self.reasons.get(reason, 0) + 1

@@ -18,6 +18,8 @@ from holdfast.core.limits import PAGE_ITEMS_MAX, slices
 from holdfast.core.state import State
 from holdfast.ports import Ids, Inspector, JobFilter, Registry
 
+REASONS_MAX = 20
+"""How many different reasons for refusals a report keeps."""
 INSPECTIONS = 8
 """Validations and resumes that are under way at once: each looks for outputs."""
 
@@ -214,3 +216,22 @@ def _already(job: Job, after: Job, note: str, *, other_id: str | None = None) ->
 
 def _refused(job_id: str, error: HoldfastError) -> BulkResult:
     return BulkResult(job_id=job_id, effect=BulkEffect.REFUSED, note=error.message, error=error)
+
+
+class BulkReport:
+    """The sum of the results: how many there are of each effect, and why jobs were refused."""
+
+    def __init__(self) -> None:
+        self.done = self.already = self.refused = 0
+        self.reasons: dict[str, int] = {}
+
+    def add(self, result: BulkResult) -> None:
+        if result.effect is BulkEffect.DONE:
+            self.done += 1
+        elif result.effect is BulkEffect.ALREADY:
+            self.already += 1
+        else:
+            self.refused += 1
+            reason = (result.note or "").replace(result.job_id, "JOB")
+            if reason in self.reasons or len(self.reasons) < REASONS_MAX:
+                self.reasons[reason] = self.reasons.get(reason, 0) + 1

@@ -141,6 +141,7 @@ class RecordingRegistry:
 
 
 NO_FILE_CALL = {
+    "calls_at_once",
     "change_mark",
     "changes",
     "counters",
