@@ -181,11 +181,7 @@ async def run_worker(
         if not slots_given and _take_no_threads(executors):
             settings = replace(settings, slots=SLOTS_FOR_ASYNC_APP)
         out.hide(hidden := own_secrets(url, outputs))
-        if StoreUrl(url).dies_with_process:
-            raise Invalid(
-                "A memory:// store lives inside one process, so a worker would never see a job. Give the"
-                " app a file: sqlite:///jobs.db"
-            )
+        _check_shared(url)
         registry = await open_registry(url)
         stack.push_async_callback(registry.close)
         store = f"{StoreUrl(url).name} {boot_id()}"  # recovery is for workers of this machine only
@@ -229,6 +225,14 @@ async def run_worker(
             finally:
                 await stop(recovery)
     log.left()
+
+
+def _check_shared(url: str) -> None:
+    if StoreUrl(url).dies_with_process:
+        raise Invalid(
+            "A memory:// store lives inside one process, so a worker would never see a job. Give the app a"
+            " file: sqlite:///jobs.db"
+        )
 
 
 async def _load_executors(
