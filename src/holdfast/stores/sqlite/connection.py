@@ -2,7 +2,7 @@
 errors."""
 
 import os
-import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -22,6 +22,7 @@ SECOND_LOG_SECONDS_MAX = 2.0
 CACHE_KIBIBYTES = 8 * 1024
 CHECKPOINT_PAGES = 1000
 LOG_BYTES_MAX = 64 * 1024 * 1024
+_CREATION = threading.Lock()
 
 apsw.config(apsw.SQLITE_CONFIG_LOG, lambda code, message: None)
 
@@ -59,17 +60,13 @@ def connect(path: Path, *, create: bool = False) -> apsw.Connection:
 
 def _create_private(file: str) -> None:
     """Create an empty file that only its owner may read, unless there is one. SQLite gives the log and its
-    index the same permissions. The file gets its name when it is closed again: closing a file drops all
-    locks that this process has on it."""
-    if os.path.lexists(file):
-        return
-    with suppress(OSError):  # SQLite itself says what is wrong with the folder, or does without links
-        descriptor, draft = tempfile.mkstemp(prefix=f"{os.path.basename(file)}.", dir=os.path.dirname(file))
-        os.close(descriptor)
-        try:
-            os.link(draft, file)
-        finally:
-            os.unlink(draft)
+    index the same permissions.
+
+    Closing a file drops all locks that this process has on it, so no thread opens it before it is closed here.
+    A draft that gets the name by a link would be a file with two names, for good if the process is killed.
+    """
+    with _CREATION, suppress(OSError):  # SQLite itself says what is wrong with the folder
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _check_log(path: Path) -> None:
