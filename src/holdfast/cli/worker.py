@@ -34,7 +34,7 @@ from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.defaults import unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
-from holdfast.sdk.store_url import StoreUrl, shown_url
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import SystemClock, SystemIds, boot_id, machine_name, tune_garbage_collector
 from holdfast.worker.claims import WorkerSettings
 from holdfast.worker.command_executor import CommandExecutor
@@ -300,7 +300,7 @@ def _worker_start(settings: WorkerSettings, app: str | None, url: str, address: 
     return WorkerStart(
         worker=settings.owner,
         app=app,
-        store=shown_url(url),
+        store=StoreUrl(url).name,
         queues=settings.queues,
         slots=settings.slots,
         metrics=address,

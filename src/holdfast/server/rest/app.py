@@ -14,8 +14,8 @@ from starlette.routing import Route as Path
 from holdfast.server.calls import Authentication
 from holdfast.server.context import ServerContext
 from holdfast.server.edge import Service
-from holdfast.server.rest import facade, routes
-from holdfast.server.rest.docs_page import POLICY, page
+from holdfast.server.rest import facade, plain_logs, routes
+from holdfast.server.rest.docs_page import POLICY, at_address, page
 from holdfast.server.rest.endpoints import Endpoints, not_routed
 from holdfast.server.rest.openapi import Schema, describe
 from holdfast.server.rest.problems import RequestError, request_error_response
@@ -32,6 +32,7 @@ def rest_app(context: ServerContext, authentication: Authentication, verbs: Verb
     calls, front, paths = Endpoints(context, authentication), facade.Facade(context, verbs), list[Path]()
     for path in STREAMS:
         paths.append(Path(path, stream(path, calls, verbs), methods=["GET"]))
+    paths.append(Path(plain_logs.PATH, plain_logs.plain_logs(calls, verbs), methods=["GET"]))
     for route in routes.ROUTES:
         paths.append(
             Path(route.path, calls.endpoint(route, verbs.handler(route.verb)), methods=[route.method])
@@ -80,8 +81,10 @@ def _description_paths(*, keys: bool) -> list[Path]:
     async def openapi(_: Request) -> Response:
         return Response(json_document(), media_type=JSON)
 
-    async def docs(_: Request) -> Response:
+    async def docs(request: Request) -> Response:
         headers = {"content-security-policy": POLICY, "x-content-type-options": "nosniff"}
-        return Response(html_document(), headers=headers, media_type="text/html")
+        scheme = request.headers.get("x-forwarded-proto", request.scope["scheme"])  # it is only shown
+        shown = at_address(html_document(), scheme, request.headers.get("host", ""))
+        return Response(shown, headers=headers, media_type="text/html")
 
     return [Path("/openapi.json", openapi), Path("/docs", docs)]

@@ -13,7 +13,9 @@ from msgspec import Meta, Struct, defstruct
 from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.server.rest import plain_logs
 from holdfast.server.rest.durations import DURATION_SECONDS_MAX
+from holdfast.server.rest.plain_logs import PlainLogsForm
 from holdfast.server.rest.problems import MEDIA_TYPE as PROBLEM
 from holdfast.server.rest.problems import Problem
 from holdfast.server.rest.request_decoder import JSON, key_characters_max, query_parameters
@@ -53,6 +55,7 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
         )
     for path, summary in STREAMS.items():
         paths[path] = {"get": _stream(path, summary, form_schemas[StreamForm], keys=keys)}
+    paths[plain_logs.PATH] = {"get": _plain_logs(form_schemas[PlainLogsForm], keys=keys)}
     _remove_unreferenced(components, paths)
     document: Schema = {
         "openapi": "3.1.0",
@@ -76,7 +79,9 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[type[Struct], Schema], dict[str, Schema]]:
     """Return the schema of each form, and the components that the schemas refer to."""
-    forms: list[type[Struct]] = list(dict.fromkeys([*(route.form for route in routes), StreamForm]))
+    forms: list[type[Struct]] = list(
+        dict.fromkeys([*(route.form for route in routes), StreamForm, PlainLogsForm])
+    )
     returned = [
         document_type(kind) for kind in dict.fromkeys([*(route.returns for route in routes), Problem])
     ]
@@ -272,6 +277,23 @@ def _stream(path: str, summary: str, form: Schema, *, keys: bool) -> Schema:
             "204": {"description": "The job has ended, and all its events were read."},
             **_PROBLEMS,
         },
+    }
+    if keys:
+        operation["security"] = [{"key": []}]
+    return operation
+
+
+def _plain_logs(form: Schema, *, keys: bool) -> Schema:
+    text = {
+        "description": "The output.",
+        "content": {plain_logs.MEDIA_TYPE: {"schema": {"type": "string"}}},
+    }
+    operation: Schema = {
+        "operationId": "plain_logs",
+        "summary": plain_logs.SUMMARY,
+        "tags": ["jobs"],
+        "parameters": [_in_path(form, "job_id"), *_in_query(PlainLogsForm, ("job_id",))],
+        "responses": {"200": text, **_PROBLEMS},
     }
     if keys:
         operation["security"] = [{"key": []}]
