@@ -3,11 +3,12 @@
 import click
 import msgspec
 
-from holdfast.cli.job_argument import complete_jobs
+from holdfast.cli.job_argument import complete_jobs, job_id_of, newest_option
+from holdfast.cli.job_view import shown_id
 from holdfast.cli.json_output import print_json
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import columns, count, hint, note, shorten
+from holdfast.cli.terminal import columns, count, hint, note, on_terminal, shorten
 from holdfast.core.catalogue import EventClass
 from holdfast.core.documents import event_document
 from holdfast.core.event import Event
@@ -19,6 +20,7 @@ _PAGE = 50
 
 @click.command()
 @click.argument("job_id", metavar="[JOB]", required=False, shell_complete=complete_jobs)
+@newest_option
 @click.option("--after", metavar="CURSOR", help="Continue where an earlier reading ended.")
 @click.option("--follow", "-f", is_flag=True, help="Print new events as they come; ends with the job.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; data is base64.")
@@ -35,6 +37,9 @@ def events(job_id: str | None, *, after: str | None, follow: bool, as_json: bool
 async def _print(
     registry: Registry, job_id: str | None, cursor: str | None, *, follow: bool, as_json: bool
 ) -> None:
+    if job_id is not None:
+        job_id = await job_id_of(registry, job_id)
+
     def show(event: Event) -> None:
         if as_json:
             print_json(event_document(event), indent=False)
@@ -61,7 +66,7 @@ async def _print(
 
 def _print_line(event: Event, *, with_job: bool) -> None:
     at = f"{event.occurred_at:%Y-%m-%dT%H:%M:%S}.{event.occurred_at.microsecond // 1000:03d}Z"
-    job = [(event.job_id or "-", 36)] if with_job else []
+    job = [(shown_id(event.job_id or "-"), 8 if on_terminal() else 36)] if with_job else []
     columns([(at, 24), *job, (_place(event), 6), (event.event_type, 22), (_words(event), 0)])
 
 

@@ -16,6 +16,7 @@ from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.short_ids import short_id
 from holdfast.core.state import UNSUCCESSFUL
 from holdfast.ports import JobFilter, JobPage, Registry
 
@@ -36,6 +37,7 @@ _COMMAND_WIDTH = 40
     help="Only this state, or `active`, or `ended`; may be given several times.",
 )
 @click.option("--kind", help="Only this kind of work.")
+@click.option("--name", help="Only with this name.")
 @click.option("--owner", help="Only what this worker holds.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
@@ -55,6 +57,7 @@ def list_jobs(
     queue: str | None,
     states: tuple[str, ...],
     kind: str | None,
+    name: str | None,
     owner: str | None,
     labels: tuple[tuple[str, str], ...],
     limit: int,
@@ -64,7 +67,9 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first."""
-    which = JobFilter(queue=queue, kind=kind, states=states_of(states), owner=owner, labels=dict(labels))
+    which = JobFilter(
+        queue=queue, kind=kind, name=name, states=states_of(states), owner=owner, labels=dict(labels)
+    )
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit
 
@@ -113,7 +118,7 @@ def _pipe_row(job: Job) -> tuple[str | None, ...]:
 def _terminal_row(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
     tries, queue = str(job.attempt), job.spec.queue
-    return (job.job_id, job.state, tries, old, what, queue, job.owner, _reason(job))
+    return (short_id(job.job_id), job.state, tries, old, what, queue, job.owner, _reason(job))
 
 
 def _reason(job: Job) -> str | None:
