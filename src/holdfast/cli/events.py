@@ -131,7 +131,8 @@ def _more(event: Event) -> str | None:
     """Return the attributes of worker and external events, or the counts behind a verdict."""
     if event.event_class in (EventClass.WORKER, EventClass.EXTERNAL):
         attributes = {name: value for name, value in event.attributes.items() if name != "items"}
-        encoded = msgspec.json.format(msgspec.json.encode(attributes), indent=0)
+        spaces = 0 if width() else -1  # lines are broken at them
+        encoded = msgspec.json.format(msgspec.json.encode(attributes), indent=spaces)
         return shorten(encoded.decode(), 120) if attributes else None
     if not isinstance(found := event.attributes.get("found"), dict):
         return None

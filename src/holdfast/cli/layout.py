@@ -12,7 +12,7 @@ GAP = 2
 INDENT = 4
 EMPTY = "-"
 _LAST_LEAST = 24
-_COMMAND = re.compile(r"(?<=: )holdfast [^\n]*$", re.MULTILINE)
+_COMMAND = re.compile(r"(?<=: )holdfast [^\n]*[^\n.]$", re.MULTILINE)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _UNBROKEN = "\0"
 

@@ -10,7 +10,7 @@ from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import fixed
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import clock, console, facts, facts_table, on_terminal, row
+from holdfast.cli.terminal import clock, console, facts, facts_text, on_terminal, row
 from holdfast.core.catalogue import EventType
 from holdfast.core.cost import last_attempt_duration
 from holdfast.core.documents import job_document
@@ -92,7 +92,7 @@ async def _watch_live(registry: Registry, job_id: str) -> Job:
         while True:
             mark = registry.change_mark()
             job = await registry.status(job_id)
-            live.update(facts_table(await _job_facts(registry, job)), refresh=True)
+            live.update(facts_text(await _job_facts(registry, job)), refresh=True)
             if job.ended:
                 return job
             await registry.changes(since=mark, timeout=REFRESH_SECONDS)

@@ -13,7 +13,7 @@ from holdfast.cli.layout import EMPTY, GAP, Column, Layout, fit, wrap
 from holdfast.cli.terminal_escape import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.text import Text
 
 _WIDTH_DEFAULT = 80
@@ -85,7 +85,7 @@ def confirm(question: str, *, abort: bool = True) -> bool:
 def facts(pairs: Sequence[tuple[str, str | None]]) -> None:
     """Print one fact a line; those without a value are left out."""
     if on_terminal():
-        console().print(facts_table(pairs))
+        console().print(facts_text(pairs), soft_wrap=True)
         return
     shown = [(name, plain(value)) for name, value in pairs if value]
     wide = max((len(name) for name, _ in shown), default=0)
@@ -93,17 +93,19 @@ def facts(pairs: Sequence[tuple[str, str | None]]) -> None:
         click.echo(f"{name:<{wide}}  {value}")
 
 
-def facts_table(pairs: Sequence[tuple[str, str | None]]) -> "RenderableType":
-    """Return the facts as a table of rich."""
-    from rich.table import Table
+def facts_text(pairs: Sequence[tuple[str, str | None]]) -> "Text":
+    """Return the facts as they are shown on a terminal."""
+    from rich.text import Text
 
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        if value:
-            table.add_row(name, _cell(value))
-    return table
+    shown = [(name, value) for name, value in pairs if value]
+    wide = max((len(name) for name, _ in shown), default=0) + GAP
+    room, lines = (width() or _WIDTH_DEFAULT) - wide, list[Text]()
+    for name, value in shown:
+        style = STYLES.get(value.partition(" ")[0].rstrip(","), "")
+        first, *more = wrap(plain(value), room)
+        lines.append(Text(f"{name:<{wide}}", style="dim") + Text(first, style=style))
+        lines += [Text(" " * wide) + Text(line, style=style) for line in more]
+    return Text("\n").join(lines)
 
 
 def rows(
@@ -131,12 +133,6 @@ def row(layout: Layout, cells: Sequence[str | None], *, style: str = "") -> None
         text = Text(" " * GAP).join(shown)
         text.rstrip()
         console().print(text, soft_wrap=True)
-
-
-def _cell(value: str) -> "Text":
-    from rich.text import Text
-
-    return Text(plain(value), style=STYLES.get(value.partition(" ")[0].rstrip(","), ""))
 
 
 def clock(instant: datetime | None) -> str | None:
