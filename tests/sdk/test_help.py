@@ -39,7 +39,7 @@ def test_a_signature_has_every_option_as_a_parameter(function: Callable[..., Any
 
 
 def test_help_says_how_often_a_function_is_tried() -> None:
-    text = " ".join(pydoc.plain(pydoc.render_doc(app.job)).split())
+    text = " ".join(pydoc.plain(pydoc.render_doc(app.job)).replace("|", " ").split())
 
     assert "tried ten times, after waits of up to 5 s, 10 s, 20 s and so on, 15 minutes at most" in text
 
