@@ -115,7 +115,8 @@ def worker(
 ) -> None:
     """Claim jobs and run them until stopped (Ctrl-C or SIGTERM).
 
-    With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has.
+    With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has. A function
+    that fails is tried ten times within 20 minutes or so, unless its @app.job says otherwise.
     Without, it runs commands: each gets PATH, HOME, the locale and little else of this environment;
     its own variables and secrets are those that the job names. Whatever a job starts is killed with it.
     Promised outputs are validated when a job ends.
