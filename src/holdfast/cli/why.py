@@ -4,6 +4,7 @@ import click
 
 from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.options import store_option
+from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 
 
@@ -12,4 +13,4 @@ from holdfast.cli.terminal_escape import plain
 @store_option
 def why(job_id: str) -> None:
     """Explain in a sentence or two why a job is in its state, and what happens next."""
-    click.echo(plain(run_for_job(job_id, lambda registry, found: registry.why(found))))
+    say(plain(run_for_job(job_id, lambda registry, found: registry.why(found))))
