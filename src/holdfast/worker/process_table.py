@@ -21,8 +21,8 @@ PS_SECONDS_MAX = 5.0
 
 def ended_children(known: dict[int, int]) -> "Iterator[tuple[int, int | None]]":
     """Yield the known children that have ended: with None if they are not reaped yet, else with their status.
-    Others, which were adopted, are reaped here. macOS can wait for a child without reaping it only since Python
-    3.13; it adopts none."""
+    Others, which were adopted, are reaped here. macOS can wait for a child without reaping it only since
+    Python 3.13; there none are adopted."""
     if hasattr(os, "waitid"):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if found.si_pid in known:
