@@ -22,11 +22,16 @@ import sys
 import time
 from contextlib import suppress
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 READ_BYTES = 4096
 PATIENCE_SECONDS = 12.0  # a little more than the supervisor takes at most
 LINGER_SECONDS = 10.0
 POLL_SECONDS = 0.005
 SET_CHILD_SUBREAPER = 36
+ADOPTS = sys.platform == "linux"
 HANGUP = getattr(select, "POLLRDHUP", select.POLLHUP)
 GONE = HANGUP | select.POLLHUP | select.POLLERR
 
@@ -133,11 +138,9 @@ def main(patience: float, worker_socket: int, *inherited: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     for descriptor in (worker_socket, *inherited):
         os.set_inheritable(descriptor, False)
-    groups = None
-    if sys.platform == "linux":
+    groups = None if ADOPTS else Groups()
+    if ADOPTS:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    else:
-        groups = Groups()
     supervisor = os.fork()
     if supervisor:
         if not watch(supervisor, worker_socket, patience, groups):
@@ -148,7 +151,7 @@ def main(patience: float, worker_socket: int, *inherited: int) -> None:
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_supervisor.py")
     with open(script, "rb") as file:  # run here, without another interpreter
         code = compile(file.read(), script, "exec")
-    module = {"__name__": "process_supervisor", "__file__": script}
+    module: dict[str, Any] = {"__name__": "process_supervisor", "__file__": script}
     exec(code, module)  # noqa: S102  # our own file
     module["main"](worker_socket, *inherited, groups=None if groups is None else groups.writing)
 
