@@ -59,6 +59,8 @@ class ListOptions(TypedDict, total=False):
     """Only jobs of this queue."""
     kind: str | None
     """Only jobs of this kind."""
+    name: str | None
+    """Only jobs with this title."""
     states: Iterable[State | str]
     """Only jobs in one of these states."""
     owner: str | None
@@ -286,6 +288,7 @@ def _filter(which: ListOptions) -> JobFilter:
     return JobFilter(
         queue=which.get("queue"),
         kind=which.get("kind"),
+        name=which.get("name"),
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
