@@ -55,9 +55,7 @@ def announce(day: int, summary: str) -> None:
 def main() -> None:
     folder = Path("data").absolute()
     folder.mkdir(exist_ok=True)
-    jobs = [
-        pipeline.configure(name=f"pipeline {day}").enqueue(day=day, folder=str(folder)) for day in (1, 2)
-    ]
+    jobs = [pipeline.configure(name=f"pipeline {day}").enqueue(day=day, folder=str(folder)) for day in (1, 2)]
     command = ["holdfast", "worker", "pipeline:app", "--commands", "--drain"]
     with subprocess.Popen(command) as worker, holdfast.Client(app.url) as client:
         for job in jobs:
