@@ -51,7 +51,7 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     payload: msgspec.Raw = msgspec.Raw(b"null")
     """The arguments."""
     name: str | None = None
-    """A name for display: the option `title`."""
+    """A name for people, who find the job by it."""
     priority: int = PRIORITY_DEFAULT
     """From 0, which comes first, to 9."""
     region: str | None = None

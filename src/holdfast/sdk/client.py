@@ -14,7 +14,7 @@ from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient
 from holdfast.sdk.caller_connection import blocking_connection
 from holdfast.sdk.defaults import chosen_url
-from holdfast.sdk.handle import Handle
+from holdfast.sdk.handle import Handle, handles
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.open import check_exists
@@ -98,9 +98,7 @@ class Client:
         if connection is not None:
             connection = blocking_connection(connection)
         jobs = self._background.call(lambda client: client.create_jobs_on(connection, checked))
-        return [
-            Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
-        ]
+        return handles(jobs, [call.result_type for call in checked], self._background)
 
     @with_options_of(CommandOptions, Options)
     def submit(
