@@ -166,7 +166,7 @@ class AsyncClient:
             connection = await async_connection(connection)
         return await self.create_jobs_on(connection, calls)
 
-    async def create_jobs_on(self, connection: object, calls: Sequence[Call[object]]) -> list[Job]:
+    async def create_jobs_on(self, connection: object, calls: Sequence[Call[object]]) -> EnqueuedJobs:
         """As `create_jobs`, in the transaction of a driver's connection, whatever the calls name, if there is
         one."""
         if any(call.promised is not None for call in calls):
