@@ -1,4 +1,4 @@
-"""The recipe for an application of one's own agrees with the image it builds on, the example, and the program."""
+"""The recipe for an application of one's own agrees with the image below, the example, and the program."""
 
 import importlib.util
 import json
@@ -43,7 +43,9 @@ def test_the_image_is_built_from_what_is_in_the_example() -> None:
 
 
 def test_no_package_replaces_one_that_holdfast_pins() -> None:
-    [install] = [rest for step, rest in instructions(APP / "Containerfile") if step == "RUN" and "pip" in rest]
+    [install] = [
+        rest for step, rest in instructions(APP / "Containerfile") if step == "RUN" and "pip" in rest
+    ]
     freeze, add, check = (one.strip() for one in install.split("&&"))
 
     assert freeze == "pip freeze --exclude holdfast > /tmp/pinned.txt"
