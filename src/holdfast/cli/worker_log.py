@@ -48,6 +48,8 @@ class WorkerStart(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     slots: int
     metrics: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Queues of the app that it does not serve."""
 
 
 class WorkerLog(WorkerObserver, Protocol):
@@ -166,6 +168,7 @@ class Entry(Struct, omit_defaults=True, gc=False):
     slots: int | None = None
     metrics: str | None = None
     jobs: int | None = None
+    left_out: tuple[str, ...] | None = None
 
 
 _LEVELS = {
@@ -271,6 +274,7 @@ class JsonLog:
             app=opening.app,
             store=opening.store,
             queues=opening.queues,
+            left_out=opening.left_out or None,
             slots=opening.slots,
             metrics=opening.metrics,
         )

@@ -1,5 +1,6 @@
 """Requests: what a client sends to a server, verb by verb, in every protocol."""
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -247,6 +248,35 @@ class JobById(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job, by its id."""
 
     job_id: Id
+
+
+class Announce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tell that a worker is there, and what it serves."""
+
+    name: Id
+    instance: Annotated[Id, Meta(description="An id of the worker's process, new at every start.")]
+    queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1_000, examples=[["default"]])]
+    kinds: Annotated[tuple[Name, ...], Meta(max_length=1_000)] = ()
+    executors: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
+    slots: WholeNumber = 1
+    busy: WholeNumber = 0
+    region: Name | None = None
+    host: Text = ""
+    pid: WholeNumber = 0
+    app: Text | None = None
+    version: Text = ""
+    paused: bool = False
+    leaving: bool = False
+    stopped: bool = False
+    started_at: Annotated[
+        datetime | None, Meta(description="As the response to the first announcement says it.")
+    ] = None
+
+
+class Workers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """List the workers that have announced themselves in the last day."""
+
+    queue: Name | None = None
 
 
 class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -100,6 +100,11 @@ class FunctionExecutor:
         """Whether jobs take no thread and no process: all functions are coroutines in the shared runner."""
         return all(job.only_async and job.isolation != "process" for job in self._known.values())
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that the functions of the app name, each once."""
+        return tuple(dict.fromkeys(job.queue for job in self._known.values()))
+
     async def open(self, host: Host) -> None:
         self._host = host
         self._tasks = Tasks(host.trouble)

@@ -1,0 +1,180 @@
+"""`holdfast workers` and `holdfast queues`: who is there, and what waits for whom."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.queues import short_count
+from holdfast.cli.workers import names
+from holdfast.ports import Registry
+from tests.cli.command_line import PROGRAM, CommandLine
+
+APP = """
+from holdfast import App
+
+app = App()
+
+
+@app.job(queue="mail")
+def send(to: str) -> None:
+    print("sent", to)
+
+
+@app.job(version=2)
+def resize(path: str) -> None:
+    print("resized", path)
+"""
+
+
+@contextmanager
+def worker(cli: CommandLine, folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """A worker in a process of its own, from its first line on."""
+    (folder / "shop.py").write_text(APP)
+    process = subprocess.Popen(
+        [*PROGRAM, "worker", *arguments], env=cli.environment, cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def read_until(process: "subprocess.Popen[str]", wanted: str) -> str:
+    """What the worker has said, up to a line with this."""
+    assert process.stderr is not None
+    seen = ""
+    while wanted not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+    return seen
+
+
+def listed(cli: CommandLine, *options: str, count: int = 1) -> list[dict[str, object]]:
+    """The workers, as soon as there are so many."""
+    while True:
+        found = json.loads(cli.run("workers", "--json", *options).stdout)["workers"]
+        if len(found) >= count:
+            return list(found)
+
+
+def announce(cli: CommandLine, name: str, *queues: str, **more: object) -> None:
+    async def work(registry: Registry) -> None:
+        await registry.announce(name, instance=name, queues=queues, **more)  # type: ignore[arg-type]
+
+    cli.registry(work)
+
+
+def test_a_worker_is_listed_while_it_runs_and_its_end_is_told(cli: CommandLine, tmp_path: Path) -> None:
+    cli.submit("--job-id", "first")
+    with worker(cli, tmp_path, "--name", "w1", "-c", "3") as process:
+        read_until(process, "first")
+        [found] = listed(cli)
+        table = cli.run("workers").stdout.splitlines()
+    gone = cli.run("workers")
+    [left] = listed(cli, "--all")
+
+    assert (found["name"], found["queues"], found["kinds"], found["slots"]) == (
+        "w1",
+        ["default"],
+        ["command"],
+        3,
+    )
+    assert (found["pid"], found["executors"], found["app"]) == (process.pid, ["command"], None)
+    assert table[0].split() == ["WORKER", "STATE", "BUSY", "SEEN", "QUEUES", "KINDS"]
+    assert re.match(r"w1 +(idle|busy) +[01]/3 +\d+s +default +command$", table[1])
+    assert gone.stderr == "There is no worker now. See those of the last day: holdfast workers --all\n"
+    assert left["state"] == "stopped"
+
+
+def test_the_second_worker_of_a_name_is_told_of_the_first(cli: CommandLine, tmp_path: Path) -> None:
+    cli.submit("--job-id", "first")
+    with worker(cli, tmp_path, "--name", "w1") as first:
+        read_until(first, "first")
+        listed(cli)
+        with worker(cli, tmp_path, "--name", "w1") as second:
+            said = read_until(second, "--name")
+
+    assert f"process {first.pid}" in " ".join(said.split())
+    assert "another worker is named w1" in " ".join(said.split())
+
+
+def test_workers_of_a_queue_are_found_and_a_typo_has_none(cli: CommandLine) -> None:
+    announce(cli, "w1", "mail", "default", slots=4, busy=4, kinds=["send"])
+    announce(cli, "w2", "images", slots=2, busy=1, paused=True)
+
+    assert [line.split()[:3] for line in cli.run("workers").stdout.splitlines()[1:]] == [
+        ["w1", "full", "4/4"],
+        ["w2", "paused", "1/2"],
+    ]
+    assert [one["name"] for one in listed(cli, "-q", "mail")] == ["w1"]
+    assert "There is no worker that serves queue defualt." in cli.run("workers", "-q", "defualt").stderr
+
+
+def test_no_workers_and_no_queues_say_what_to_do(cli: CommandLine) -> None:
+    cli.submit("--job-id", "first")
+
+    assert cli.run("workers").stderr == "There is no worker. Start one: holdfast worker\n"
+    table = cli.run("queues").stdout.splitlines()
+    assert table[0].split() == [
+        "QUEUE", "READY", "OLDEST", "LATER", "RUNNING", "DEAD", "BUSY", "WORKERS",
+    ]  # fmt: skip
+    assert re.match(r"default +1 +\d+s +0 +0 +0 +- +none seen$", table[1])
+
+    cli.file.unlink()
+    cli.registry(lambda registry: registry.now())
+    assert "There are no queues yet" in cli.run("queues").stderr
+
+
+def test_queues_show_what_waits_and_who_serves_them(cli: CommandLine) -> None:
+    announce(cli, "w1", "mail", "default", slots=4, busy=1)
+    announce(cli, "w2", "gone", stopped=True)
+    cli.submit("-q", "mail")
+    cli.submit("-q", "mail", "--delay", "1h")
+    cli.dead_letter()
+
+    lines = {line.split()[0]: line.split()[1:] for line in cli.run("queues").stdout.splitlines()[1:]}
+    document = json.loads(cli.run("queues", "--json").stdout)
+
+    assert lines["mail"][0] == "1"
+    assert lines["mail"][2:] == ["1", "0", "0", "1/4", "w1"]
+    assert lines["default"] == ["0", "-", "0", "0", "1", "1/4", "w1"]
+    assert lines["gone"][-3:-1] == ["none", "for"]
+    assert [queue["queue"] for queue in document["queues"]] == ["default", "gone", "mail"]
+    assert (document["queues"][2]["ready"], document["queues"][2]["workers"]) == (1, ["w1"])
+
+
+def test_every_line_fits_eighty_columns(cli: CommandLine) -> None:
+    many = [f"a-queue-with-a-long-name-{n}" for n in range(20)]
+    announce(cli, "a-worker-with-a-very-long-name-indeed-1234567", *many, kinds=["k" * 100], slots=10_000)
+    announce(cli, "another-worker-with-a-long-name", *many, slots=10_000, busy=10_000)
+    cli.submit("-q", many[3])
+
+    for command in ("workers", "queues"):
+        assert max(map(len, cli.run(command).stdout.splitlines())) <= 80, command
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ((), ""),
+        (("mail",), "mail"),
+        (("mail", "web"), "mail,web"),
+        (("mail", "web", "images"), "mail,web +1"),
+        (("a-very-long-name", "web"), "a-very-… +1"),
+        (("a-very-long-name",), "a-very-…"),
+    ],
+)
+def test_names_that_do_not_fit_are_counted(found: tuple[str, ...], text: str) -> None:
+    assert names(found, 12) == text
+
+
+def test_large_counts_stay_short() -> None:
+    assert [short_count(n) for n in (0, 9_999, 10_000, 1_234_567)] == ["0", "9,999", "10k", "1234k"]
