@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,42 @@ def test_the_second_worker_of_a_name_is_told_of_the_first(cli: CommandLine, tmp_
 
     assert f"process {first.pid}" in " ".join(said.split())
     assert "another worker is named w1" in " ".join(said.split())
+
+
+def enqueue(cli: CommandLine, folder: Path, call: str) -> None:
+    (folder / "shop.py").write_text(APP)
+    subprocess.run(
+        [sys.executable, "-c", f"import shop; shop.{call}"], env=cli.environment, cwd=folder, check=True
+    )
+
+
+def test_a_worker_of_an_app_serves_the_queues_that_its_functions_name(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    enqueue(cli, tmp_path, "send.enqueue('ana'); shop.resize.enqueue('a.png')")
+    with worker(cli, tmp_path, "shop:app", "--name", "w1", "--drain") as process:
+        said = read_until(process, "left;")
+    jobs = json.loads(cli.run("list", "--json").stdout)["jobs"]
+    [found] = listed(cli, "--all")
+
+    assert "queue mail, default, 32 at a time" in said
+    assert "leaves out" not in said
+    assert {job["state"] for job in jobs} == {"succeeded"}
+    assert (found["queues"], found["kinds"]) == (["mail", "default"], ["send", "resize:2"])
+    assert (found["app"], found["executors"]) == ("shop:app", ["function"])
+
+
+def test_a_worker_says_which_queues_of_its_app_it_leaves_out(cli: CommandLine, tmp_path: Path) -> None:
+    enqueue(cli, tmp_path, "send.enqueue('ana')")
+    with worker(cli, tmp_path, "shop:app", "-q", "default", "--drain") as process:
+        said = " ".join(read_until(process, "left").split())
+    with worker(cli, tmp_path, "shop:app", "-q", "default", "--drain", "--log", "json") as process:
+        [started] = [json.loads(line) for line in read_until(process, "worker_started").splitlines()]
+
+    assert "It leaves out queue mail, which shop:app names: jobs there wait for another worker." in said
+    assert (started["queues"], started["left_out"]) == (["default"], ["mail"])
+    [job] = json.loads(cli.run("list", "--json").stdout)["jobs"]
+    assert job["state"] == "queued"
 
 
 def test_workers_of_a_queue_are_found_and_a_typo_has_none(cli: CommandLine) -> None:
