@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.core.errors import Invalid
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, check_text
 from holdfast.core.state import LEASED, State
 from holdfast.core.workers import QueueInfo, WorkerInfo, check_worker, forget_before, namesakes
@@ -37,6 +38,8 @@ async def announce(
 ) -> Announced:
     """Keep that this worker is there. The first announcement of a process, which says no `started_at`, also
     returns its live namesakes: it costs a listing, the others one small write."""
+    if started_at is not None and started_at.tzinfo is None:
+        raise Invalid("started_at needs a time zone.")
     now = await commits.store.now()
     worker = check_worker(
         WorkerInfo(

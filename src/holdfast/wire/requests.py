@@ -269,7 +269,8 @@ class Announce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leaving: bool = False
     stopped: bool = False
     started_at: Annotated[
-        datetime | None, Meta(description="As the response to the first announcement says it.")
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="As the response to the first announcement says it."),
     ] = None
 
 
