@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Invalid
 from holdfast.core.limits import check_id
-from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.retry import FUNCTION_RETRY, OnExhausted, Retry
 from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import JobRequest
@@ -59,7 +59,7 @@ class App:
     def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
         self._url = url
         self._outputs = outputs
-        self.background = BackgroundClient(self._client)
+        self.background = BackgroundClient(self.client)
         """The client of this app, for blocking callers and for coroutines."""
         self.opener: Opener = open_registry
         """Opens the registry behind a URL; a test may set its own before the first use."""
@@ -68,7 +68,8 @@ class App:
     def __repr__(self) -> str:
         return f"<holdfast app with {', '.join(self.jobs) or 'no jobs'}>"
 
-    def _client(self) -> AsyncClient:
+    def client(self) -> AsyncClient:
+        """Return a new client of the store of this app, to be opened with `async with`."""
         return AsyncClient(self.url, outputs=self._outputs, opener=self.opener)
 
     @property
@@ -250,8 +251,10 @@ def _kind(function: Function, name: str | None, version: int) -> str:
 
 
 def _retry(own: dict[str, Any], what: str) -> Retry:
+    given: Retry | None = own.get("retry")
     refined = {name: own[name] for name in Retry.__struct_fields__ if own.get(name) is not None}
-    return replace(parsed_retry(own.get("retry") or Retry(), what), **refined)
+    retry = FUNCTION_RETRY if given is None else parsed_retry(given, what)
+    return replace(retry, **refined) if refined else retry
 
 
 def _memory(memory: int | None, isolation: Isolation, kind: str) -> int | None:
