@@ -81,7 +81,7 @@ async def test_a_worker_cannot_have_started_after_now(world: World) -> None:
 async def test_what_cannot_be_a_worker_or_a_queue_is_refused(world: World) -> None:
     with pytest.raises(Invalid, match="at least one queue"):
         await announce(world, queues=[])
-    with pytest.raises(Invalid, match="time zone|naive"):
+    with pytest.raises(Invalid, match=r"time zone|naive"):
         await announce(world, started_at=world.clock.now().replace(tzinfo=None))
     with pytest.raises(Invalid, match="A filter"):
         await world.registry.workers("q" * 300)

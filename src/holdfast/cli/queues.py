@@ -5,15 +5,24 @@ from datetime import datetime
 import click
 
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import age, note, shorten
-from holdfast.cli.workers import table
+from holdfast.cli.terminal import age, note, rows
+from holdfast.cli.workers import names
 from holdfast.core.workers import QueueInfo
 from holdfast.ports import Registry
 
-_HEADERS = ("QUEUE", "READY", "OLDEST", "LATER", "RUNNING", "DEAD", "BUSY", "WORKERS")
-_NAME_WIDTH = 20
+_COLUMNS = (
+    Column("QUEUE", least=12),
+    Column("READY"),
+    Column("OLDEST", rank=1),
+    Column("LATER", rank=3),
+    Column("RUNNING", rank=2),
+    Column("DEAD", rank=4),
+    Column("BUSY", rank=5),
+    Column("WORKERS", least=10),
+)
 
 
 @click.command()
@@ -31,7 +40,7 @@ async def _list(registry: Registry, *, as_json: bool) -> None:
     if as_json:
         print_json({"queues": [queue_document(one) for one in found]})
     elif found:
-        table(_HEADERS, [(_row(one, now), _served(one, now)) for one in found])
+        rows(_COLUMNS, [_row(one, now) for one in found])
     else:
         note("There are no queues yet: no jobs, and no workers. Submit one: holdfast submit -- echo hello")
 
@@ -44,20 +53,21 @@ def queue_document(queue: QueueInfo) -> dict[str, object]:
 
 def _row(queue: QueueInfo, now: datetime) -> tuple[str, ...]:
     return (
-        shorten(queue.queue, _NAME_WIDTH),
+        queue.queue,
         short_count(queue.ready),
         age(now - queue.oldest_ready_at) if queue.oldest_ready_at else "-",
         short_count(queue.delayed) + ("+" if queue.many_delayed else ""),
         short_count(queue.running),
         short_count(queue.dead_letters),
         f"{short_count(queue.busy)}/{short_count(queue.slots)}" if queue.workers else "-",
+        _served(queue, now),
     )
 
 
-def _served(queue: QueueInfo, now: datetime) -> tuple[str, ...]:
+def _served(queue: QueueInfo, now: datetime) -> str:
     if queue.workers:
-        return queue.workers
-    return (f"none for {age(now - queue.asked_at)}" if queue.asked_at else "none seen",)
+        return names(queue.workers)
+    return f"none for {age(now - queue.asked_at)}" if queue.asked_at else "none seen"
 
 
 def short_count(number: int) -> str:

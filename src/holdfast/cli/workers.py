@@ -6,17 +6,22 @@ from datetime import datetime
 import click
 
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
 from holdfast.cli.terminal import age, note, rows, shorten
 from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Registry
 
-_HEADERS = ("WORKER", "STATE", "BUSY", "SEEN", "QUEUES", "KINDS")
-_NAME_WIDTH = 20
-_QUEUES_WIDTH = 20
-_TABLE_WIDTH = 80
-_LAST_WIDTH_MIN = 10
+_COLUMNS = (
+    Column("WORKER", least=12),
+    Column("STATE"),
+    Column("BUSY"),
+    Column("SEEN", rank=1),
+    Column("QUEUES", least=10),
+    Column("KINDS", least=10),
+)
+_NAMES_WIDTH = 40
 
 
 @click.command()
@@ -43,7 +48,7 @@ async def _list(registry: Registry, queue: str | None, *, everything: bool, as_j
     if as_json:
         print_json({"workers": [worker_document(one, now) for one in found]})
     elif found:
-        table(_HEADERS, [(_row(one, now), one.kinds) for one in found])
+        rows(_COLUMNS, [_row(one, now) for one in found])
     else:
         note(_empty_text(queue, gone=len(known)))
 
@@ -56,30 +61,22 @@ def worker_document(worker: WorkerInfo, now: datetime) -> dict[str, object]:
 
 def _row(worker: WorkerInfo, now: datetime) -> tuple[str, ...]:
     return (
-        shorten(worker.name, _NAME_WIDTH),
+        worker.name,
         worker.state(now),
         f"{worker.busy}/{worker.slots}",
         age(now - worker.seen_at),
-        names(worker.queues, _QUEUES_WIDTH),
+        names(worker.queues),
+        names(worker.kinds),
     )
 
 
-def table(headers: Sequence[str], lines: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-    """Print a table whose last column has names: as many as fit into what the others leave of 80 columns."""
-    cells = [headers[:-1], *(line for line, _ in lines)]
-    used = sum(2 + max(len(line[n]) for line in cells) for n in range(len(headers) - 1))
-    width = max(_LAST_WIDTH_MIN, _TABLE_WIDTH - used)
-    rows(headers, [(*line, names(last, width)) for line, last in lines])
-
-
-def names(found: tuple[str, ...], width: int) -> str:
-    """Return as many of the names as fit, each whole, and how many more there are."""
-    for shown in range(len(found), 0, -1):
-        more = f" +{len(found) - shown}" if shown < len(found) else ""
-        text = ",".join(found[:shown]) + more
-        if len(text) <= width:
-            return text
-    return shorten(found[0], width - 4) + (f" +{len(found) - 1}" if len(found) > 1 else "") if found else ""
+def names(found: Sequence[str]) -> str:
+    """Return as many of the names as stay easy to read, and how many more there are."""
+    shown = len(found)
+    while shown > 1 and len(", ".join(found[:shown])) > _NAMES_WIDTH:
+        shown -= 1
+    more = f" +{len(found) - shown}" if shown < len(found) else ""
+    return shorten(", ".join(found[:shown]), _NAMES_WIDTH) + more
 
 
 def _empty_text(queue: str | None, *, gone: int) -> str:
