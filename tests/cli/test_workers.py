@@ -218,3 +218,28 @@ def test_names_that_do_not_fit_are_counted(found: tuple[str, ...], text: str) ->
 
 def test_large_counts_stay_short() -> None:
     assert [short_count(n) for n in (0, 9_999, 10_000, 1_234_567)] == ["0", "9,999", "10k", "1234k"]
+
+
+def test_why_tells_the_four_kinds_of_waiting_apart(cli: CommandLine) -> None:
+    def why(*options: str) -> str:
+        return " ".join(cli.run("why", cli.submit(*options)).stdout.split())
+
+    assert "No known worker serves queue default, nor did one in the last 24 h." in why()
+    announce(cli, "w1", "default", slots=2, busy=2, kinds=["command"], region="us")
+    announce(cli, "w2", "images", kinds=["resize"])
+    assert "Did you mean queue default? w1 serves it." in why("-q", "defualt")
+    assert "w1, the only worker that can run it, is busy, with 2 of 2 slots taken" in why()
+    assert "; 2 jobs are ahead of it in its queue." in why()
+    assert "Queue images is served by w2, but not for commands." in why("-q", "images")
+    assert "served by w1, but not in region eu." in why("--region", "eu")
+
+
+def test_why_of_a_hung_job_says_how_long_it_runs_and_that_it_has_no_timeout(cli: CommandLine) -> None:
+    job_id = cli.submit()
+    grant = cli.claim(job_id)
+    cli.registry(lambda registry: registry.heartbeat(grant))
+
+    for command in ("why", "status"):
+        said = " ".join(cli.run(command, job_id).stdout.split())
+        assert re.search(r"It has been running for [\d.]+ s, without any output or event so far\.", said)
+        assert "It has no timeout." in said

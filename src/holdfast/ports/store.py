@@ -247,6 +247,10 @@ class Store(Protocol):
         only the next ones, if there are many; empty if there are no more."""
         ...
 
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        """Return when the last event came that the worker with this token published; None without any."""
+        ...
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         """Return a page of the job's log in commit order: registry, worker, fact and external events;
         without `output`, all but the worker's."""

@@ -213,6 +213,10 @@ class MemoryStore:
             and event.sequence >= first
         ]
 
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        mine = (event for event in self._log if event.job_id == job_id and event.fencing_token == token)
+        return max((e.received_at for e in mine if e.sequence and e.received_at), default=None)
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         mine = (
             event

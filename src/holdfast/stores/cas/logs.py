@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from datetime import datetime
 
 import msgspec
 
@@ -55,6 +56,22 @@ class LogDocuments:
                 if event.offset is not None and not page.take(event.log_id, event, size):
                     return page.cut()
         return page.end()
+
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        """Read from the newest segment back, until one has an event of this token."""
+        loaded = await self._documents.load(job_id)
+        if loaded.document is None:
+            return None
+        events: Sequence[Event] = [entry.event for entry in loaded.document.outbox]
+        segments = list(await self._documents.segments(job_id, after=0))
+        while True:
+            mine = [
+                e.received_at for e in events if e.fencing_token == token and e.sequence and e.received_at
+            ]
+            if mine or not segments:
+                return max(mine, default=None)
+            found = await self._documents.fetch(segments.pop(), Segment)
+            events = found[0] if found else ()
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         """Read from the newest segment back, until one begins before `first`."""

@@ -219,6 +219,9 @@ class CasStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._logs.published(job_id, token, first=first)
 
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        return await self._logs.published_at(job_id, token)
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._logs.read(job_id, after=after, limit=limit, output=output)
 

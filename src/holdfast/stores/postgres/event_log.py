@@ -5,6 +5,7 @@ registry events from before migration 4.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -105,6 +106,10 @@ class PostgresEventLog:
         rows = await self._fetch("select_published", job_id, token, first, PUBLISHED_ROWS)
         found = [event.sequence or 0 for row in rows for event in events_of(row)]
         return [sequence for sequence in found if sequence >= first]
+
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        rows = await self._fetch("select_published_at", job_id, token)
+        return rows[0][0] if rows else None
 
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool) -> EventPage:
         """Facts have a number of their own in the cursor: one may be recorded, and read, while the job it

@@ -333,6 +333,9 @@ class PostgresStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read_log(lambda r: r.published(job_id, token, first=first), scanning=False)
 
+    async def published_at(self, job_id: str, token: int) -> datetime | None:
+        return await self._read_log(lambda r: r.published_at(job_id, token), scanning=False)
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._read_log(lambda r: r.logs(job_id, after=after, limit=limit, output=output))
 

@@ -45,6 +45,11 @@ FROM holdfast.fact
 WHERE about = ANY($1::text[]) AND event_type = $2
 ORDER BY log_id
 
+-- name: select_published_at
+SELECT received_at FROM holdfast.event
+WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND fencing_token = $2 AND sequence IS NOT NULL
+ORDER BY sequence DESC LIMIT 1
+
 -- name: select_published
 -- From the batch on that may contain sequence $3.
 SELECT log_id, $1::text, event_offset, transition_no, event_type, event_class, from_state,

@@ -65,6 +65,11 @@ FROM event
 WHERE about IN (SELECT value FROM json_each(?1)) AND given_id IS NOT NULL AND event_type = ?2
 ORDER BY log_id
 
+-- name: select_published_at
+SELECT received_at FROM event
+WHERE job = (SELECT seq FROM job WHERE job_id = ?1) AND fencing_token = ?2 AND sequence IS NOT NULL
+ORDER BY sequence DESC LIMIT 1
+
 -- name: select_published
 -- From the batch on that may contain sequence ?3.
 SELECT log_id, ?1, event_offset, event.transition_no, event_type, event_class, from_state,
