@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -14,6 +15,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.output_chunks import chunks_of
+from holdfast.core.output_part import OutputPart
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
@@ -45,6 +47,16 @@ class OutputChunk(Struct, frozen=True):
     @property
     def text(self) -> str:
         return self.data.decode(errors="replace")
+
+
+class LogOptions(TypedDict, total=False):
+    """Which output is read; all of it by default, until the job ends."""
+
+    follow: bool
+    tail: int | None
+    since: Duration | datetime | None
+    attempt: int | None
+    stream: str | None
 
 
 class ListOptions(TypedDict, total=False):
@@ -225,22 +237,49 @@ class AsyncClient:
         ends with the job; that of all jobs goes on until you leave it."""
         return self.registry.watch(job_id, after=after)
 
-    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[OutputChunk, None]:
-        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        cursor: str | None = None
-        while True:
-            page = await self.registry.logs(job_id, after=cursor, limit=_OUTPUT_PAGE)
-            for event in page.events:
+    @with_options_of(LogOptions)
+    async def logs(self, job_id: str, **part: Unpack[LogOptions]) -> AsyncGenerator[OutputChunk, None]:
+        """Yield the output of the job, piece by piece, until it ends; with `follow=False`, what exists now.
+
+        `tail` begins at its last lines, `since` at what was written then or later, or is no older than that;
+        `attempt` and `stream` leave out what is of others.
+        """
+        since = part.get("since")
+        if since is not None and not isinstance(since, datetime):
+            since = await self.registry.now() - parse_duration(since, "since")
+        chosen = OutputPart(
+            tail=part.get("tail"), since=since, attempt=part.get("attempt"), stream=part.get("stream")
+        )
+        async with aclosing(self._events_of(job_id, chosen, follow=part.get("follow", True))) as events:
+            async for event in events:
                 for piece in chunks_of(event):
-                    yield OutputChunk(piece.stream, piece.data, event.attempt)
-            cursor = page.cursor
+                    if piece.data:
+                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+
+    async def _events_of(self, job_id: str, part: OutputPart, *, follow: bool) -> AsyncGenerator[Event, None]:
+        """Yield the events with this part of the output."""
+        cursor: str | None = None
+        tail, since = part.tail, part.since
+        while True:
+            page = await self.registry.logs(
+                job_id,
+                after=cursor,
+                limit=_OUTPUT_PAGE,
+                tail=tail,
+                since=since,
+                attempt=part.attempt,
+                stream=part.stream,
+            )
+            for event in page.events:
+                yield event
+            cursor, tail, since = page.cursor, None, None
             if not page.events:
                 break
         if follow:
             async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
                 async for event in rest:
-                    for piece in chunks_of(event):
-                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+                    if (kept := part.of(event)) is not None:
+                        yield kept
 
 
 class _ThisLoop:
