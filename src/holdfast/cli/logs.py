@@ -6,10 +6,9 @@ import click
 
 from holdfast.cli.durations import Since
 from holdfast.cli.exit_codes import outcome_exit
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.log_printer import LogPrinter, follow_logs, print_logs
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
 from holdfast.core.job import Job
 from holdfast.core.output_part import OutputPart
 from holdfast.ports import Registry
@@ -49,15 +48,15 @@ def logs(
     and colours is removed, so that no output can control your terminal.
     """
 
-    async def work(registry: Registry) -> Job | None:
+    async def work(registry: Registry, found: str) -> Job | None:
         begin = since if not isinstance(since, timedelta) else await registry.now() - since
         part = OutputPart(tail=tail, since=begin, attempt=attempt, stream=stream)
         printer = LogPrinter(part, timestamps=timestamps)
         if follow:
-            return await follow_logs(registry, job_id, printer)
-        await print_logs(registry, job_id, printer)
+            return await follow_logs(registry, found, printer)
+        await print_logs(registry, found, printer)
         return None
 
-    job = run(work)
+    job = run_for_job(job_id, work)
     if job is not None:
         raise SystemExit(outcome_exit(job))
