@@ -18,10 +18,10 @@ from holdfast.core.output_chunks import chunks_of
 from holdfast.core.output_part import OutputPart
 from holdfast.core.spec import Json
 from holdfast.core.state import State
-from holdfast.ports import JobFilter, Registry
+from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
 from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
-from holdfast.sdk.handle import Handle, result_of
+from holdfast.sdk.handle import Handle, handles, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
@@ -149,25 +149,26 @@ class AsyncClient:
         """Create a job: from a checked call, or from a kind and its keyword arguments, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
         call = make_call(what, arguments, options)
-        [job] = await self.create_jobs([call], connection=connection)
-        return Handle(job, call.result_type, _ThisLoop(self))
+        jobs = await self.create_jobs([call], connection=connection)
+        return handles(jobs, [call.result_type], _ThisLoop(self))[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]], *, connection: object = None) -> list[Handle[R]]:
         """Create many jobs, all checked before any is created, in as few commits as possible."""
         checked = check_calls(calls)
         jobs = await self.create_jobs(checked, connection=connection)
-        access = _ThisLoop(self)
-        return [Handle(job, call.result_type, access) for job, call in zip(jobs, checked, strict=True)]
+        return handles(jobs, [call.result_type for call in checked], _ThisLoop(self))
 
-    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
+    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> EnqueuedJobs:
         """As `enqueue_many`, but return the plain jobs."""
         connection = one_connection(calls, connection)
         if any(call.promised is not None for call in calls):
             self._submission = self._submission or JobSubmission(self.registry, self.url, self._outputs)
             return await self._submission.create(calls, connection)
         with TracedSubmission([call.request for call in calls]) as requests:
-            if len(requests) == 1:
-                return [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
+            if len(requests) == 1 and requests[0].request_id is None and requests[0].job_id is None:
+                return EnqueuedJobs(
+                    [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
+                )
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
     @with_options_of(CommandOptions, Options)
@@ -177,8 +178,7 @@ class AsyncClient:
         **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
         """Create a job that runs a command; `holdfast.command` takes the same arguments."""
-        [job] = await self.create_jobs([command(argv, **options)])
-        return Handle(job, Any, _ThisLoop(self))
+        return handles(await self.create_jobs([command(argv, **options)]), [Any], _ThisLoop(self))[0]
 
     async def status(self, job_id: str) -> Job:
         """Return the job as it is now; `NotFound` when there is none."""

@@ -13,7 +13,7 @@ from holdfast.runner.call import Call
 from holdfast.sdk.async_client import AsyncClient, ListOptions, LogOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient, check_blocking
 from holdfast.sdk.defaults import chosen_url
-from holdfast.sdk.handle import Handle
+from holdfast.sdk.handle import Handle, handles
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.open import check_exists
@@ -96,9 +96,7 @@ class Client:
         if connection is not None:
             check_blocking(connection)
         jobs = self._background.call(lambda client: client.create_jobs(checked, connection=connection))
-        return [
-            Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
-        ]
+        return handles(jobs, [call.result_type for call in checked], self._background)
 
     @with_options_of(CommandOptions, Options)
     def submit(
