@@ -123,6 +123,9 @@ def test_a_busy_worker_is_named_and_how_many_jobs_are_ahead() -> None:
         "w1, the only worker that can run it, is busy, with 4 of 4 slots taken 9.0 s ago;"
         " 12 jobs are ahead of it in its queue."
     )
+    mixed = replace(WORKER, slots=100, busy=3, thread_kinds=("resize",), thread_slots=2, thread_busy=2)
+    assert "is busy, with 2 of 2 slots taken" in (told(job(kind="resize"), mixed) or "")
+    assert "with 97 free slots" in (told(job(), mixed) or "")
     assert told(job(), FULL, names=False) == "Its only worker is busy, with 4 of 4 slots taken 9.0 s ago."
     paused = replace(WORKER, busy=1, paused=True)
     assert "w1, the only worker that can run it, claims nothing for a while" in (told(job(), paused) or "")

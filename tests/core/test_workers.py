@@ -55,8 +55,20 @@ def test_the_state_of_a_worker_is_one_word(
 ) -> None:
     worker = replace(WORKER, **changes)
 
-    assert (worker.state(EPOCH + after), worker.free) == (state, free)
+    assert (worker.state(EPOCH + after), worker.free("send")) == (state, free)
     assert worker.live(EPOCH + after) is (state not in ("silent", "stopped"))
+
+
+def test_some_kinds_have_fewer_slots_than_others() -> None:
+    mixed = replace(WORKER, slots=100, busy=3, thread_kinds=("resize",), thread_slots=2, thread_busy=2)
+    full = replace(mixed, busy=100, thread_busy=1)
+
+    assert [(mixed.taken(kind), mixed.free(kind)) for kind in ("send", "resize")] == [
+        ((3, 100), 97),
+        ((2, 2), 0),
+    ]
+    assert (full.taken("resize"), full.free("resize")) == ((100, 100), 0)
+    assert replace(mixed, thread_busy=1).free("resize") == 1
 
 
 def test_a_worker_has_a_place() -> None:
@@ -88,6 +100,7 @@ def test_a_worker_with_very_many_kinds_is_kept_with_the_first_of_them() -> None:
         ({"region": "a b"}, "A name"),
         ({"host": "h" * 257}, "A text about a worker has 257 characters"),
         ({"app": "\0"}, "NUL"),
+        ({"thread_kinds": ("a b",)}, "A name"),
         ({"busy": -1}, "numbers from 0"),
         ({"slots": 2**63}, "numbers from 0"),
     ],

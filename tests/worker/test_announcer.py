@@ -14,7 +14,7 @@ from holdfast.registry.local import LocalRegistry
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.fakes import CountingIds, ManualClock
 from holdfast.worker.announcer import Announcer, WorkerProcess, is_running
-from holdfast.worker.claims import WorkerSettings
+from holdfast.worker.claims import ThreadSlots, WorkerSettings
 from holdfast.worker.tasks import stop
 
 PROCESS = WorkerProcess(
@@ -49,7 +49,12 @@ class HeardRegistry(LocalRegistry):
 class Side:
     """A worker that announces itself to a registry in memory, on a clock that a test moves."""
 
-    def __init__(self, process: WorkerProcess = PROCESS, registry: HeardRegistry | None = None) -> None:
+    def __init__(
+        self,
+        process: WorkerProcess = PROCESS,
+        registry: HeardRegistry | None = None,
+        settings: WorkerSettings = SETTINGS,
+    ) -> None:
         self.clock = ManualClock()
         self.registry = registry or HeardRegistry(self.clock)
         self.leaving = asyncio.Event()
@@ -57,12 +62,13 @@ class Side:
         self.troubles: list[str] = []
         self.announcer = Announcer(
             self.registry,
-            SETTINGS,
+            settings,
             process,
             clock=self.clock,
             ids=CountingIds(seed=id(self)),
             leaving=self.leaving,
             running=lambda: self.running,
+            threads_running=lambda: 1,
             paused=lambda: self.paused,
             trouble=self.troubles.append,
         )
@@ -110,6 +116,19 @@ async def test_a_worker_announces_itself_at_its_start_and_then_now_and_again() -
     )
     assert calls == 1
     assert later == replace(first, busy=3, paused=True, seen_at=side.clock.now())
+
+
+@pytest.mark.parametrize(("alone", "told"), [(False, (("resize", "send"), 2, 1)), (True, ((), 0, 0))])
+async def test_a_worker_with_fewer_slots_for_some_kinds_says_so(
+    alone: bool, told: tuple[tuple[str, ...], int, int]
+) -> None:
+    threads = ThreadSlots(kinds=frozenset({"send", "resize"}), slots=2, slots_max=32, alone=alone)
+    side = Side(settings=replace(SETTINGS, threads=threads))
+    await side.heard(1)
+    worker = await side.listed()
+    await stop(side.task)
+
+    assert (worker.thread_kinds, worker.thread_slots, worker.thread_busy) == told
 
 
 async def test_a_worker_that_begins_to_leave_says_so_at_once_and_when_it_has_left() -> None:

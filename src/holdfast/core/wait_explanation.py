@@ -48,7 +48,8 @@ def describe_wait(job: Job, now: datetime, around: Surroundings) -> str | None:
         return _unknown_kind(spec, near, around)
     if job.ready_at > now:
         return None
-    return _free(able, now, around) if any(one.free for one in able) else _busy(able, now, around)
+    free = [one for one in able if one.free(spec.kind)]
+    return _free(spec.kind, free, now, around) if free else _busy(spec.kind, able, now, around)
 
 
 def _nobody(spec: Spec, now: datetime, around: Surroundings) -> str:
@@ -92,26 +93,26 @@ def _unknown_kind(spec: Spec, near: Sequence[WorkerInfo], around: Surroundings) 
     )
 
 
-def _busy(able: Sequence[WorkerInfo], now: datetime, around: Surroundings) -> str:
+def _busy(kind: str, able: Sequence[WorkerInfo], now: datetime, around: Surroundings) -> str:
     if len(able) == 1:
         who = f"{able[0].name}, the only worker that can run it," if around.names else "Its only worker"
-        return f"{who} {_occupied(able[0], now)}{_as_of(able, now)}{_ahead(around)}."
-    each = (f"{one.name} {_occupied(one, now)}" for one in able)
+        return f"{who} {_occupied(kind, able[0], now)}{_as_of(able, now)}{_ahead(around)}."
+    each = (f"{one.name} {_occupied(kind, one, now)}" for one in able)
     named = f": {_list(each, '; ')}" if around.names else ""
     return f"All {len(able)} workers that can run it are busy{named}{_as_of(able, now)}{_ahead(around)}."
 
 
-def _occupied(worker: WorkerInfo, now: datetime) -> str:
-    slots = f"{worker.busy} of {worker.slots} slots taken"
+def _occupied(kind: str, worker: WorkerInfo, now: datetime) -> str:
+    taken, most = worker.taken(kind)
+    slots = f"{taken} of {most} slots taken"
     state = worker.state(now)
     if state == "paused":
         return f"claims nothing for a while, as its machine cannot run jobs, with {slots}"
     return f"is leaving, with {slots}" if state == "leaving" else f"is busy, with {slots}"
 
 
-def _free(able: Sequence[WorkerInfo], now: datetime, around: Surroundings) -> str:
-    free = [one for one in able if one.free]
-    slots = sum(one.free for one in free)
+def _free(kind: str, free: Sequence[WorkerInfo], now: datetime, around: Surroundings) -> str:
+    slots = sum(one.free(kind) for one in free)
     has = f"{slots:,} free slot{'s' * (slots != 1)}"
     return f"It waits to be claimed by {_who(free, around)}, with {has}{_as_of(free, now)}{_ahead(around)}."
 

@@ -30,7 +30,8 @@ FORGOTTEN_AFTER = timedelta(days=1)
 class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker as it announced itself last, at `seen_at` on the store's clock. `instance` is an id of its
     process, new at every start. `busy` of its `slots` had a job then. A version of a kind is part of its
-    name, as in `resize:2`. A worker that is `paused` claims nothing: its machine cannot run jobs."""
+    name, as in `resize:2`. Of `thread_kinds`, at most `thread_slots` jobs run at the same time. A worker
+    that is `paused` claims nothing: its machine cannot run jobs."""
 
     name: str
     instance: str
@@ -39,6 +40,9 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     executors: tuple[str, ...] = ()
     slots: int = 1
     busy: int = 0
+    thread_kinds: tuple[str, ...] = ()
+    thread_slots: int = 0
+    thread_busy: int = 0
     region: str | None = None
     host: str = ""
     pid: int = 0
@@ -66,10 +70,16 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return "paused"
         return "idle" if not self.busy else "busy" if self.busy < self.slots else "full"
 
-    @property
-    def free(self) -> int:
-        """How many jobs it could begin at once."""
-        return 0 if self.leaving or self.paused else max(0, self.slots - self.busy)
+    def taken(self, kind: str) -> tuple[int, int]:
+        """Return how many of the slots for jobs of this kind are taken, and how many there are."""
+        if kind in self.thread_kinds and self.busy < self.slots:
+            return self.thread_busy, self.thread_slots
+        return self.busy, self.slots
+
+    def free(self, kind: str) -> int:
+        """Return how many jobs of this kind it could begin at once."""
+        taken, slots = self.taken(kind)
+        return 0 if self.leaving or self.paused else max(0, min(slots - taken, self.slots - self.busy))
 
     @property
     def place(self) -> str:
@@ -113,18 +123,23 @@ def check_worker(worker: WorkerInfo) -> WorkerInfo:
         raise Invalid("A worker serves at least one queue.")
     for queue in worker.queues:
         check_id(queue, "queue")
-    for name in (*worker.kinds, *worker.executors, *filter(None, [worker.region])):
+    for name in (*worker.kinds, *worker.thread_kinds, *worker.executors, *filter(None, [worker.region])):
         check_id(name, "A name")
     for text in (worker.host, worker.app or "", worker.version):
         check_text(text, "A text about a worker", LABEL_CHARACTERS_MAX)
-    if not all(0 <= number <= NUMBER_MAX for number in (worker.slots, worker.busy, worker.pid)):
-        raise Invalid("slots, busy and pid are numbers from 0 on.")
+    if not all(0 <= number <= NUMBER_MAX for number in _numbers(worker)):
+        raise Invalid("Slots, busy ones and pid are numbers from 0 on.")
     return replace(
         worker,
         queues=tuple(dict.fromkeys(worker.queues))[:ANNOUNCED_QUEUES_MAX],
         kinds=tuple(dict.fromkeys(worker.kinds))[:ANNOUNCED_KINDS_MAX],
+        thread_kinds=tuple(dict.fromkeys(worker.thread_kinds))[:ANNOUNCED_KINDS_MAX],
         executors=tuple(dict.fromkeys(worker.executors))[:ANNOUNCED_QUEUES_MAX],
     )
+
+
+def _numbers(worker: WorkerInfo) -> tuple[int, ...]:
+    return (worker.slots, worker.busy, worker.thread_slots, worker.thread_busy, worker.pid)
 
 
 def forget_before(known: Sequence[WorkerInfo], now: datetime) -> datetime:
@@ -151,4 +166,4 @@ def visible_worker(principal: Principal, worker: WorkerInfo) -> WorkerInfo | Non
         return worker
     if not queues:
         return None
-    return replace(worker, queues=queues, kinds=(), host="", pid=0, app=None)
+    return replace(worker, queues=queues, kinds=(), thread_kinds=(), host="", pid=0, app=None)

@@ -15,6 +15,7 @@ from holdfast.ports.outputs import (
 from holdfast.ports.registry import (
     Announced,
     Completion,
+    EnqueuedJobs,
     Grant,
     JobRequest,
     Mismatch,
@@ -61,6 +62,7 @@ __all__ = [
     "Decision",
     "Digest",
     "Due",
+    "EnqueuedJobs",
     "EventPage",
     "Finding",
     "Grant",

@@ -63,21 +63,6 @@ async def history_page(
     return page
 
 
-async def logs(
-    commits: CommitQueue,
-    job_id: str,
-    *,
-    after: str | None = None,
-    limit: int = 1000,
-    output: bool = True,
-) -> EventPage:
-    """Return a page of the job's log from a cursor on; without `output`, all but the worker's events."""
-    page = await commits.store.logs(job_id, after=after, limit=_page(limit), output=output)
-    if not page.events:
-        await commits.get(job_id)
-    return page
-
-
 async def events(commits: CommitQueue, *, after: str | None = None, limit: int = 1000) -> EventPage:
     """Return a page of the log of all jobs from a cursor on."""
     return await commits.store.events(after=after, limit=_page(limit))
@@ -95,10 +80,16 @@ async def why(
     job, now = await commits.get(job_id), await commits.store.now()
     if job.state is State.QUEUED:
         return await _why_queued(commits, job, now, beside=beside, reaches=reaches)
-    published_at = None
-    if job.leased and job.published:
-        published_at = await commits.store.published_at(job.job_id, job.fencing_token)
-    return explain(job, now, published_at=published_at)
+    return explain(job, now, published_at=await _published_at(commits, job))
+
+
+async def _published_at(commits: CommitQueue, job: Job) -> datetime | None:
+    """Return when the last event of the attempt under way came."""
+    if not job.leased or not job.published:
+        return None
+    beyond = (job.fencing_token + 1, 0)
+    newest = await commits.store.published_before(job.job_id, beyond, limit=1)
+    return next((one.received_at for one in newest if one.fencing_token == job.fencing_token), None)
 
 
 async def _why_queued(

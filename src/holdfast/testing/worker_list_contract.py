@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core.workers import WorkerInfo
 from holdfast.testing.fakes import EPOCH
-from holdfast.testing.world import Opener, World, in_world, output
+from holdfast.testing.world import Opener, World, in_world
 
 WORKER = WorkerInfo(
     name="mail-1@ci",
@@ -17,6 +17,9 @@ WORKER = WorkerInfo(
     executors=("function", "command"),
     slots=32,
     busy=3,
+    thread_kinds=("send",),
+    thread_slots=2,
+    thread_busy=1,
     region="eu-west",
     host="host-1",
     pid=4711,
@@ -100,22 +103,6 @@ class WorkerListContract:
         assert await ahead(100) == 2
         assert await world.store.count_ready("other", limit=100) == 1
         assert await world.store.count_ready("nowhere", limit=100) == 0
-
-    @in_world
-    async def test_when_an_owner_last_published_something_is_known(self, world: World) -> None:
-        await world.enqueue("job-1")
-        first = await world.claim()
-        assert await world.store.published_at("job-1", first.fencing_token) is None
-        await world.registry.publish(first, [output(n, world=world) for n in (1, 2)])
-        world.clock.advance(7)
-        await world.registry.publish(first, [output(3, world=world)])
-        published_at = world.clock.now()
-        await world.lapse()
-        second = await world.claim()
-
-        assert await world.store.published_at("job-1", first.fencing_token) == published_at
-        assert await world.store.published_at("job-1", second.fencing_token) is None
-        assert await world.store.published_at("none", 1) is None
 
     @in_world
     async def test_delayed_jobs_are_counted_until_they_are_due(self, world: World) -> None:

@@ -18,6 +18,7 @@ from holdfast.ports import JobRequest
 from holdfast.wire.fields import (
     ID_PATTERN,
     Actor,
+    AttemptNumber,
     Cursor,
     Duration,
     Glob,
@@ -27,10 +28,12 @@ from holdfast.wire.fields import (
     LeaseTime,
     Name,
     OpId,
+    OutputStream,
     Owner,
     PageLimit,
     Reason,
     ShortId,
+    TailLines,
     TaskToken,
     Text,
     ValidatorName,
@@ -263,6 +266,14 @@ class Announce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     executors: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
     slots: WholeNumber = 1
     busy: WholeNumber = 0
+    thread_kinds: Annotated[
+        tuple[Name, ...],
+        Meta(
+            max_length=1_000, description="Kinds of which at most `thread_slots` jobs run at the same time."
+        ),
+    ] = ()
+    thread_slots: WholeNumber = 0
+    thread_busy: WholeNumber = 0
     region: Name | None = None
     host: Text = ""
     pid: WholeNumber = 0
@@ -292,12 +303,16 @@ class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Logs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Read all events of a job."""
+    """Read the events of a job, with all of its output or a part of it."""
 
     job_id: Id
     after: Cursor = None
     limit: PageLimit = None
     without_output: bool = False
+    tail: TailLines = None
+    since: datetime | None = None
+    attempt: AttemptNumber = None
+    stream: OutputStream = None
 
 
 class Events(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

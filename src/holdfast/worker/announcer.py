@@ -42,6 +42,7 @@ class Announcer:
         ids: Ids,
         leaving: asyncio.Event,
         running: Callable[[], int],
+        threads_running: Callable[[], int],
         paused: Callable[[], bool],
         trouble: Callable[[str], None],
     ) -> None:
@@ -53,6 +54,7 @@ class Announcer:
         self._instance = ids.new()
         self._leaving = leaving
         self._running = running
+        self._threads_running = threads_running
         self._paused = paused
         self._trouble = trouble
         self._started_at: datetime | None = None
@@ -96,6 +98,7 @@ class Announcer:
 
     async def _announce(self, *, stopped: bool = False) -> tuple[WorkerInfo, ...]:
         settings, process = self._settings, self._process
+        threads = settings.threads if settings.threads and not settings.threads.alone else None
         announced = await self._registry.announce(
             settings.owner,
             instance=self._instance,
@@ -104,6 +107,9 @@ class Announcer:
             executors=process.executors,
             slots=settings.slots,
             busy=self._running(),
+            thread_kinds=sorted(threads.kinds) if threads else (),
+            thread_slots=threads.slots if threads else 0,
+            thread_busy=self._threads_running() if threads else 0,
             region=settings.region,
             host=process.host,
             pid=process.pid,

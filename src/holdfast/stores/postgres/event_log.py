@@ -5,7 +5,6 @@ registry events from before migration 4.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -107,9 +106,10 @@ class PostgresEventLog:
         found = [event.sequence or 0 for row in rows for event in events_of(row)]
         return [sequence for sequence in found if sequence >= first]
 
-    async def published_at(self, job_id: str, token: int) -> datetime | None:
-        rows = await self._fetch("select_published_at", job_id, token)
-        return rows[0][0] if rows else None
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        parameters = (job_id, *before, limit, filters.EVENT_PAGE_BYTES)
+        rows = await self._fetch("select_published_before", *parameters)
+        return [event for row in rows for event in reversed(events_of(row))]
 
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool) -> EventPage:
         """Facts have a number of their own in the cursor: one may be recorded, and read, while the job it

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from datetime import datetime
 from functools import partial
 from heapq import merge
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from holdfast.stores import filters
 from holdfast.stores.filters import EVENT_BYTES, PUBLISHED_ROWS, HistoryBuilder, cursor_number
 from holdfast.stores.sqlite.event_rows import EventRow, events_of, segment_events
 from holdfast.stores.sqlite.statements import Value, statement
-from holdfast.stores.sqlite.timestamps import from_microseconds_or_none
 
 
 class Entry(NamedTuple):
@@ -98,9 +96,19 @@ def published(connection: apsw.Connection, job_id: str, token: int, first: int) 
     return [sequence for sequence in found if sequence >= first]
 
 
-def published_at(connection: apsw.Connection, job_id: str, token: int) -> datetime | None:
-    row = connection.execute(statement("select_published_at"), (job_id, token)).fetchone()
-    return None if row is None else from_microseconds_or_none(row[0])
+def published_before(
+    connection: apsw.Connection, job_id: str, before: tuple[int, int], limit: int
+) -> list[Event]:
+    found: list[Event] = []
+    size = 0
+    rows = connection.execute(statement("select_published_before"), (job_id, *before, limit))
+    with closing(rows):
+        for entry in map(_entry, rows):
+            found += reversed(entry.events)
+            size += entry.size
+            if size > filters.EVENT_PAGE_BYTES:
+                break
+    return found
 
 
 def logs(

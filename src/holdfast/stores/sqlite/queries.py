@@ -40,7 +40,7 @@ from holdfast.stores.sqlite.log_queries import (
     history,
     logs,
     published,
-    published_at,
+    published_before,
     tail,
 )
 from holdfast.stores.sqlite.statements import Value, statement
@@ -65,7 +65,7 @@ __all__ = [
     "locks",
     "logs",
     "published",
-    "published_at",
+    "published_before",
     "tail",
 ]
 

@@ -45,11 +45,6 @@ FROM holdfast.fact
 WHERE about = ANY($1::text[]) AND event_type = $2
 ORDER BY log_id
 
--- name: select_published_at
-SELECT received_at FROM holdfast.event
-WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND fencing_token = $2 AND sequence IS NOT NULL
-ORDER BY sequence DESC LIMIT 1
-
 -- name: select_published
 -- From the batch on that may contain sequence $3.
 SELECT log_id, $1::text, event_offset, transition_no, event_type, event_class, from_state,
@@ -64,6 +59,28 @@ WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND fencing_token =
       ORDER BY earlier.sequence DESC LIMIT 1), $3)
 ORDER BY sequence
 LIMIT $4
+
+-- name: select_published_before
+-- What workers published, the newest first: before sequence $3 of token $2.
+SELECT log_id, job_id, event_offset, transition_no, event_type, event_class, from_state,
+       to_state, attempt, fencing_token, sequence, end_sequence, op_id, actor,
+       occurred_at, received_at, NULL, body
+FROM (
+    SELECT *, sum(octet_length(body::text)) OVER (
+        ORDER BY fencing_token DESC, sequence DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+    FROM (
+        SELECT *, sum(pg_column_size(body) - 4) OVER (
+            ORDER BY fencing_token DESC, sequence DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stored_before
+        FROM (
+            SELECT event.*, $1::text AS job_id
+            FROM holdfast.event
+            WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND sequence IS NOT NULL
+              AND (fencing_token, sequence) < ($2::bigint, $3::bigint)
+            ORDER BY fencing_token DESC, sequence DESC
+            LIMIT $4) AS chosen) AS stored
+    WHERE stored_before IS NULL OR stored_before < $5) AS sized
+WHERE bytes_before IS NULL OR bytes_before < $5
+ORDER BY fencing_token DESC, sequence DESC
 
 -- name: select_logs
 -- With the commits of the job's registry events, as they are at the same moment.
