@@ -296,6 +296,10 @@ class Context:
             raise Invalid(f"Output is bytes, not {type(data).__name__}.")
         self._channel.write(check_id(stream, "The name of a stream"), data)
 
+    def publish(self, event_type: WorkerEventType, attributes: Attributes) -> None:
+        """Add an event to the attempt as it is. Internal."""
+        self._channel.emit(event_type, attributes)
+
     def fail(self, message: str, trace: str) -> None:
         """Record the traceback of an error. Internal."""
         facts: Attributes = {"error_message": message, "traceback": trace}
