@@ -188,7 +188,8 @@ async def run_worker(
         _check_shared(url)
         registry = await open_registry(url)
         stack.push_async_callback(registry.close)
-        store = f"{StoreUrl(url).name} {boot_id()}"  # recovery is for workers of this machine only
+        # Recovery is for workers of this machine only.
+        store = f"{StoreUrl(url).name} {boot_id() or machine_name()}"
         spool.set_store(store)
         counted = WorkerMetrics(log)
         report = counted if metrics else log
