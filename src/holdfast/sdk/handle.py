@@ -10,7 +10,8 @@ from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.runner.call import Call
-from holdfast.runner.signature import located, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import located
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
