@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from holdfast import Invalid
 from holdfast.runner.json_forms import Unencodable, value_of
-from holdfast.runner.signature import Signature, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import Signature
 
 
 class Colour(Enum):

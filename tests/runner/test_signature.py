@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast import Context, Invalid
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
-from holdfast.runner.signature import OtherNames, Signature, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import OtherNames, Signature
 from tests.sdk.sample_jobs import resize
 
 

@@ -66,11 +66,14 @@ def typed_form(value: object, *, arrays: bool) -> object:
 class OpenForms:
     """Makes the forms of values whose type no annotation says, except that instances of `classes` are read
     by one. A value that would lose its class is refused, with `TypeError`; if it is `lenient`, it is written
-    without its class, or what is left of it."""
+    as its fields. What has no form at all is refused; with `describing`, it is described."""
 
-    def __init__(self, classes: frozenset[type] = frozenset(), *, lenient: bool = False) -> None:
+    def __init__(
+        self, classes: frozenset[type] = frozenset(), *, lenient: bool = False, describing: bool = False
+    ) -> None:
         self._classes = classes
         self._lenient = lenient
+        self._describing = describing
 
     def of(self, value: object, depth: int = 0) -> object:
         cls = type(value)
@@ -118,7 +121,7 @@ class OpenForms:
                 return self.of(plain)
             return with_floats(foreign_types.form_of(value, self.of, value_of))
         except Exception as error:
-            if not self._lenient:
+            if not self._describing:
                 raise TypeError(str(error)) from error
             return {f"{MARK}unencodable": describe(value)}
 
@@ -133,7 +136,7 @@ class OpenForms:
         if fields is not None:
             self._check_class(value)
             return {name: self.of(one, depth + 1) for name, one in fields.items()}
-        if self._lenient:
+        if self._describing:
             return {f"{MARK}unencodable": describe(value)}
         raise foreign_types.no_form(value)
 

@@ -1,5 +1,6 @@
 """A place for a value: a parameter or a result, and what its annotation says of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -48,14 +49,24 @@ class Place(Struct, frozen=True):
             document = _encode(value)
             if not self._loses(value, document):
                 return document
+        except Exception:  # noqa: S110  # code of the user's classes may raise anything
+            pass
+        forms = OpenForms(self.classes, lenient=True, describing=True)
+        return _written(value, self.form) or _written(value, forms.of) or _encode(_described(value))
+
+    def whole(self, value: object, what: str) -> bytes:
+        """Return the JSON of a value that nothing annotates; `Invalid` when a part of it has no form.
+        Instances of the user's classes are written as their fields."""
+        try:
+            document = _encode(value)
+            if not self._loses(value, document):
+                return document
         except _UNENCODABLE:
             pass
-        for form in (self.form, OpenForms(self.classes, lenient=True).of, _described):
-            try:
-                return _encode(form(value))
-            except Exception:  # noqa: S112
-                continue
-        raise AssertionError("a description can be written")
+        try:
+            return _encode(OpenForms(lenient=True).of(value))
+        except _UNENCODABLE as error:
+            raise Invalid(f"{what} cannot be written as JSON: {error}") from error
 
     def _loses(self, value: object, document: bytes) -> bool:
         if b"null" in document and has_other_floats(value):
@@ -70,6 +81,18 @@ def _is_equal(one: object, other: object) -> bool:
         return False
 
 
+OPEN = Place(open=True)
+"""The place of a value that nothing annotates."""
+
+
+def _written(value: object, form: Callable[[object], object]) -> bytes | None:
+    """Return the JSON of a form of the value, or None."""
+    try:
+        return _encode(form(value))
+    except Exception:
+        return None
+
+
 def _described(value: object) -> object:
     return {"holdfast:unencodable": describe(value)}
 
@@ -80,6 +103,17 @@ def built(hint: Any, document: object) -> object:  # noqa: ANN401
         return foreign_types.build(hint, value_of(document))
     except (TypeError, LookupError, OverflowError, AttributeError) as error:
         raise ValueError(str(error)) from error
+
+
+def readable(result: object, result_type: object) -> object:
+    """Return a stored result as the declared type; `msgspec.ValidationError` when it does not fit."""
+    try:
+        value = value_of(result)
+    except ValueError as error:
+        raise msgspec.ValidationError(f"it has a form that cannot be read: {error}") from error
+    if result_type is Any:
+        return value
+    return msgspec.convert(value, result_type, str_keys=True, dec_hook=built)
 
 
 def place_of(hint: object, what: str) -> Place:

@@ -166,17 +166,6 @@ def located(message: str) -> str:
     return f"{found[2]}: {found[1]}" if found and found[2] else message
 
 
-def readable(result: object, result_type: object) -> object:
-    """Return a stored result as the declared type; `msgspec.ValidationError` when it does not fit."""
-    try:
-        value = value_of(result)
-    except ValueError as error:
-        raise msgspec.ValidationError(f"it has a form that cannot be read: {error}") from error
-    if result_type is Any:
-        return value
-    return msgspec.convert(value, result_type, str_keys=True, dec_hook=built)
-
-
 def _hints(function: Function, kind: str) -> dict[str, Any]:
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     # Many import `Context` under TYPE_CHECKING only; it is known here without.

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.limits import ATTRIBUTES_BYTES_MAX, RESULT_BYTES_MAX
-from holdfast.core.spec import check_json
+from holdfast.core.spec import Json, check_json
 
 if TYPE_CHECKING:
     from holdfast.runner.context import Context
@@ -35,6 +35,21 @@ class StoredResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     store: str | None = None
     place: str | None = None
     parts: int | None = None
+
+
+def where_stored(result: Json) -> str | None:
+    """Return where a result is that is not in its record, for people; None for one that is."""
+    if not isinstance(result, dict) or len(result) != 1:
+        return None
+    ((name, form),) = result.items()
+    match name, form:
+        case ("holdfast:stored", {"bytes": int(size), "place": str(place), "path": str(path)}):
+            return f"{size:,} bytes, in {place}/{path}"
+        case ("holdfast:logged", {"bytes": int(size)}):
+            return f"{size:,} bytes, in the log of the job: client.result(…) reads it"
+        case ("holdfast:too_large", {"bytes": int(size)}):
+            return f"{size:,} bytes, too many to be stored without an output store"
+    return None
 
 
 def result_path(job_id: str, fencing_token: int) -> str:

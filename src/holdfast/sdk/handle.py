@@ -11,7 +11,8 @@ from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import EnqueuedJobs
 from holdfast.runner.call import Call
-from holdfast.runner.signature import located, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import located
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
