@@ -308,8 +308,20 @@ class Registry(Protocol):
         ...
 
     async def logs(
-        self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
-    ) -> EventPage: ...
+        self,
+        job_id: str,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+        output: bool = True,
+        tail: int | None = None,
+        since: datetime | None = None,
+        attempt: int | None = None,
+        stream: str | None = None,
+    ) -> EventPage:
+        """Return a page of the job's log. `attempt` and `stream` leave out what is of others; `tail` (lines
+        of output) and `since` say where to begin when there is no cursor yet."""
+        ...
 
     async def events(self, *, after: str | None = None, limit: int = 1000) -> EventPage: ...
 
