@@ -68,6 +68,10 @@ holdfast.toml (see: holdfast config), else it is sqlite:///holdfast.db:
 the file holdfast.db in the current folder.
 
 \b
+A JOB is named by its id, the short id that tables show, any unique
+beginning of its id, its name, or @last, the newest job.
+
+\b
 Exit codes:
     0  done
     1  the answer is no: verify or rebuild --check found differences, doctor

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
-from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES, may_be_end
 from holdfast.core.state import State
 from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Census, JobFilter, JobPage
@@ -99,7 +99,7 @@ class PostgresQueries:
         """Return the jobs whose ids fit."""
         found = await self._fetch("select_ids_from", text, BESIDE_MAX, SHORT_ID_MATCHES_MAX)
         ids = {row[0] for row in found}
-        for first, end in TIMED_RANGES:
+        for first, end in TIMED_RANGES if may_be_end(text) else ():
             limits = (SHORT_ID_ROWS_MAX, SHORT_ID_MATCHES_MAX)
             ids.update(row[0] for row in await self._fetch("select_ids_by_end", text, first, end, *limits))
         return await self._fetch("get_jobs", sorted(ids))

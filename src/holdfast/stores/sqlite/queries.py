@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
-from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES, may_be_end
 from holdfast.core.state import State
 from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Census, JobFilter, JobPage
@@ -160,7 +160,7 @@ def _rows_by_short_id(
     """Return the jobs whose ids fit, in order, from where the page begins."""
     asked: dict[str, Value] = {"text": text, "limit": SHORT_ID_MATCHES_MAX, "rows": SHORT_ID_ROWS_MAX}
     found = {job_id for (job_id,) in connection.execute(statement("select_ids_from"), asked)}
-    for first, end in TIMED_RANGES:
+    for first, end in TIMED_RANGES if may_be_end(text) else ():
         asked |= {"first": first, "end": end}
         found.update(job_id for (job_id,) in connection.execute(statement("select_ids_by_end"), asked))
     rows = connection.execute(statement("select_jobs_by_id"), (json_list(sorted(found)),))
