@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -14,8 +15,10 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.output_chunks import chunks_of
+from holdfast.core.output_part import OutputPart
 from holdfast.core.spec import Json
 from holdfast.core.state import State
+from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
 from holdfast.sdk.caller_connection import async_connection
@@ -26,6 +29,8 @@ from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.option_signature import with_options_of
+from holdfast.sdk.output_store import lazy_outputs
+from holdfast.sdk.stored_results import with_stored_result
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,6 +55,16 @@ class OutputChunk(Struct, frozen=True):
     def text(self) -> str:
         """The bytes as text."""
         return self.data.decode(errors="replace")
+
+
+class LogOptions(TypedDict, total=False):
+    """Which output is read; all of it by default, until the job ends."""
+
+    follow: bool
+    tail: int | None
+    since: Duration | datetime | None
+    attempt: int | None
+    stream: str | None
 
 
 class ListOptions(TypedDict, total=False):
@@ -92,6 +107,7 @@ class AsyncClient:
         warn_of_unused_store(self.url)
         self._outputs = outputs
         self._submission: JobSubmission | None = None
+        self._result_outputs: LazyOutputs | None = None
         self._opener = opener
         self._opened: Registry | None = None
 
@@ -112,6 +128,9 @@ class AsyncClient:
         """Close the store; `async with` does so at its end."""
         registry, self._opened = self._opened, None
         submission, self._submission = self._submission, None
+        stored, self._result_outputs = self._result_outputs, None
+        if stored is not None:
+            await stored.close()
         if submission is not None:
             await submission.close()
         if registry is not None:
@@ -206,7 +225,18 @@ class AsyncClient:
 
     async def result(self, job_id: str, timeout: Duration | None = None) -> Json:  # noqa: ASYNC109
         """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
-        return result_of(await self.wait(job_id, timeout))
+        return result_of(await self.wait_result(job_id, timeout))
+
+    async def wait_result(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
+        """As `wait`, with the whole result of the job, wherever it is stored."""
+        return await self._with_result(await self.wait(job_id, timeout))
+
+    async def _with_result(self, job: Job) -> Job:
+        if not isinstance(job.result, dict):
+            return job
+        if self._result_outputs is None:
+            self._result_outputs = lazy_outputs(self.url, self._outputs)
+        return await with_stored_result(job, self.registry, self._result_outputs)
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
         """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
@@ -228,6 +258,20 @@ class AsyncClient:
                 for job in page:
                     yield job
 
+    @with_options_of(ListOptions)
+    async def results(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Any, None]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        async with aclosing(self.result_pages(which)) as pages:
+            async for page in pages:
+                for result in page:
+                    yield result
+
+    async def result_pages(self, which: ListOptions) -> AsyncGenerator[tuple[Any, ...], None]:
+        """As `results`, a page at a time."""
+        async with aclosing(self.pages({**which, "states": [State.SUCCEEDED]})) as pages:
+            async for page in pages:
+                yield tuple([result_of(await self._with_result(job)) for job in page])
+
     async def pages(self, which: ListOptions) -> AsyncGenerator[tuple[Job, ...], None]:
         """As `list`, a page at a time."""
         left, chosen, newest = which.get("limit"), _filter(which), which.get("newest", False)
@@ -246,22 +290,49 @@ class AsyncClient:
         ends with the job; that of all jobs goes on until you leave it."""
         return self.registry.watch(job_id, after=after)
 
-    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[OutputChunk, None]:
-        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        cursor: str | None = None
-        while True:
-            page = await self.registry.logs(job_id, after=cursor, limit=_OUTPUT_PAGE)
-            for event in page.events:
+    @with_options_of(LogOptions)
+    async def logs(self, job_id: str, **part: Unpack[LogOptions]) -> AsyncGenerator[OutputChunk, None]:
+        """Yield the output of the job, piece by piece, until it ends; with `follow=False`, what exists now.
+
+        `tail` begins at its last lines, `since` at what was written then or later, or is no older than that;
+        `attempt` and `stream` leave out what is of others.
+        """
+        since = part.get("since")
+        if since is not None and not isinstance(since, datetime):
+            since = await self.registry.now() - parse_duration(since, "since")
+        chosen = OutputPart(
+            tail=part.get("tail"), since=since, attempt=part.get("attempt"), stream=part.get("stream")
+        )
+        async with aclosing(self._events_of(job_id, chosen, follow=part.get("follow", True))) as events:
+            async for event in events:
                 for piece in chunks_of(event):
-                    yield OutputChunk(piece.stream, piece.data, event.attempt)
-            cursor = page.cursor
+                    if piece.data:
+                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+
+    async def _events_of(self, job_id: str, part: OutputPart, *, follow: bool) -> AsyncGenerator[Event, None]:
+        """Yield the events with this part of the output."""
+        cursor: str | None = None
+        tail, since = part.tail, part.since
+        while True:
+            page = await self.registry.logs(
+                job_id,
+                after=cursor,
+                limit=_OUTPUT_PAGE,
+                tail=tail,
+                since=since,
+                attempt=part.attempt,
+                stream=part.stream,
+            )
+            for event in page.events:
+                yield event
+            cursor, tail, since = page.cursor, None, None
             if not page.events:
                 break
         if follow:
             async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
                 async for event in rest:
-                    for piece in chunks_of(event):
-                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+                    if (kept := part.of(event)) is not None:
+                        yield kept
 
 
 class _ThisLoop:

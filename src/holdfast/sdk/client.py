@@ -10,7 +10,7 @@ from holdfast.core.job import Job
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.runner.call import Call
-from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
+from holdfast.sdk.async_client import AsyncClient, ListOptions, LogOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient
 from holdfast.sdk.caller_connection import blocking_connection
 from holdfast.sdk.defaults import chosen_url
@@ -139,10 +139,17 @@ class Client:
         for page in self._existing.stream(lambda client: client.pages(which)):
             yield from page
 
+    @with_options_of(ListOptions)
+    def results(self, **which: Unpack[ListOptions]) -> Iterator[Any]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        for page in self._existing.stream(lambda client: client.result_pages(which)):
+            yield from page
+
     def events(self, job_id: str | None = None, *, after: str | None = None) -> Iterator[Event]:
         """Yield every event as it happens; see `AsyncClient.events`."""
         return self._existing.stream(lambda client: client.events(job_id, after=after))
 
-    def logs(self, job_id: str, *, follow: bool = True) -> Iterator[OutputChunk]:
-        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        return self._existing.stream(lambda client: client.logs(job_id, follow=follow))
+    @with_options_of(LogOptions)
+    def logs(self, job_id: str, **part: Unpack[LogOptions]) -> Iterator[OutputChunk]:
+        """Yield the output of the job, piece by piece; see `AsyncClient.logs`."""
+        return self._existing.stream(lambda client: client.logs(job_id, **part))

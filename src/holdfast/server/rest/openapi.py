@@ -13,9 +13,7 @@ from msgspec import Meta, Struct, defstruct
 from holdfast.core.access import Key
 from holdfast.core.event import Event
 from holdfast.core.job import Job
-from holdfast.server.rest import plain_logs
 from holdfast.server.rest.durations import DURATION_SECONDS_MAX
-from holdfast.server.rest.plain_logs import PlainLogsForm
 from holdfast.server.rest.problems import MEDIA_TYPE as PROBLEM
 from holdfast.server.rest.problems import Problem
 from holdfast.server.rest.request_decoder import JSON, key_characters_max, query_parameters
@@ -36,6 +34,7 @@ _UNITS = "".join(rf"({_NUMBER} *[{unit}{unit.upper()}] *)?" for unit in "wdhms")
 WRITTEN_DURATION = rf"^ *(?=[.0-9])({_NUMBER}|{_UNITS}({_NUMBER} *[mM][sS])?) *$"
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
+AS_TEXT = "With `Accept: text/plain`, the output itself, as text."
 IDEMPOTENT = "Sent again, the request returns the original response."
 SELF_IDENTIFYING = "Not needed: the content identifies the request, so that it is applied only once."
 ABOUT = """\
@@ -55,7 +54,6 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
         )
     for path, summary in STREAMS.items():
         paths[path] = {"get": _stream(path, summary, form_schemas[StreamForm], keys=keys)}
-    paths[plain_logs.PATH] = {"get": _plain_logs(form_schemas[PlainLogsForm], keys=keys)}
     _remove_unreferenced(components, paths)
     document: Schema = {
         "openapi": "3.1.0",
@@ -80,7 +78,7 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
 def _schemas(routes: Sequence[Route]) -> tuple[dict[type[Struct], Schema], dict[str, Schema]]:
     """Return the schema of each form, and the components that the schemas refer to."""
     forms: list[type[Struct]] = list(
-        dict.fromkeys([*(route.form for route in routes), StreamForm, PlainLogsForm])
+        dict.fromkeys([*(route.form for route in routes), StreamForm])
     )
     returned = [
         document_type(kind) for kind in dict.fromkeys([*(route.returns for route in routes), Problem])
@@ -180,6 +178,8 @@ def _operation(route: Route, form: Schema, components: dict[str, Schema], *, key
         "parameters": _parameters(route, form),
         "responses": _responses(route),
     }
+    if route.text:  # as a second content it would make what generated clients return a union
+        operation["description"] = AS_TEXT
     if route.method != "GET":
         body = _body(route, form, components)
         required = bool(body.get("required"))
@@ -277,23 +277,6 @@ def _stream(path: str, summary: str, form: Schema, *, keys: bool) -> Schema:
             "204": {"description": "The job has ended, and all its events were read."},
             **_PROBLEMS,
         },
-    }
-    if keys:
-        operation["security"] = [{"key": []}]
-    return operation
-
-
-def _plain_logs(form: Schema, *, keys: bool) -> Schema:
-    text = {
-        "description": "The output.",
-        "content": {plain_logs.MEDIA_TYPE: {"schema": {"type": "string"}}},
-    }
-    operation: Schema = {
-        "operationId": "plain_logs",
-        "summary": plain_logs.SUMMARY,
-        "tags": ["jobs"],
-        "parameters": [_in_path(form, "job_id"), *_in_query(PlainLogsForm, ("job_id",))],
-        "responses": {"200": text, **_PROBLEMS},
     }
     if keys:
         operation["security"] = [{"key": []}]

@@ -98,8 +98,11 @@ class QueryVerbs:
 
     async def why(self, request: requests.JobById) -> Explanation:
         job = await find(self._registry, request.job_id)
-        beside = admission.may_count(current_principal.get(), job.spec.queue)
-        text = await self._registry.why(request.job_id, beside=beside)
+        principal = current_principal.get()
+        beside = admission.may_count(principal, job.spec.queue)
+        text = await self._registry.why(
+            request.job_id, beside=beside, reaches=lambda queue: principal.reaches(queue, None)
+        )
         return Explanation(await without_hidden_holder(self._registry, job.spec.lock, text))
 
     async def history(self, request: requests.History) -> HistoryPage:
@@ -120,7 +123,14 @@ class QueryVerbs:
 
         async def read(limit: int) -> EventPage:
             return await self._registry.logs(
-                request.job_id, after=after, limit=limit, output=not request.without_output
+                request.job_id,
+                after=after,
+                limit=limit,
+                output=not request.without_output,
+                tail=request.tail,
+                since=request.since,
+                attempt=request.attempt,
+                stream=request.stream,
             )
 
         page = await _fitting(read, _limit(request.limit, 1000), _size)
