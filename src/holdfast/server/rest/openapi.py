@@ -77,9 +77,7 @@ def describe(routes: Sequence[Route], *, keys: bool, version: str) -> Schema:
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[type[Struct], Schema], dict[str, Schema]]:
     """Return the schema of each form, and the components that the schemas refer to."""
-    forms: list[type[Struct]] = list(
-        dict.fromkeys([*(route.form for route in routes), StreamForm])
-    )
+    forms: list[type[Struct]] = list(dict.fromkeys([*(route.form for route in routes), StreamForm]))
     returned = [
         document_type(kind) for kind in dict.fromkeys([*(route.returns for route in routes), Problem])
     ]
