@@ -18,8 +18,8 @@ async def all_workers(documents: DocumentStore) -> list[WorkerInfo]:
 
 
 async def put_worker(documents: DocumentStore, worker: WorkerInfo, forget_before: datetime) -> None:
-    """Store the worker; it replaces the one of its name and instance. Only a new one, or one that is put again
-    as it is, looks for those to forget: that reads them all."""
+    """Store the worker; it replaces the one of its name and instance. Only a new one, or one that is put
+    again as it is, looks for those to forget: that reads them all."""
     key, found = keys.worker(worker.name, worker.instance), None
     for _ in range(ATTEMPTS):
         found = await documents.fetch(key, WorkerInfo)
