@@ -14,6 +14,7 @@ from holdfast.core.explanation import describe_flaws
 from holdfast.core.gaps import GapTracker, describe_gap
 from holdfast.core.job import Job
 from holdfast.core.output_chunks import chunks_of
+from holdfast.core.tracebacks import AttemptTraceback, traceback_in
 from holdfast.ports import Registry
 
 PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
@@ -34,11 +35,13 @@ class LogPrinter:
         self._timestamps = timestamps
         self._gaps = GapTracker()
         self._unpruned: int | None = None
+        self._failed: set[int | None] = set()
         self._sinks = {"stdout": _Sink(err=False), "stderr": _Sink(err=True)}
 
     def show(self, event: Event) -> None:
         """Print the event if it is output of the chosen attempt and stream."""
-        if self._attempt not in (None, event.attempt):
+        found = traceback_in(event)
+        if self._attempt not in (None, event.attempt if found is None else found.attempt):
             return
         missing = self._gaps.missing_before(event)
         if missing and (missing.start > 1 or self._unpruned in (0, event.attempt)):
@@ -46,10 +49,19 @@ class LogPrinter:
         if event.event_type == EventType.PUBLISH_REFUSED:
             reason = plain(event.reason or "")
             note(f"An event that attempt {event.attempt} published here was refused: {reason}")
+        if found is not None:
+            self._show_traceback(found, event.occurred_at)
         for piece in chunks_of(event):
             if self._stream in (None, piece.stream):
                 sink = self._sinks["stderr" if piece.stream == "stderr" else "stdout"]
                 sink.write(piece.data, piece.at if self._timestamps else None)
+
+    def _show_traceback(self, found: AttemptTraceback, at: datetime) -> None:
+        """Print a traceback on stderr: where its worker published it, or else where it was recorded."""
+        again = not found.published and found.attempt in self._failed
+        self._failed.add(found.attempt)
+        if self._stream in (None, "stderr") and not again:
+            self._sinks["stderr"].write_lines(found.text, at if self._timestamps else None)
 
     def begin(self, job: Job) -> None:
         """Take output missing at the beginning of an attempt as pruned, unless the job says otherwise."""
@@ -74,9 +86,15 @@ class _Sink:
     def __init__(self, *, err: bool) -> None:
         self._err = err
         self._cleaner = Cleaner(colours=not os.environ.get("NO_COLOR")) if on_terminal(err=err) else None
-        self._at_line_start = True
+        self._at_line_start = self._ended_line = True
+
+    def write_lines(self, text: str, at: datetime | None) -> None:
+        """Write whole lines, after the end of the line that was begun."""
+        begin = "" if self._ended_line else "\n"
+        self.write(f"{begin}{text}\n".encode(), at)
 
     def write(self, data: bytes, at: datetime | None) -> None:
+        self._ended_line = data.endswith(b"\n") if data else self._ended_line
         safe = data if self._cleaner is None else self._cleaner.feed(data).encode()
         self._put(safe if at is None else self._stamped(safe, at))
 

@@ -151,9 +151,10 @@ def worker(
 def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
     clock, out = SystemClock(), StderrWriter()
     if style == "json":
-        return out, JsonLog(owner, clock, out)
+        return out, JsonLog(owner, clock, out, redact=out.redact)
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return out, TextLog(owner, clock, out, colours=on_terminal(err=True) and not bare)
+    colours = on_terminal(err=True) and not bare
+    return out, TextLog(owner, clock, out, colours=colours, redact=out.redact)
 
 
 async def run_worker(

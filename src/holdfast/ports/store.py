@@ -68,13 +68,15 @@ class Work(Struct, frozen=True, gc=False):
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs a listing shows; empty means all. With a `viewer`, only those it may see
-    (`core.visibility`): others do not influence a page."""
+    (`core.visibility`): others do not influence a page. `arguments` are those of functions, as text
+    (`core.arguments`); a job whose data the viewer may not read has none."""
 
     queue: str | None = None
     kind: str | None = None
     states: tuple[State, ...] = ()
     owner: str | None = None
     labels: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     viewer: Principal | None = None
 
 
