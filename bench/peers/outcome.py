@@ -29,6 +29,12 @@ class Outcome:
     limits: dict[Kind, Found]
     soaks: list[Soak] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
+    whole: bool = True
+
+    @property
+    def page(self) -> str:
+        """What the page and all that belongs to it are called."""
+        return "peers" if self.whole else "table"
 
     @property
     def failures(self) -> list[str]:

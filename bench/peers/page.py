@@ -42,10 +42,10 @@ def write(outcome: Outcome, folder: Path | None) -> str:
     text = page(outcome, list(pictures))
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "peers.md").write_text(text, encoding="utf-8")
+        (folder / f"{outcome.page}.md").write_text(text, encoding="utf-8")
         told = [dict(zip(COLUMNS, row, strict=True)) for row in cells(outcome.entries, outcome.limits)]
         document = json.dumps({**outcome.document(), "table": told}, indent=2) + "\n"
-        (folder / "peers.json").write_text(document, encoding="utf-8")
+        (folder / f"{outcome.page}.json").write_text(document, encoding="utf-8")
         for name, picture in pictures.items():
             (folder / name).write_text(picture, encoding="utf-8")
     return text
@@ -71,17 +71,10 @@ def page(outcome: Outcome, pictures: list[str]) -> str:
             page_text.LIMITS,
             *_limits(outcome),
         ],
-        [
-            "",
-            "## Claims beside many others",
-            "",
-            page_text.CLAIMS.format(jobs=f"{size.behind_jobs:,}"),
-        ],
-        _table(outcome.entries, _claims(size.levels)),
+        _claims_section(outcome) if outcome.whole else [],
         ["", "## Beside a snapshot", "", page_text.SNAPSHOT.format(seconds=f"{size.snapshot_seconds:,.0f}")],
         _table(outcome.entries, _snapshots()),
-        ["", "## Recovery", "", page_text.RECOVERY, *_table(outcome.entries, _recovery())],
-        ["", "## Soak", "", page_text.SOAK, *soaked(outcome.soaks)],
+        _recovery_and_soak(outcome) if outcome.whole else [],
         ["", "## What is guaranteed for it", "", page_text.GUARANTEES],
         _table(outcome.entries, _guarantees()),
         ["", "## Settings", "", *_settings(outcome.entries)],
@@ -89,6 +82,17 @@ def page(outcome: Outcome, pictures: list[str]) -> str:
         ["", "## Time", "", *_times(outcome), ""],
     ]
     return "\n".join(line for section in sections for line in section)
+
+
+def _claims_section(outcome: Outcome) -> list[str]:
+    size = outcome.size
+    words = page_text.CLAIMS.format(jobs=f"{size.behind_jobs:,}")
+    return ["", "## Claims beside many others", "", words, *_table(outcome.entries, _claims(size.levels))]
+
+
+def _recovery_and_soak(outcome: Outcome) -> list[str]:
+    recovery = ["", "## Recovery", "", page_text.RECOVERY, *_table(outcome.entries, _recovery())]
+    return [*recovery, "", "## Soak", "", page_text.SOAK, *soaked(outcome.soaks)]
 
 
 def _verdicts(outcome: Outcome) -> list[str]:

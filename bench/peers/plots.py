@@ -8,12 +8,12 @@ from peers.outcome import Entry, Outcome
 def plots(outcome: Outcome) -> dict[str, str]:
     """SVG by file name; one that would show nothing is not drawn."""
     found = {
-        "peers-drain.svg": _drains(outcome),
-        "peers-latency.svg": _latency(outcome),
-        "peers-claims.svg": _claims(outcome),
-        "peers-soak.svg": _soak(outcome),
+        "drain": _drains(outcome),
+        "latency": _latency(outcome),
+        "claims": _claims(outcome),
+        "soak": _soak(outcome),
     }
-    return {name: picture for name, picture in found.items() if picture}
+    return {f"{outcome.page}-{name}.svg": picture for name, picture in found.items() if picture}
 
 
 def _drains(outcome: Outcome) -> str:

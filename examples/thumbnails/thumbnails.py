@@ -27,7 +27,12 @@ class Thumbnail(TypedDict):
     height: int
 
 
-@app.job(isolation="process", memory=160 * MIB, timeout=60, max_failures=10, max_crashes=1)
+@app.job(
+    isolation="process",
+    memory=160 * MIB,
+    timeout=60,
+    retry=holdfast.Retry(max_failures=10, max_crashes=1),  # soon again: a picture is late by seconds
+)
 def thumbnail(ctx: holdfast.Context, source: str, target: str, width: int = 64) -> Thumbnail:
     """Shrink one picture. It may run twice, so what it leaves behind is always one whole file."""
     picture = load(Path(source))

@@ -120,6 +120,19 @@ def test_figures_that_are_missing_small_large_or_odd_are_all_told() -> None:
         assert picture
 
 
+def test_a_run_for_the_table_has_a_page_of_its_own_without_what_it_leaves_out(tmp_path: Path) -> None:
+    entry = Entry(OURS[0], environment=NOWHERE)
+    entry.found.add(DRAIN, 12.0)
+    part = replace(outcome(entry), whole=False)
+
+    text = write(part, tmp_path)
+
+    assert {file.name for file in tmp_path.iterdir()} == {"table.md", "table.json", "table-drain.svg"}
+    assert "![table-drain.svg](table-drain.svg)" in text
+    assert "## Soak" in page(outcome(entry), [])
+    assert not any(f"## {name}" in text for name in ("Claims beside", "Recovery", "Soak"))
+
+
 def test_plots_are_well_formed_with_gaps_zeros_and_signs() -> None:
     rows = [Bar("a <b> & c", None, "not run"), Bar("d", 0.0, "0"), Bar("e", 5.0, "5", end=2.0)]
     drawn = [Line("one", [(0.0, 0.0)], "#000"), Line("none", [], "#000")]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -230,14 +231,15 @@ def test_a_retry_and_a_giving_back_are_told_apart(setup: TextLogSetup) -> None:
     failing, leaving = setup.start(), setup.start()
     again = {"state": State.QUEUED, "attempt": 2}
 
-    setup.lines.ended(replace(failing.job, failures=1, reason="no pixels", **again), 0.2)
+    soon = failing.job.updated_at + timedelta(seconds=20)
+    setup.lines.ended(replace(failing.job, failures=1, ready_at=soon, reason="no pixels", **again), 0.2)
     setup.lines.ended(replace(leaving.job, reason="the worker is leaving", **again), 0.2)
     unbegun = replace(granted("job-3").job, reason="no room", **again)
     setup.lines.ended(unbegun, 0.0)
     setup.lines.left()
 
     assert setup.out.lines == [
-        "↻ job-1 resize failed in 200 ms, attempt 1; to be tried again: no pixels",
+        "↻ job-1 resize failed in 200 ms, attempt 1 of 5; next in 20 s: no pixels",
         "↻ job-2 resize given back: the worker is leaving",
         "↻ job-3 resize given back: no room",
         "w1 left; 0 jobs done, 2 given back, 1 tried again.",

@@ -5,14 +5,16 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.explanation import explain, format_duration
-from holdfast.core.job import Progress
+from holdfast.core.explanation import describe_retry, explain, format_duration
+from holdfast.core.job import Failure, Job, Progress
 from holdfast.core.lifecycle import Expire
 from holdfast.core.process_spec import ProcessSpec, encode_process_spec
+from holdfast.core.retry import FUNCTION_RETRY, Retry
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from tests.core.sample_jobs import (
     NOW,
+    TRANSIENT,
     after,
     cancel,
     changed,
@@ -107,6 +109,48 @@ def test_a_delayed_job_says_until_when() -> None:
         "It waits until 2026-01-01 00:01:30 UTC (90 s); then any worker on queue default may claim it."
     )
     assert explain(job, NOW + 90 * SECOND).startswith("It has been ready for 0.0 s")
+
+
+def failed(job: Job, times: int, error: Failure = TRANSIENT) -> Job:
+    """The job after its owners have failed so often, the last time just now; it is ready in four minutes."""
+    budget = {"crashes": times} if error.crash else {"failures": times}
+    ready_at = NOW + timedelta(minutes=4)
+    return replace(job, attempt=times + 1, ready_at=ready_at, error=error, reason=error.message, **budget)
+
+
+def test_a_job_that_is_tried_again_says_when_and_when_for_the_last_time() -> None:
+    job = after(enqueue(Spec(kind="mail", retry=FUNCTION_RETRY)))
+
+    assert explain(failed(job, 3), NOW) == (
+        "It waits until 2026-01-01 00:04:00 UTC (4 min); then any worker on queue default may claim it."
+        " Next try in 4 min (4 of 10), the last about 00:21 UTC."
+        " Attempt 3 ended: the network hiccuped."
+    )
+    assert " Next try in 4 min, the last of 10. " in explain(failed(job, 9), NOW)
+    assert "Next try" not in explain(replace(failed(job, 3), failures=0), NOW)
+
+
+def test_the_last_try_of_another_day_has_its_date() -> None:
+    retry = Retry(max_failures=10, backoff=timedelta(hours=8), backoff_max=timedelta(hours=8))
+    job = after(enqueue(Spec(kind="mail", retry=retry)))
+
+    assert ", the last about 2026-01-02 04:04 UTC. " in explain(failed(job, 2), NOW)
+
+
+def test_a_crash_is_counted_against_its_own_budget() -> None:
+    job = after(enqueue(Spec(kind="mail", retry=FUNCTION_RETRY)))
+    killed = Failure(message="it was killed", code="ExitCode", crash=True)
+
+    assert " Next try in 4 min (3 of 5), the last about " in explain(failed(job, 2, killed), NOW)
+    assert describe_retry(failed(job, 2, killed)) == "attempt 2 of 5; next in 4 min"
+
+
+def test_the_end_of_an_attempt_says_how_many_there_are_and_when_the_next_one_begins() -> None:
+    job = after(enqueue(Spec(kind="mail", retry=FUNCTION_RETRY)))
+
+    assert describe_retry(failed(job, 3)) == "attempt 3 of 10; next in 4 min"
+    assert describe_retry(replace(failed(job, 3), attempt=6)) == "attempt 5, failure 3 of 10; next in 4 min"
+    assert describe_retry(replace(failed(job, 3), ready_at=NOW)) == "attempt 3 of 10; next at once"
 
 
 def test_a_locked_out_job_names_the_holder_while_it_holds() -> None:

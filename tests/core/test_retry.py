@@ -9,7 +9,14 @@ from msgspec.structs import asdict
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import ATTEMPTS_MAX
-from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry, backoff
+from holdfast.core.retry import (
+    COMMAND_RETRY,
+    FUNCTION_RETRY,
+    OnExhausted,
+    Retry,
+    backoff,
+    expected_waits,
+)
 
 NEGATIVE = timedelta(seconds=-1)
 
@@ -39,6 +46,15 @@ def test_the_wait_grows_by_its_factor_until_it_meets_its_maximum() -> None:
     assert fourth / first == pytest.approx(27, rel=1e-4)
     assert fifth / first == pytest.approx(60, rel=1e-4)
     assert fifth == sixth
+
+
+def test_what_is_expected_of_the_waits_is_half_of_each_ceiling() -> None:
+    seconds = sum(min(5 * 2**n, 900) for n in range(9)) / 2
+
+    assert expected_waits(FUNCTION_RETRY, 0, 10) == timedelta(seconds=seconds)
+    assert timedelta(minutes=18) < timedelta(seconds=seconds) < timedelta(minutes=19)
+    assert expected_waits(FUNCTION_RETRY, 7, 10) == timedelta(seconds=(640 + 900) / 2)
+    assert expected_waits(FUNCTION_RETRY, 9, 10) == timedelta()
 
 
 def test_a_draw_is_the_same_in_every_version_of_holdfast() -> None:

@@ -58,7 +58,7 @@ def test_the_guide_to_the_proofs_names_the_run_that_is_kept() -> None:
     assert f"{when[1]}, commit {when[2]}" in guide.replace("\n", " ")
 
 
-@pytest.mark.parametrize("name", ["peers", "wire", "rest"])
+@pytest.mark.parametrize("name", ["table", "peers", "wire", "rest"])
 def test_the_page_on_speed_says_of_which_commit_its_figures_are(name: str) -> None:
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8").replace("\n", " ")
 

@@ -6,9 +6,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import App, Conflict, Context, Invalid, OnExhausted, Retry
 from holdfast.core.limits import LEASE_DEFAULT
+from holdfast.core.retry import FUNCTION_RETRY
 from holdfast.sdk.job_options import DecoratorOptions
 from holdfast.sdk.open import DEFAULT_STORE
 from tests.sdk.sample_jobs import add, resize
@@ -207,7 +209,18 @@ def test_what_is_not_said_has_the_defaults_of_every_job(app: App) -> None:
 
     assert (spec.queue, spec.priority, spec.timeout) == ("default", 5, None)
     assert spec.lease == LEASE_DEFAULT
-    assert spec.retry == Retry()
+    assert spec.retry is FUNCTION_RETRY
+
+
+def test_a_function_is_tried_for_longer_than_its_registry_would(app: App) -> None:
+    plain = app.job(add).call(1).spec.retry
+    refined = app.job(name="thrice", max_failures=3)(add).call(1).spec.retry
+    own = app.job(name="own", retry=Retry())(add).call(1).spec.retry
+
+    assert (plain.max_failures, plain.max_crashes, plain.factor) == (10, 5, 2)
+    assert (plain.backoff, plain.backoff_max) == (timedelta(seconds=5), timedelta(minutes=15))
+    assert refined == replace(plain, max_failures=3)
+    assert (own.max_failures, own.backoff) == (5, timedelta(milliseconds=500))
 
 
 def test_the_runner_finds_what_it_needs(app: App) -> None:

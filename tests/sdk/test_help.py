@@ -38,6 +38,12 @@ def test_a_signature_has_every_option_as_a_parameter(function: Callable[..., Any
         assert parameters[name].annotation == hint
 
 
+def test_help_says_how_often_a_function_is_tried() -> None:
+    text = " ".join(pydoc.plain(pydoc.render_doc(app.job)).replace("|", " ").split())
+
+    assert "tried ten times, after waits of up to 5 s, 10 s, 20 s and so on, 15 minutes at most" in text
+
+
 @pytest.mark.parametrize("shown", [app.job, app.job(name="sum")(add).configure, Client.submit, command])
 def test_help_shows_the_options_and_what_they_mean(shown: object) -> None:
     text = pydoc.plain(pydoc.render_doc(shown))

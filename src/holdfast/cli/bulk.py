@@ -12,7 +12,7 @@ from holdfast.cli.exit_codes import ExitCode, error_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
 from holdfast.cli.options import chosen_store
 from holdfast.cli.session import run
-from holdfast.cli.terminal import console, count, note, on_terminal
+from holdfast.cli.terminal import confirm, console, count, note, on_terminal
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkEffect, BulkPlan, BulkResult, BulkVerb
 from holdfast.core.job import Job
@@ -63,7 +63,7 @@ def run_many(
             return ExitCode.DONE
         if not chosen.job_ids and not chosen.yes and at_prompt():
             store = plain(shown_url(chosen_store()))
-            click.confirm(f"{str(verb).capitalize()} {count(many, noun)} in {store}?", abort=True, err=True)
+            confirm(f"{str(verb).capitalize()} {count(many, noun)} in {store}?")
         return await _run(registry, plan, many, noun)
 
     return run(work)

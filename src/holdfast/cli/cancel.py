@@ -6,6 +6,7 @@ from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
+from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.explanation import format_duration
@@ -36,7 +37,7 @@ def cancel(chosen: Chosen, *, hard: bool, reason: str | None) -> None:
     job_id = chosen.one
     if job_id is None:
         raise SystemExit(run_many(BulkVerb.CANCEL, chosen, force=hard, reason=reason))
-    click.echo(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
+    say(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
 
 
 async def _cancel(registry: Registry, job_id: str, *, hard: bool, reason: str | None) -> str:

@@ -8,10 +8,11 @@ from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.job_argument import job_argument
 from holdfast.cli.job_view import call, print_traceback, replays_of, title
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
 from holdfast.cli.output_summary import missing_names, output_counts
 from holdfast.cli.session import filled_page, run
-from holdfast.cli.terminal import clock, facts, hint, note, rows, shorten
+from holdfast.cli.terminal import clock, facts, hint, note, on_terminal, rows, shorten
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.documents import job_document
@@ -21,17 +22,18 @@ from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
 
-_HEADERS = (
-    "JOB",
-    "REASON",
-    "STAGE",
-    "ATTEMPTS",
-    "QUEUE",
-    "ENDED",
-    "REPLAYED",
-    "COMMAND",
-    "LAST ERROR",
+_COLUMNS = (
+    Column("JOB"),
+    Column("REASON"),
+    Column("STAGE", rank=5),
+    Column("ATTEMPTS", rank=4),
+    Column("QUEUE", rank=2, least=8),
+    Column("ENDED", rank=3),
+    Column("REPLAYED", rank=1),
+    Column("COMMAND", least=12),
+    Column("LAST ERROR"),
 )
+_ERROR_WIDTH = 200
 _REASONS = click.Choice([code.value for code in ReasonCode])
 
 
@@ -58,7 +60,7 @@ async def _list(
     letters = [job for job in page.jobs if _has_reason(job, reason)]
     if letters:
         replays = await registry.replays([job.job_id for job in letters])
-        rows(_HEADERS, [_row(job, made) for job, made in zip(letters, replays, strict=True)])
+        rows(_COLUMNS, [_row(job, made) for job, made in zip(letters, replays, strict=True)])
     elif page.next is None:
         note("There are no dead letters.")
     if page.next is not None:
@@ -76,7 +78,7 @@ def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
         clock(job.ended_at),
         "yes" if replays else "no",
         shorten(title(job), 40),
-        _words(job),
+        shorten(_words(job) or "", _ERROR_WIDTH) if on_terminal() else _words(job),
     )
 
 

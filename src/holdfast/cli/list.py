@@ -9,6 +9,7 @@ import click
 from holdfast.cli.bulk_options import STATE_CHOICE, states_of
 from holdfast.cli.job_view import title
 from holdfast.cli.json_output import encode_json
+from holdfast.cli.layout import Column, Layout
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.output_summary import end_words, output_counts
 from holdfast.cli.session import filled_page, run
@@ -19,9 +20,21 @@ from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import UNSUCCESSFUL
 from holdfast.ports import JobFilter, JobPage, Registry
 
-_PIPE_HEADERS = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
-_TERMINAL_HEADERS = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
+_PIPE_COLUMNS = tuple(
+    Column(name) for name in ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
+)
+_TERMINAL_COLUMNS = (
+    Column("JOB"),
+    Column("STATE"),
+    Column("TRY", rank=2),
+    Column("AGE", rank=1),
+    Column("COMMAND", least=12),
+    Column("QUEUE", rank=3, least=8),
+    Column("OWNER", rank=4, least=8),
+    Column("REASON"),
+)
 _COMMAND_WIDTH = 40
+_REASON_WIDTH = 200
 
 
 @click.command("list")
@@ -104,20 +117,19 @@ async def _show_table(
         note(_empty_text(which, after))
         return
     now = await registry.now()
-    _print_page(page, now, header=True)
+    layout = _print_page(page, now, after=None)
     while everything and page.next is not None:
         page = await read(page.next)
-        _print_page(page, now, header=False)
+        layout = _print_page(page, now, after=layout)
     if page.next is not None:
         note(f"There are more: add --after {page.next}")
 
 
-def _print_page(page: JobPage, now: datetime, *, header: bool) -> None:
-    """A pipe gets the columns in a fixed order; a terminal gets the most important ones first."""
+def _print_page(page: JobPage, now: datetime, *, after: Layout | None) -> Layout:
+    """A pipe gets all columns in a fixed order; a terminal those that fit, the most important ones first."""
     if on_terminal():
-        rows(_TERMINAL_HEADERS, [_terminal_row(job, now) for job in page.jobs], header=header)
-    else:
-        rows(_PIPE_HEADERS, [_pipe_row(job) for job in page.jobs], header=header)
+        return rows(_TERMINAL_COLUMNS, [_terminal_row(job, now) for job in page.jobs], after=after)
+    return rows(_PIPE_COLUMNS, [_pipe_row(job) for job in page.jobs], after=after)
 
 
 def _pipe_row(job: Job) -> tuple[str | None, ...]:
@@ -128,8 +140,8 @@ def _pipe_row(job: Job) -> tuple[str | None, ...]:
 
 def _terminal_row(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
-    tries, queue = str(job.attempt), job.spec.queue
-    return (job.job_id, job.state, tries, old, what, queue, job.owner, _reason(job))
+    tries, queue, why = str(job.attempt), job.spec.queue, shorten(_reason(job) or "", _REASON_WIDTH)
+    return (job.job_id, job.state, tries, old, what, queue, job.owner, why)
 
 
 def _reason(job: Job) -> str | None:

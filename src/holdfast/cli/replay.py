@@ -6,7 +6,7 @@ from holdfast.cli.bulk import at_prompt, run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import hint
+from holdfast.cli.terminal import confirm, hint
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.errors import Conflict
@@ -50,7 +50,7 @@ async def _replay(registry: Registry, job_id: str, *, again: bool) -> Job:
         [new] = await registry.status_many(earlier[-1:])
         state = "was pruned since" if new is None else f"is {new.state}"
         words = f"Job {job_id} was replayed as {earlier[-1]}, which {state}."
-        if not (at_prompt() and click.confirm(f"{plain(words)} Replay it again?", err=True)):
+        if not (at_prompt() and confirm(f"{plain(words)} Replay it again?", abort=False)):
             raise Conflict(
                 words, job_id=job_id, advice=f"To replay it again: holdfast replay --again {job_id}"
             )

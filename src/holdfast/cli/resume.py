@@ -11,7 +11,7 @@ from holdfast.cli.log_printer import follow_to_verdict
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
 from holdfast.cli.session import run
-from holdfast.cli.terminal import count, hint, note
+from holdfast.cli.terminal import count, hint, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.job import Job
@@ -90,9 +90,9 @@ async def _resume(registry: Registry, job_id: str, options: _Options) -> Job | N
 
 def _print_plan(resumption: Resumption, original: Job) -> None:
     total = original.spec.promised_outputs
-    click.echo(f"{resumption.missing:,} of {total:,} outputs would be made again:")
+    say(f"{resumption.missing:,} of {total:,} outputs would be made again:")
     for name in resumption.names:
         click.echo(f"  {plain(name)}")
     more = resumption.missing - len(resumption.names)
     if more > 0:
-        click.echo(f"  and {more:,} more: holdfast outputs --missing {original.job_id}")
+        say(f"  and {more:,} more: holdfast outputs --missing {original.job_id}")

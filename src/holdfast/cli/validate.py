@@ -10,7 +10,7 @@ from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import verdict_words
 from holdfast.cli.progress import with_progress_bar
 from holdfast.cli.session import run
-from holdfast.cli.terminal import hint, note
+from holdfast.cli.terminal import hint, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.errors import Conflict
@@ -70,7 +70,7 @@ async def _override(registry: Registry, job_id: str, verdict: State, reason: str
     job = await registry.complete_validation(
         job_id, actor=actor(), version=seen.version, override=verdict, reason=reason
     )
-    click.echo(f"{job.state}: overridden by {plain(actor())}.")
+    say(f"{job.state}: overridden by {plain(actor())}.")
     return job
 
 
@@ -85,7 +85,7 @@ async def _validate(registry: Registry, job_id: str, *, force: bool) -> Job:
         if job == before:
             hint(f"Validate at once: holdfast validate {job_id} --force")
         return job
-    click.echo(plain(verdict_words(job)))
+    say(plain(verdict_words(job)))
     if job.unvalidated and (job.check is None or job.check.reason is None):
         note(plain(await registry.why(job_id)))
     elif job.check is not None and job.check.reason is not None:

@@ -6,6 +6,7 @@ from holdfast.cli.job_argument import job_argument
 from holdfast.cli.job_view import call
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
+from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 from holdfast.ports import Registry
 
@@ -18,7 +19,7 @@ def why(job_id: str) -> None:
     shown, words = run(lambda registry: _explain(registry, job_id))
     if shown is not None:
         click.echo(shown)
-    click.echo(plain(words))
+    say(plain(words))
 
 
 async def _explain(registry: Registry, job_id: str) -> tuple[str | None, str]:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from holdfast.cli.options import (
     outputs_option,
     store_option,
 )
-from holdfast.cli.terminal import on_terminal
+from holdfast.cli.terminal import on_terminal, width
 from holdfast.cli.traces import traced
 from holdfast.cli.worker_log import JsonLog, StderrWriter, WorkerLog, WorkerStart
 from holdfast.cli.worker_metrics import MetricsAddress, WorkerGauges, WorkerMetrics, folder_bytes
@@ -114,7 +115,8 @@ def worker(
 ) -> None:
     """Claim jobs and run them until stopped (Ctrl-C or SIGTERM).
 
-    With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has.
+    With MODULE:APP, such as shop:app, it runs the functions of that app, and only those it has. A function
+    that fails is tried ten times within 20 minutes or so, unless its @app.job says otherwise.
     Without, it runs commands: each gets PATH, HOME, the locale and little else of this environment;
     its own variables and secrets are those that the job names. Whatever a job starts is killed with it.
     Promised outputs are validated when a job ends.
@@ -149,9 +151,11 @@ def worker(
 
 
 def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
-    clock, out = SystemClock(), StderrWriter()
+    clock = SystemClock()
     if style == "json":
+        out = StderrWriter()
         return out, JsonLog(owner, clock, out, redact=out.redact)
+    out = StderrWriter(partial(width, err=True))
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     colours = on_terminal(err=True) and not bare
     return out, TextLog(owner, clock, out, colours=colours, redact=out.redact)

@@ -14,7 +14,7 @@ from holdfast.cli.log_throttle import GroupKey, LazyLine, LogThrottle
 from holdfast.cli.terminal import count, shorten
 from holdfast.cli.terminal_escape import plain
 from holdfast.cli.worker_log import LineWriter, WorkerStart, outcome_words
-from holdfast.core.explanation import format_duration
+from holdfast.core.explanation import describe_retry, format_duration
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Clock, Grant
@@ -227,8 +227,8 @@ class TextLog:
         return self._marked(mark, colour, words)
 
     def _retried_line(self, job: Job, seconds: float) -> str:
-        words = f"{self._title(job)} failed in {_took(seconds)}, attempt {job.attempt - 1}"
-        return self._marked("↻", "yellow", f"{words}; to be tried again: {_reason(job.reason)}")
+        words = f"{self._title(job)} failed in {_took(seconds)}, {describe_retry(job)}"
+        return self._marked("↻", "yellow", f"{words}: {_reason(job.reason)}")
 
     def _given_back_line(self, job: Job) -> str:
         return self._marked("↻", "yellow", f"{self._title(job)} given back: {_reason(job.reason)}")

@@ -8,6 +8,7 @@ from holdfast.core.limits import NOT_STARTED_MAX, NOT_UNDERSTOOD_MAX
 from holdfast.core.outputs import ValidationProgress, ValidationResult, is_being_validated
 from holdfast.core.process_spec import holdfast_worker_reason
 from holdfast.core.quota import describe_dropped_output
+from holdfast.core.retry import expected_waits
 from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
 from holdfast.core.visibility import WAITS_FOR_HOLDER
@@ -84,7 +85,7 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
     past += _not_understood(job) + _not_started(job)
     if job.ready_at > now:
         until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(job.ready_at - now)})"
-        return f"{until}; then any worker on queue {spec.queue} may claim it.{past}"
+        return f"{until}; then any worker on queue {spec.queue} may claim it.{_tries(job, now)}{past}"
     if holder is not None and holder.job_id != job.job_id and holder.leased:
         held = WAITS_FOR_HOLDER.format(lock=spec.lock, holder=holder.job_id)
         return (
@@ -111,6 +112,35 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
         f"It has been ready for {format_duration(now - job.ready_at)} and waits for {who}{others}.{own}"
         f"{deadline}{past}{next_step}"
     )
+
+
+def _tries(job: Job, now: datetime) -> str:
+    """When a job that has failed is tried again, and when for the last time."""
+    spent, most = _budget(job)
+    if job.error is None or not spent:
+        return ""
+    coming = f" Next try in {format_duration(job.ready_at - now)}"
+    if spent + 1 >= most:
+        return f"{coming}, the last of {most}."
+    last_at = job.ready_at + expected_waits(job.spec.retry, spent, most)
+    day = "" if last_at.date() == now.date() else f"{last_at:%Y-%m-%d} "
+    return f"{coming} ({spent + 1} of {most}), the last about {day}{last_at:%H:%M} UTC."
+
+
+def _budget(job: Job) -> tuple[int, int]:
+    """How much of the budget that the last error counted against is used up, and how much there is."""
+    retry = job.spec.retry
+    if job.error is not None and job.error.crash:
+        return job.crashes, retry.max_crashes
+    return job.failures, retry.max_failures
+
+
+def describe_retry(job: Job) -> str:
+    """Return which attempt has just failed, of how many, and when the next one begins."""
+    (spent, most), number = _budget(job), job.attempt - 1
+    of = f"attempt {number} of {most}" if spent == number else f"attempt {number}, failure {spent} of {most}"
+    wait = job.ready_at - job.updated_at
+    return f"{of}; next {f'in {format_duration(wait)}' if wait > timedelta() else 'at once'}"
 
 
 def _not_understood(job: Job) -> str:

@@ -25,7 +25,16 @@ class OnExhausted(StrEnum):
 
 
 class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """`max_failures` counts errors the owner reported, `max_crashes` owners that vanished."""
+    """How often a job is tried, and how long it waits in between.
+
+    `max_failures` counts errors the owner reported, `max_crashes` owners that vanished. After the first
+    failure the job waits for a random time up to `backoff`, then each time up to `factor` times as long, and
+    never longer than `backoff_max`. When a budget is used up, the job ends as `on_exhausted` says.
+
+    What is not given is as the registry has it, for jobs of every kind: five failures within a few seconds.
+    `@app.job` without `retry` is more patient (`FUNCTION_RETRY`): ten failures, waits of up to 5 s, 10 s,
+    20 s and so on, 15 minutes at most.
+    """
 
     max_failures: int = 5
     max_crashes: int = 5
@@ -45,6 +54,9 @@ class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 COMMAND_RETRY = Retry(max_failures=1, on_exhausted=OnExhausted.FAIL)
 """The default of commands: one that exits with an error has failed."""
+FUNCTION_RETRY = Retry(max_failures=10, backoff=timedelta(seconds=5), backoff_max=timedelta(minutes=15))
+"""The default of `@app.job`, which the SDK writes into the spec: what a function needs is often away for
+minutes."""
 
 
 def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
@@ -52,13 +64,23 @@ def backoff(retry: Retry, failures: int, chance: str) -> timedelta:
 
     `chance` seeds the jitter, so that a decision made again after a conflict waits just as long.
     """
+    draw = int.from_bytes(blake2b(chance.encode(), digest_size=6).digest(), "big")
+    return timedelta(seconds=_ceiling(retry, failures) * draw / 2**48)
+
+
+def _ceiling(retry: Retry, failures: int) -> float:
+    """Return the most seconds of the wait after so many failures."""
     try:
         grown = retry.backoff.total_seconds() * retry.factor ** (failures - 1)
     except OverflowError:
         grown = inf
-    ceiling = min(grown, retry.backoff_max.total_seconds())
-    draw = int.from_bytes(blake2b(chance.encode(), digest_size=6).digest(), "big")
-    return timedelta(seconds=ceiling * draw / 2**48)
+    return min(grown, retry.backoff_max.total_seconds())
+
+
+def expected_waits(retry: Retry, failures: int, tries: int) -> timedelta:
+    """Return how long the waits after the next failures take together, on average, until the last of
+    `tries` begins: each is half of its ceiling."""
+    return timedelta(seconds=sum(_ceiling(retry, n) for n in range(failures + 1, tries)) / 2)
 
 
 def give_back_wait(times: int) -> timedelta:

@@ -25,7 +25,7 @@ from holdfast.core.limits import (
     clip,
 )
 from holdfast.core.outputs import OutputPromise, check_promise
-from holdfast.core.retry import Retry
+from holdfast.core.retry import FUNCTION_RETRY, Retry
 
 COMMAND_KIND = "command"
 JOB_V1_KIND = "job.v1"
@@ -98,7 +98,7 @@ def _check_terms(spec: Spec) -> Spec:
         if (value := getattr(spec, name)) is not None:
             check_id(value, name)
     check_lease(spec.lease)
-    if spec.retry is not RETRY_DEFAULT:
+    if spec.retry is not RETRY_DEFAULT and spec.retry is not FUNCTION_RETRY:
         spec.retry.check()
     if spec.delay or spec.run_at or spec.timeout is not None or spec.ttl is not None:
         _check_times(spec)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Conflict, Invalid
 from holdfast.core.limits import check_id
-from holdfast.core.retry import OnExhausted, Retry
+from holdfast.core.retry import FUNCTION_RETRY, OnExhausted, Retry
 from holdfast.core.spec import COMMAND_KIND, Spec
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import JobRequest
@@ -250,8 +250,10 @@ def _kind(function: Function, name: str | None, version: int) -> str:
 
 
 def _retry(own: dict[str, Any], what: str) -> Retry:
+    given: Retry | None = own.get("retry")
     refined = {name: own[name] for name in Retry.__struct_fields__ if own.get(name) is not None}
-    return replace(parsed_retry(own.get("retry") or Retry(), what), **refined)
+    retry = FUNCTION_RETRY if given is None else parsed_retry(given, what)
+    return replace(retry, **refined) if refined else retry
 
 
 def _memory(memory: int | None, isolation: Isolation, kind: str) -> int | None:

@@ -94,7 +94,10 @@ class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
     """The options of `@app.job`. Durations are a timedelta, seconds, or a text such as 5m or 1h30m.
 
     `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
-    which may use `memory` bytes; `max_failures`, `max_crashes` and `on_exhausted` refine `retry`;
+    which may use `memory` bytes. A function that fails is tried ten times, after waits of up to 5 s, 10 s,
+    20 s and so on, 15 minutes at most: for about 20 minutes, and never more than 36. `retry` sets other
+    waits, and `max_failures`, `max_crashes` and `on_exhausted` refine them: `max_failures=1` never tries
+    again, and `retry=Retry(backoff="30s", backoff_max="1h"), max_failures=50` does for about a day.
     `compensate` undoes what was done, with the same arguments, when the last attempt has failed. Jobs with
     the same `lock` run one after the other; its name may contain arguments: `lock="order-{order_id}"`.
     `outputs` are names that the handler has to write with `ctx.output(name)`: the job has succeeded when

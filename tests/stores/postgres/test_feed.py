@@ -149,8 +149,7 @@ async def check_seen(store: PostgresStore, seen: list[Event]) -> None:
 async def locked_by(person: "asyncpg.Connection[Any]", schema: str, job_id: str) -> None:
     """Holds the job's row of the queue, which is the first that a commit locks."""
     await person.execute(
-        f"SELECT FROM {schema}.ready WHERE seq = (SELECT seq FROM {schema}.job WHERE job_id = $1)"
-        " FOR UPDATE",
+        f"SELECT FROM {schema}.ready WHERE seq = (SELECT seq FROM {schema}.job WHERE job_id = $1) FOR UPDATE",
         job_id,
     )
 

@@ -62,8 +62,8 @@ def _create_private(file: str) -> None:
     """Create an empty file that only its owner may read, unless there is one. SQLite gives the log and its
     index the same permissions.
 
-    Closing a file drops all locks that this process has on it, so no thread opens it before it is closed here.
-    A draft that gets the name by a link would be a file with two names, for good if the process is killed.
+    Closing a file drops all locks that this process has on it: no thread opens it before it is closed here. A
+    draft that gets the name by a link would be a file with two names, for good if the process is killed.
     """
     with _CREATION, suppress(OSError):  # SQLite itself says what is wrong with the folder
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
