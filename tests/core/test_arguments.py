@@ -30,7 +30,7 @@ def spec(arguments: object, kind: str = "fit") -> Spec:
     ("arguments", "shown"),
     [
         ({"alpha": 0.3, "seed": 7}, "fit(alpha=0.3, seed=7)"),
-        ({}, "fit()"),
+        ({}, "fit"),
         ({"to": "ada", "dry": True, "cc": None}, "fit(to='ada', dry=True, cc=None)"),
         ({"rows": [1, 2], "by": {"a": "x"}}, "fit(rows=[1, 2], by={'a': 'x'})"),
         ({"rows": list(range(100))}, "fit(rows=[0, 1, 2, 3, 4, 5, ...])"),

@@ -25,12 +25,13 @@ def describe_call(spec: Spec, payload: bytes | None = None) -> str:
     """Return the call of a function on one line, such as `fit(alpha=0.3, seed=7)`: shortened if it is long,
     without control characters. `payload` is what to show in place of the payload of the spec.
 
-    Only the kind is returned for commands, and where the payload is hidden or cannot be read."""
+    Only the kind is returned for commands, and where there are no arguments, or they are hidden or cannot be
+    read."""
     try:
         given = None if spec.kind in _COMMANDS else msgspec.json.decode(payload or spec.payload)
     except _UNREADABLE:
         given = None
-    if given is None:
+    if given is None or given == {}:
         return spec.kind
     text = f"{spec.kind}("
     for number, argument in enumerate(_arguments(given)):
