@@ -79,13 +79,13 @@ def test_an_event_of_the_worker_or_of_the_registry_has_a_traceback() -> None:
     error = {"message": "'b'", "traceback": "Trace"}
 
     assert traceback_in(event(WorkerEventType.PROCESS_ERROR, traceback="Trace")) == AttemptTraceback(
-        2, "Trace", published=True
+        attempt=2, text="Trace", published=True
     )
     assert traceback_in(event(EventType.DEAD_LETTERED, error=error)) == AttemptTraceback(
-        2, "Trace", published=False
+        attempt=2, text="Trace", published=False
     )
     assert traceback_in(event(EventType.REQUEUED, error=error)) == AttemptTraceback(
-        1, "Trace", published=False
+        attempt=1, text="Trace", published=False
     )
 
 

@@ -20,7 +20,7 @@ LEFT_OUT = re.compile(r"\n  … \[[0-9,]+ characters left out\]\n")
 """What stands in place of the middle of a long traceback."""
 
 
-class AttemptTraceback(Struct, frozen=True):
+class AttemptTraceback(Struct, frozen=True, kw_only=True):
     """The traceback of an attempt. `published` says that its worker published it, in order with the output
     of the attempt; the registry has it once more where it recorded the failure."""
 
@@ -39,7 +39,9 @@ def traceback_in(event: Event) -> AttemptTraceback | None:
         if event.event_type == EventType.REQUEUED and attempt is not None:
             attempt -= 1  # the event begins the next one
     text = attributes.get("traceback")
-    return AttemptTraceback(attempt, text, published) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    return AttemptTraceback(attempt=attempt, text=text, published=published)
 
 
 def check_failure(failure: Failure) -> Failure:
