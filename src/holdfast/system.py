@@ -2,12 +2,15 @@
 
 import asyncio
 import atexit
+import fcntl
 import gc
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import NoReturn, TypeVar
 
@@ -19,6 +22,14 @@ T = TypeVar("T")
 def machine_name() -> str:
     """Return the name of this machine, by which plain output files are located."""
     return socket.gethostname()
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not on every system
+        return os.cpu_count() or 1
 
 
 class SystemClock:
@@ -38,10 +49,7 @@ class BootClock(SystemClock):
     """The machine's clocks, with a monotonic clock that goes on while the machine sleeps."""
 
     def monotonic(self) -> float:
-        return time.clock_gettime(_BOOT_SECONDS)
-
-
-_BOOT_SECONDS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return boot_seconds()
 
 
 class SteadyClock(SystemClock):
@@ -117,17 +125,78 @@ def boot_id() -> str | None:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
+        return _system_text(b"kern.bootsessionuuid")
+
+
+def _system_text(name: bytes) -> str | None:
+    """Return a text that the kernel of macOS keeps under this name; None elsewhere."""
+    import ctypes
+
+    try:
+        read = ctypes.CDLL(None).sysctlbyname
+    except (AttributeError, OSError):
         return None
+    text = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(text))
+    if read(name, text, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
+        return None
+    return text.value.decode("ascii", "replace") or None
+
+
+def _clocks() -> tuple[int, int]:
+    """Return the clocks that count since boot: with the time that the machine slept, and without it. A system
+    that cannot tell them apart has one clock for both."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
+    if (uptime := getattr(time, "CLOCK_UPTIME_RAW", None)) is not None:  # macOS
+        return time.CLOCK_MONOTONIC_RAW, uptime
+    return time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC
+
+
+_WITH_SLEEP, _WITHOUT_SLEEP = _clocks()
 
 
 def boot_seconds() -> float:
-    """Return the seconds since boot, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return the seconds since boot, sleep included where the system counts it."""
+    return time.clock_gettime(_WITH_SLEEP)
 
 
 def asleep_seconds() -> float:
     """Return the seconds since boot in which the machine slept, so that no process could renew a lease."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return time.clock_gettime(_WITH_SLEEP) - time.clock_gettime(_WITHOUT_SLEEP)
+
+
+def flush_to_disk(file: int) -> None:
+    """Return when what was written to this open file or folder survives a power cut. On macOS `fsync` alone
+    leaves it in the cache of the disk."""
+    if (full := getattr(fcntl, "F_FULLFSYNC", None)) is not None:
+        with suppress(OSError):  # a file system or a folder for which there is only `fsync`
+            fcntl.fcntl(file, full)
+            return
+    os.fsync(file)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process uses now; 0 where neither /proc nor `ps` tells."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return _resident_by_ps(pid)
+
+
+def _resident_by_ps(pid: int) -> int:
+    import subprocess
+
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        said = subprocess.run(  # noqa: S603  # a number is all it is given
+            ["ps", "-o", "rss=", "-p", str(pid)],  # noqa: S607  # wherever it is
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
+            check=True,
+        )
+        return int(said.stdout) * 1024
+    return 0
 
 
 async def first_of(*awaitables: Awaitable[T]) -> T:

@@ -2,10 +2,9 @@
 
 import click
 
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.job_view import call
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
 from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 from holdfast.ports import Registry
@@ -16,9 +15,9 @@ from holdfast.ports import Registry
 @store_option
 def why(job_id: str) -> None:
     """Explain in a sentence or two why a job is in its state, and what happens next."""
-    shown, words = run(lambda registry: _explain(registry, job_id))
+    shown, words = run_for_job(job_id, _explain)
     if shown is not None:
-        click.echo(shown)
+        say(shown)
     say(plain(words))
 
 

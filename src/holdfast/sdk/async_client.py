@@ -53,6 +53,7 @@ class ListOptions(TypedDict, total=False):
 
     queue: str | None
     kind: str | None
+    name: str | None
     states: Iterable[State | str]
     owner: str | None
     labels: Mapping[str, str]
@@ -269,6 +270,7 @@ def _filter(which: ListOptions) -> JobFilter:
     return JobFilter(
         queue=which.get("queue"),
         kind=which.get("kind"),
+        name=which.get("name"),
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
