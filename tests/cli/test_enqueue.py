@@ -190,12 +190,14 @@ def test_wait_prints_the_result_or_how_it_ended(cli: CommandLine, folder: Path) 
     worked = cli.process("worker", "shop:app", "--drain", "--store", cli.url)
     assert worked.returncode == 0, worked.stderr
 
+    again = cli.process("enqueue", *options, "good", "shop:add", "1", "2")
     good = cli.process("enqueue", "--wait", *options, "good", "shop:add", "1", "2")
     bad = cli.process("enqueue", "--max-failures", "1", "--wait", *options, "bad", "shop:add", "1", "13")
 
     assert (good.returncode, good.stdout) == (0, b'{"sum":3}\n'), good.stderr
     assert (bad.returncode, bad.stdout) == (1, b"")
     assert b"no luck" in bad.stderr
+    assert b"it has ended (succeeded). Nothing was submitted." in again.stderr
 
 
 def test_a_store_in_memory_is_refused(cli: CommandLine) -> None:

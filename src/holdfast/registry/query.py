@@ -1,6 +1,7 @@
 """query: read jobs and their logs, and explain the state of a job."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -23,7 +24,8 @@ async def list_jobs(
 ) -> JobPage:
     """Return a page in creation order, or in the reverse order."""
     texts = (which.queue, which.kind, which.name, which.short_id, which.owner)
-    for text in (*texts, *which.labels, *which.labels.values()):
+    pairs = (*which.labels.items(), *which.arguments.items())
+    for text in (*texts, *chain.from_iterable(pairs)):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
     if which.short_id is not None and len(which.short_id) < SHORT_ID_CHARACTERS_MIN:
         raise Invalid(f"A short id has at least {SHORT_ID_CHARACTERS_MIN} characters.")
@@ -56,21 +58,6 @@ async def history_page(
 ) -> HistoryPage:
     """Return a page of the job's transitions and control events, by offset."""
     page = await commits.store.history(job_id, after=after, limit=_page(limit))
-    if not page.events:
-        await commits.get(job_id)
-    return page
-
-
-async def logs(
-    commits: CommitQueue,
-    job_id: str,
-    *,
-    after: str | None = None,
-    limit: int = 1000,
-    output: bool = True,
-) -> EventPage:
-    """Return a page of the job's log from a cursor on; without `output`, all but the worker's events."""
-    page = await commits.store.logs(job_id, after=after, limit=_page(limit), output=output)
     if not page.events:
         await commits.get(job_id)
     return page

@@ -1,6 +1,6 @@
 """The handle of one job, for the code that enqueued it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -9,6 +9,7 @@ from holdfast.core.durations import Duration
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.ports import EnqueuedJobs
 from holdfast.runner.call import Call
 from holdfast.runner.signature import located, readable
 
@@ -38,7 +39,9 @@ class JobFailed(HoldfastError):
 class JobClient(Protocol):
     """What handles and job functions need of a client; an `AsyncClient`."""
 
-    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]: ...
+    async def create_jobs(
+        self, calls: Sequence[Call[object]], *, connection: object = None
+    ) -> EnqueuedJobs: ...
 
     async def status(self, job_id: str) -> Job: ...
 
@@ -60,9 +63,19 @@ class ClientAccess(Protocol):
 class Handle(Generic[R_co]):
     """A job that was enqueued. Every method has two forms: one blocks, one is for coroutines."""
 
-    def __init__(self, job: Job, result_type: Any, access: ClientAccess) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        job: Job,
+        result_type: Any,  # noqa: ANN401
+        access: ClientAccess,
+        *,
+        created: bool = True,
+    ) -> None:
         self.job = job
         """The job as it was when it was enqueued; `refresh` returns it as it is now."""
+        self.created = created
+        """Whether this call made the job; False where one had made it before under this `request_id` or
+        `job_id`: then nothing was enqueued, and the job may have ended long ago."""
         self._result_type = result_type
         self._access = access
 
@@ -135,3 +148,12 @@ def result_of(job: Job, result_type: object = Any) -> object:
             job_id=job.job_id,
             version=job.version,
         ) from error
+
+
+def handles(jobs: EnqueuedJobs, result_types: Iterable[Any], access: ClientAccess) -> list[Handle[Any]]:
+    """Return the handles of jobs that were enqueued together."""
+    existed = jobs.existed
+    return [
+        Handle(job, result_type, access, created=job.job_id not in existed)
+        for job, result_type in zip(jobs, result_types, strict=False)
+    ]
