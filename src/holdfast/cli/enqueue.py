@@ -170,7 +170,7 @@ async def _wait(client: AsyncClient, job_id: str) -> Job:
     """Wait until the job has ended, and print its result, or how it ended."""
     job = await client.wait(job_id)
     if job.state is State.SUCCEEDED:
-        click.echo(encode_json(await client.result(job_id)))
+        click.echo(encode_json((await client.wait_result(job_id)).result))
     else:
         note(f"Job {job_id} ended {job.state}: {plain(job.reason or 'no reason was given')}")
         note(f"What to do: holdfast why {job_id}")

@@ -53,6 +53,8 @@ class WorkerStart(Struct, frozen=True, kw_only=True):
     slots: int
     threads: int | None = None
     metrics: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Queues of the app that it does not serve."""
 
 
 class WorkerLog(WorkerObserver, Protocol):
@@ -181,6 +183,7 @@ class Entry(Struct, omit_defaults=True, gc=False):
     metrics: str | None = None
     jobs: int | None = None
     call: str | None = None
+    left_out: tuple[str, ...] | None = None
 
 
 _LEVELS = {
@@ -295,6 +298,7 @@ class JsonLog:
             app=opening.app,
             store=opening.store,
             queues=opening.queues,
+            left_out=opening.left_out or None,
             slots=opening.slots,
             threads=opening.threads,
             metrics=opening.metrics,

@@ -125,6 +125,10 @@ class TextLog:
         where = f"from {opening.store}, queue {', '.join(opening.queues)}"
         words = f"{opening.worker} {what} {where}, {_at_a_time(opening)}. Ctrl-C to leave."
         self._write(plain(words))
+        if opening.left_out:
+            queues = f"queue{'s' * (len(opening.left_out) > 1)} {', '.join(opening.left_out)}"
+            words = f"It leaves out {queues}, which {opening.app} names: jobs there wait for another worker."
+            self._write(self._marked("⚠", "yellow", plain(words)))
         if opening.metrics:
             self._write(f"Metrics: {opening.metrics}")
 

@@ -86,6 +86,12 @@ KEYS_ACTIVE_MAX = 2
 KEYS_MAX = 1_000
 GRANT_PATTERNS_MAX = 64
 
+WORKERS_MAX = 5_000
+"""Workers that a store keeps; of more, those last seen longest ago are forgotten."""
+ANNOUNCED_QUEUES_MAX = 100
+ANNOUNCED_KINDS_MAX = 500
+"""Queues and kinds of one worker that are kept, so that what all of them announce stays small."""
+
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]+\Z")
 
 

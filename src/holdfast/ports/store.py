@@ -11,6 +11,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Command, Refusal
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 
 
 class ById(Struct, frozen=True, gc=False):
@@ -216,6 +217,14 @@ class Store(Protocol):
         """Return how many jobs are in each state."""
         ...
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        """Return how many jobs of the queue are ready; with `ahead_of`, only those that come before it in
+        ready order; with `delayed`, in place of these, those that are not due yet. It counts no further
+        than `limit`, and costs no more than that, except in a store of documents. Locks do not matter."""
+        ...
+
     async def census(self, limit: int) -> Census:
         """Return the counts by queue and state, and the leases. `ready` has at most `limit` queues. The
         call takes no longer for many jobs than for few, except in a store of documents, which reads them
@@ -279,6 +288,15 @@ class Store(Protocol):
 
     async def put_key(self, key: Key) -> None:
         """Store this key; it replaces the one with its `key_id`, if there is one."""
+        ...
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return every worker that was put and not forgotten, the last seen first."""
+        ...
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        """Store this worker; it replaces the one with its name and `instance`, if there is one. Forget those
+        that were last seen before the instant. It is no change that waiting callers are woken for."""
         ...
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:

@@ -19,6 +19,7 @@ from holdfast.core.output_chunks import chunks_of
 from holdfast.core.output_part import OutputPart
 from holdfast.core.spec import Json
 from holdfast.core.state import State
+from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
 from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
@@ -28,6 +29,8 @@ from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.option_signature import with_options_of
+from holdfast.sdk.output_store import lazy_outputs
+from holdfast.sdk.stored_results import with_stored_result
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,6 +96,7 @@ class AsyncClient:
         warn_of_unused_store(self.url)
         self._outputs = outputs
         self._submission: JobSubmission | None = None
+        self._result_outputs: LazyOutputs | None = None
         self._opener = opener
         self._opened: Registry | None = None
 
@@ -112,6 +116,9 @@ class AsyncClient:
     async def close(self) -> None:
         registry, self._opened = self._opened, None
         submission, self._submission = self._submission, None
+        stored, self._result_outputs = self._result_outputs, None
+        if stored is not None:
+            await stored.close()
         if submission is not None:
             await submission.close()
         if registry is not None:
@@ -200,7 +207,18 @@ class AsyncClient:
 
     async def result(self, job_id: str, timeout: Duration | None = None) -> Json:  # noqa: ASYNC109
         """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
-        return result_of(await self.wait(job_id, timeout))
+        return result_of(await self.wait_result(job_id, timeout))
+
+    async def wait_result(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
+        """As `wait`, with the whole result of the job, wherever it is stored."""
+        return await self._with_result(await self.wait(job_id, timeout))
+
+    async def _with_result(self, job: Job) -> Job:
+        if not isinstance(job.result, dict):
+            return job
+        if self._result_outputs is None:
+            self._result_outputs = lazy_outputs(self.url, self._outputs)
+        return await with_stored_result(job, self.registry, self._result_outputs)
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
         """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
@@ -221,6 +239,20 @@ class AsyncClient:
             async for page in pages:
                 for job in page:
                     yield job
+
+    @with_options_of(ListOptions)
+    async def results(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Any, None]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        async with aclosing(self.result_pages(which)) as pages:
+            async for page in pages:
+                for result in page:
+                    yield result
+
+    async def result_pages(self, which: ListOptions) -> AsyncGenerator[tuple[Any, ...], None]:
+        """As `results`, a page at a time."""
+        async with aclosing(self.pages({**which, "states": [State.SUCCEEDED]})) as pages:
+            async for page in pages:
+                yield tuple([result_of(await self._with_result(job)) for job in page])
 
     async def pages(self, which: ListOptions) -> AsyncGenerator[tuple[Job, ...], None]:
         """As `list`, a page at a time."""

@@ -137,6 +137,12 @@ class Client:
         for page in self._existing.stream(lambda client: client.pages(which)):
             yield from page
 
+    @with_options_of(ListOptions)
+    def results(self, **which: Unpack[ListOptions]) -> Iterator[Any]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        for page in self._existing.stream(lambda client: client.result_pages(which)):
+            yield from page
+
     def events(self, job_id: str | None = None, *, after: str | None = None) -> Iterator[Event]:
         """Yield every event as it happens; see `AsyncClient.events`."""
         return self._existing.stream(lambda client: client.events(job_id, after=after))

@@ -11,7 +11,8 @@ from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import EnqueuedJobs
 from holdfast.runner.call import Call
-from holdfast.runner.signature import located, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import located
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -46,6 +47,8 @@ class JobClient(Protocol):
     async def status(self, job_id: str) -> Job: ...
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
+
+    async def wait_result(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job: ...
 
@@ -99,12 +102,12 @@ class Handle(Generic[R_co]):
         `JobFailed` when it did not succeed; `TimeoutError` when that takes longer than `timeout`, which
         does not affect the job.
         """
-        job = self._access.call(lambda client: client.wait(self.job_id, timeout))
+        job = self._access.call(lambda client: client.wait_result(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     async def result_async(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109
         """As `result`, for coroutines."""
-        job = await self._access.call_async(lambda client: client.wait(self.job_id, timeout))
+        job = await self._access.call_async(lambda client: client.wait_result(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     def cancel(self, *, hard: bool = False, reason: str | None = None) -> Job:

@@ -92,13 +92,18 @@ def check_may_count(principal: Principal, queue: str | None) -> None:
     if queue is not None:
         check_queue(principal, Scope.OBSERVE, queue, None)
     require_scope(principal, Scope.OBSERVE)
+    check_regions(principal)
+    if queue is None and not principal.everywhere:
+        raise Denied("This key does not reach every queue: name one.")
+
+
+def check_regions(principal: Principal) -> None:
+    """Raise `Denied` unless the principal reaches every region: counts are not kept by region."""
     if principal.regions:
         raise Denied(
             "This key does not reach every region: list the jobs that it reaches, by cursor"
             " (holdfast.v1.RegistryService/ListJobs)."
         )
-    if queue is None and not principal.everywhere:
-        raise Denied("This key does not reach every queue: name one.")
 
 
 def may_count(principal: Principal, queue: str) -> bool:

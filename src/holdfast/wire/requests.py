@@ -264,6 +264,44 @@ class JobById(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     job_id: Id
 
 
+class Announce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tell that a worker is there, and what it serves."""
+
+    name: Id
+    instance: Annotated[Id, Meta(description="An id of the worker's process, new at every start.")]
+    queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1_000, examples=[["default"]])]
+    kinds: Annotated[tuple[Name, ...], Meta(max_length=1_000)] = ()
+    executors: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
+    slots: WholeNumber = 1
+    busy: WholeNumber = 0
+    thread_kinds: Annotated[
+        tuple[Name, ...],
+        Meta(
+            max_length=1_000, description="Kinds of which at most `thread_slots` jobs run at the same time."
+        ),
+    ] = ()
+    thread_slots: WholeNumber = 0
+    thread_busy: WholeNumber = 0
+    region: Name | None = None
+    host: Text = ""
+    pid: WholeNumber = 0
+    app: Text | None = None
+    version: Text = ""
+    paused: bool = False
+    leaving: bool = False
+    stopped: bool = False
+    started_at: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="As the response to the first announcement says it."),
+    ] = None
+
+
+class Workers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """List the workers that have announced themselves in the last day."""
+
+    queue: Name | None = None
+
+
 class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Read the events that the registry has written about a job."""
 

@@ -101,8 +101,11 @@ class QueryVerbs:
 
     async def why(self, request: requests.JobById) -> Explanation:
         job = await find(self._registry, request.job_id)
-        beside = admission.may_count(current_principal.get(), job.spec.queue)
-        text = await self._registry.why(request.job_id, beside=beside)
+        principal = current_principal.get()
+        beside = admission.may_count(principal, job.spec.queue)
+        text = await self._registry.why(
+            request.job_id, beside=beside, reaches=lambda queue: principal.reaches(queue, None)
+        )
         return Explanation(await without_hidden_holder(self._registry, job.spec.lock, text))
 
     async def history(self, request: requests.History) -> HistoryPage:
