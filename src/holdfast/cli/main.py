@@ -34,6 +34,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "outputs:outputs",
             "List the outputs that a job promised, and which are there.",
         ),
+        "workers": ("workers:workers", "List the workers, what they serve and how busy they are."),
+        "queues": ("queues:queues", "List the queues: what waits, since when, and who serves them."),
         "verify": ("verify:verify", "Derive every job from its log again, and compare."),
     },
     "Step in": {
