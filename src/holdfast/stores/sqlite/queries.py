@@ -183,8 +183,9 @@ def count_ready(
     name = "count_delayed" if delayed else "count_ready"
     asked: dict[str, Value] = {"queue": queue, "now": to_microseconds(now), "limit": limit}
     if ahead_of is not None:
-        name, place = "count_ahead", {"priority": ahead_of.spec.priority, "job_id": ahead_of.job_id}
-        asked |= {**place, "ready_at": to_microseconds(ahead_of.ready_at)}
+        name = "count_ahead"
+        asked |= {"priority": ahead_of.spec.priority, "job_id": ahead_of.job_id}
+        asked["ready_at"] = to_microseconds(ahead_of.ready_at)
     [(found,)] = connection.execute(statement(name), asked)
     return int(found)
 
