@@ -165,10 +165,11 @@ def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
     clock = SystemClock()
     if style == "json":
         out = StderrWriter()
-        return out, JsonLog(owner, clock, out)
+        return out, JsonLog(owner, clock, out, redact=out.redact)
     out = StderrWriter(partial(width, err=True))
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return out, TextLog(owner, clock, out, colours=on_terminal(err=True) and not bare)
+    colours = on_terminal(err=True) and not bare
+    return out, TextLog(owner, clock, out, colours=colours, redact=out.redact)
 
 
 async def run_worker(

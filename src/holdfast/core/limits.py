@@ -148,11 +148,14 @@ def check_lease(value: timedelta) -> timedelta:
     return value
 
 
+SHORTENED = " … [shortened]"
+
+
 def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
     """Return free text from outside as it can be stored: shortened if long, with characters that databases
     refuse (lone surrogates, NUL) replaced. The rest stays, terminal escapes too."""
     if len(text) > most:
-        text = text[: most - 15] + " … [shortened]"
+        text = text[: most - 15] + SHORTENED
     if not text.isascii():
         text = text.encode(errors="replace").decode()
     return text.replace("\0", "?")

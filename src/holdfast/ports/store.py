@@ -69,7 +69,8 @@ class Work(Struct, frozen=True, gc=False):
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs a listing shows; empty means all. With a `viewer`, only those it may see
-    (`core.visibility`): others do not influence a page.
+    (`core.visibility`): others do not influence a page. `arguments` are those of functions, as text
+    (`core.arguments`); a job whose data the viewer may not read has none.
 
     With a `short_id`, those whose id it fits (`core.short_ids`): they are found by the index of ids, which
     looks at so many generated ids at most, and reads so many jobs.
@@ -82,6 +83,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     states: tuple[State, ...] = ()
     owner: str | None = None
     labels: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     viewer: Principal | None = None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import chain
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -25,7 +26,8 @@ async def list_jobs(
 ) -> JobPage:
     """Return a page in creation order, or in the reverse order."""
     texts = (which.queue, which.kind, which.name, which.short_id, which.owner)
-    for text in (*texts, *which.labels, *which.labels.values()):
+    pairs = (*which.labels.items(), *which.arguments.items())
+    for text in (*texts, *chain.from_iterable(pairs)):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
     if which.short_id is not None and len(which.short_id) < SHORT_ID_CHARACTERS_MIN:
         raise Invalid(f"A short id has at least {SHORT_ID_CHARACTERS_MIN} characters.")

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.arguments import argument_text
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -82,6 +83,8 @@ class ListOptions(TypedDict, total=False):
     """Only jobs that this worker has."""
     labels: Mapping[str, str]
     """Only jobs with all of these labels."""
+    arguments: Mapping[str, object]
+    """Only jobs whose function has these arguments."""
     limit: int | None
     """At most so many."""
     newest: bool
@@ -363,4 +366,5 @@ def _filter(which: ListOptions) -> JobFilter:
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
+        arguments={name: argument_text(name, one) for name, one in which.get("arguments", {}).items()},
     )

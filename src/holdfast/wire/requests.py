@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Progress
 from holdfast.core.lifecycle import HandoffStep, Outcome
-from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, KEY_NAME_CHARACTERS_MAX
+from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, KEY_NAME_CHARACTERS_MAX, LABELS_MAX
 from holdfast.core.outputs import Output, OutputPromise, ValidationResult
 from holdfast.core.spec import Json
 from holdfast.core.state import State
@@ -233,6 +233,14 @@ class ListFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     states: tuple[State, ...] = ()
     owner: Owner | None = None
     labels: dict[Text, Text] = {}
+    arguments: Annotated[
+        dict[Text, Text],
+        Meta(
+            max_length=LABELS_MAX,
+            description="Arguments of functions, as text: `7` is the number and the text. All must be there."
+            " Needs the right to read the data of jobs.",
+        ),
+    ] = {}
 
 
 class ListJobs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
