@@ -97,6 +97,11 @@ class JobFunction(Generic[P, R_co, F_co]):
         return self._lock is not None or self._request.spec.lock is not None
 
     @property
+    def queue(self) -> str:
+        """The queue that its jobs are enqueued in."""
+        return self._request.spec.queue
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its handler writes."""
         return () if self._promised is None else self._promised.names
