@@ -60,7 +60,7 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Function
             yield workers
             return
         with service(tmp_path) as url:
-            workers.start("w-1", url=url)
+            workers.start("w-1", "--outputs", str(tmp_path / "of-the-worker"), url=url)
             workers.url = url
             yield workers
 
