@@ -88,14 +88,23 @@ class Context:
         outputs: "LazyOutputs | None" = None,
     ) -> None:
         self.job_id = run.job_id
+        """The id of the job."""
         self.kind = run.kind
+        """The kind of the job, with its version."""
         self.queue = run.queue
+        """The queue that it was claimed from."""
         self.attempt = run.attempt
+        """The number of this attempt, from 1."""
         self.fencing_token = run.fencing_token
+        """The rising number of its owners; `guard` makes a fence of it."""
         self.lock = run.lock
+        """The lock of the job, if it has one."""
         self.correlation_id = run.correlation_id
+        """What ties this job to others of the same cause."""
         self.trace_id = run.trace_id
+        """The trace that the job belongs to."""
         self.traceparent = run.traceparent
+        """The span that caused the job."""
         self.follow_ups: list[JobRequest] = []
         self.follow_up_outputs: dict[int, PromisedOutputs] = {}
         """The outputs that follow-ups promise, by the follow-up's index. Internal."""

@@ -44,6 +44,8 @@ class JobClient(Protocol):
         self, calls: Sequence[Call[object]], *, connection: object = None
     ) -> EnqueuedJobs: ...
 
+    async def create_jobs_on(self, connection: object, calls: Sequence[Call[object]]) -> EnqueuedJobs: ...
+
     async def status(self, job_id: str) -> Job: ...
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
@@ -87,6 +89,7 @@ class Handle(Generic[R_co]):
 
     @property
     def job_id(self) -> str:
+        """The id of the job."""
         return self.job.job_id
 
     def refresh(self) -> Job:
@@ -94,6 +97,7 @@ class Handle(Generic[R_co]):
         return self._access.call(lambda client: client.status(self.job_id))
 
     async def refresh_async(self) -> Job:
+        """As `refresh`, for coroutines."""
         return await self._access.call_async(lambda client: client.status(self.job_id))
 
     def result(self, timeout: Duration | None = None) -> R_co:
