@@ -32,7 +32,7 @@ from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
 from holdfast.runner import RUNNER_ARGV
-from holdfast.sdk.defaults import unused_store
+from holdfast.sdk.defaults import spool_folder, unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl, shown_url
@@ -142,7 +142,7 @@ def worker(
                     slots_given=slots is not None,
                     commands=commands or app is None,
                     passed=passed,
-                    spool_root=_spool_root(spool),
+                    spool_root=spool_folder(spool),
                     metrics=metrics,
                 )
             )
@@ -345,10 +345,3 @@ def _serve_metrics(
         yield server.open(*address)
     finally:
         server.close()
-
-
-def _spool_root(given: str | None) -> Path:
-    if given:
-        return Path(given)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "holdfast" / "spool"
