@@ -5,6 +5,7 @@ import re
 import pytest
 
 from holdfast.cli.layout import Column, cut, fit, text_width, wrap
+from holdfast.core.short_ids import short_id
 from tests.cli.command_line import CommandLine, failure, on_a_terminal, output
 
 COLUMNS = (
@@ -129,8 +130,8 @@ def test_lists_show_the_whole_error_at_any_width(cli: CommandLine, width: int) -
     letters = lines_at(cli, width, "dead-letters", "list")
 
     for lines in (listed, letters):
-        assert {job_id, "JOB", "COMMAND", *MESSAGE.split()} <= {*words(lines)}
-    assert ("QUEUE" in words(listed)) is (width == 140)
+        assert {short_id(job_id), "JOB", "COMMAND", *MESSAGE.split()} <= {*words(lines)}
+    assert ("OWNER" in words(listed)) is (width == 140)
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -143,7 +144,7 @@ def test_events_are_told_at_any_width(cli: CommandLine, width: int) -> None:
     for lines in (of_one, of_all):
         assert {"job_claimed", "job_dead_lettered", *MESSAGE.split()} <= {*words(lines)}
         assert lines[0].startswith("── ") is (width == 80)  # the day has a line of its own
-    assert job_id in words(of_all)
+    assert short_id(job_id) in words(of_all)
 
 
 def test_why_breaks_at_words_and_leaves_its_command_whole(cli: CommandLine) -> None:

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
-from holdfast.cli.job_argument import job_argument
-from holdfast.cli.job_view import replays_of, title
+from holdfast.cli.job_argument import job_argument, run_for_job
+from holdfast.cli.job_view import replays_of, shown_id, title
 from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
@@ -70,7 +70,7 @@ async def _list(
 def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
     letter = job.dead_letter
     return (
-        job.job_id,
+        shown_id(job.job_id),
         letter.reason_code if letter else None,
         letter.stage if letter else None,
         str(letter.attempts) if letter else str(job.attempt),
@@ -94,7 +94,7 @@ def _words(job: Job) -> str | None:
 @store_option
 def show_letter(job_id: str, *, as_json: bool) -> None:
     """Show one dead letter: all that is needed to decide about it, even months later."""
-    run(lambda registry: _show(registry, job_id, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _show(registry, found, as_json=as_json))
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:

@@ -3,7 +3,8 @@
 import click
 import msgspec
 
-from holdfast.cli.job_argument import complete_jobs
+from holdfast.cli.job_argument import complete_jobs, job_id_of, newest_option
+from holdfast.cli.job_view import shown_id
 from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import Column, Layout, fit, fixed
 from holdfast.cli.options import store_option
@@ -17,12 +18,15 @@ from holdfast.ports import Registry
 
 _PAGE = 50
 _TIME_WIDTH = len("2026-01-31T12:00:00.000Z")
+_JOB_WIDTH = 16
+"""Of the column of jobs on a terminal: twice a short id; a longer id that somebody chose is cut."""
 _CLOCK_WIDTH = len("12:00:00.000")
 _REST_WIDTH = 75  # place, event, and enough of the details
 
 
 @click.command()
 @click.argument("job_id", metavar="[JOB]", required=False, shell_complete=complete_jobs)
+@newest_option
 @click.option("--after", metavar="CURSOR", help="Continue where an earlier reading ended.")
 @click.option("--follow", "-f", is_flag=True, help="Print new events as they come; ends with the job.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; data is base64.")
@@ -39,6 +43,8 @@ def events(job_id: str | None, *, after: str | None, follow: bool, as_json: bool
 async def _print(
     registry: Registry, job_id: str | None, cursor: str | None, *, follow: bool, as_json: bool
 ) -> None:
+    if job_id is not None:
+        job_id = await job_id_of(registry, job_id)
     table = _EventTable(with_job=job_id is None)
 
     def show(event: Event) -> None:
@@ -73,7 +79,7 @@ class _EventTable:
         self._day: str | None = None
         self._layout = self._fit(_TIME_WIDTH)
         columns = width()
-        if columns and columns < _TIME_WIDTH + 38 * with_job + _REST_WIDTH:
+        if columns and columns < _TIME_WIDTH + (_JOB_WIDTH + 2) * with_job + _REST_WIDTH:
             self._day = ""
             self._layout = self._fit(_CLOCK_WIDTH)
 
@@ -81,8 +87,8 @@ class _EventTable:
         if width() is None:
             job = [("JOB", 36)] if self._with_job else []
             return fixed(("TIME", time_width), *job, ("PLACE", 6), ("EVENT", 22), ("DETAILS", 0))
-        job_column = [Column("JOB")] if self._with_job else []
-        sample = ["-" * time_width, *["-" * 36] * self._with_job, "-" * 6, "-" * 23, "- " * 200]
+        job_column = [Column("JOB", least=8)] if self._with_job else []
+        sample = ["-" * time_width, *["-" * _JOB_WIDTH] * self._with_job, "-" * 6, "-" * 23, "- " * 200]
         return fit(
             [Column("TIME"), *job_column, Column("PLACE", rank=1), Column("EVENT"), Column("DETAILS")],
             [sample],
@@ -96,7 +102,7 @@ class _EventTable:
             if day != self._day:
                 say(f"── {day} ──")
                 self._day = day
-        job = [event.job_id] if self._with_job else []
+        job = [shown_id(event.job_id or "-")] if self._with_job else []
         row(self._layout, [at, *job, _place(event), event.event_type, _words(event)])
 
 

@@ -17,6 +17,7 @@ from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.short_ids import short_id
 from holdfast.core.state import UNSUCCESSFUL
 from holdfast.ports import JobFilter, JobPage, Registry
 
@@ -49,6 +50,7 @@ _REASON_WIDTH = 200
     help="Only this state, or `active`, or `ended`; may be given several times.",
 )
 @click.option("--kind", help="Only this kind of work.")
+@click.option("--name", help="Only with this name.")
 @click.option("--owner", help="Only what this worker holds.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
@@ -68,6 +70,7 @@ def list_jobs(
     queue: str | None,
     states: tuple[str, ...],
     kind: str | None,
+    name: str | None,
     owner: str | None,
     labels: tuple[tuple[str, str], ...],
     limit: int,
@@ -77,7 +80,9 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first."""
-    which = JobFilter(queue=queue, kind=kind, states=states_of(states), owner=owner, labels=dict(labels))
+    which = JobFilter(
+        queue=queue, kind=kind, name=name, states=states_of(states), owner=owner, labels=dict(labels)
+    )
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit
 
@@ -125,7 +130,7 @@ def _pipe_row(job: Job) -> tuple[str | None, ...]:
 def _terminal_row(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
     tries, queue, why = str(job.attempt), job.spec.queue, shorten(_reason(job) or "", _REASON_WIDTH)
-    return (job.job_id, job.state, tries, old, what, queue, job.owner, why)
+    return (short_id(job.job_id), job.state, tries, old, what, queue, job.owner, why)
 
 
 def _reason(job: Job) -> str | None:

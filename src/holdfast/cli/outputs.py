@@ -3,13 +3,12 @@
 import click
 
 from holdfast.cli.inspector import chosen_inspector, in_output_store
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.json_output import encode_json
 from holdfast.cli.layout import Column, Layout
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
 from holdfast.cli.progress import with_progress_bar
-from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note, rows
 from holdfast.core.documents import document
 from holdfast.core.errors import Conflict, Denied
@@ -43,7 +42,7 @@ def outputs(job_id: str, *, missing: bool, as_json: bool) -> None:
     promised, and WHY says why. The counts are printed at the end, on stderr. If the job ended without
     success and its outputs were not validated yet, they are validated now.
     """
-    run(lambda registry: _outputs(registry, job_id, missing=missing, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _outputs(registry, found, missing=missing, as_json=as_json))
 
 
 async def _outputs(registry: Registry, job_id: str, *, missing: bool, as_json: bool) -> None:

@@ -4,8 +4,8 @@ import click
 
 from holdfast.cli.bulk import at_prompt, run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
 from holdfast.cli.terminal import confirm, hint
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
@@ -36,7 +36,7 @@ def replay(chosen: Chosen, *, again: bool, dry_run: bool) -> None:
     job_id = chosen.one
     if job_id is None or dry_run:
         raise SystemExit(run_many(BulkVerb.REPLAY, chosen, again=again, dry_run=dry_run))
-    job = run(lambda registry: _replay(registry, job_id, again=again or chosen.yes))
+    job = run_for_job(job_id, lambda registry, found: _replay(registry, found, again=again or chosen.yes))
     click.echo(job.job_id)
     if job.spec.promised_outputs:
         hint(f"It promises all outputs. For the missing ones: holdfast resume {job_id}")

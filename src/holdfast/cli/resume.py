@@ -7,10 +7,10 @@ from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.exit_codes import outcome_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.log_printer import follow_to_verdict
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
-from holdfast.cli.session import run
 from holdfast.cli.terminal import count, hint, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
@@ -51,7 +51,7 @@ def resume(chosen: Chosen, *, dry_run: bool, again: bool, wait: bool) -> None:
             raise click.UsageError("--wait follows one job: name it.")
         raise SystemExit(run_many(BulkVerb.RESUME, chosen, again=again, dry_run=dry_run))
     options = _Options(dry_run=dry_run, again=again, wait=wait)
-    job = run(lambda registry: _resume(registry, job_id, options))
+    job = run_for_job(job_id, lambda registry, found: _resume(registry, found, options))
     if wait and job is not None:
         raise SystemExit(outcome_exit(job))
 

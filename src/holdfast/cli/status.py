@@ -4,12 +4,11 @@ import click
 
 from holdfast.cli.costs import cost_fields, cost_words, job_cost
 from holdfast.cli.exit_codes import outcome_exit
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.job_view import Facts, job_facts, links_of
 from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import fixed
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
 from holdfast.cli.terminal import clock, console, facts, facts_text, on_terminal, row
 from holdfast.core.catalogue import EventType
 from holdfast.core.cost import last_attempt_duration
@@ -32,9 +31,9 @@ _STEPS = fixed(("TIME", 20), ("STATE", 15), ("ATTEMPT", 11), ("REASON", 0))
 def status(job_id: str, *, watch: bool, as_json: bool) -> None:
     """Show one job: state, attempt, owner, lease, budgets, times, outcome and why."""
     if watch:
-        job = run(lambda registry: _watch(registry, job_id, as_json=as_json))
+        job = run_for_job(job_id, lambda registry, found: _watch(registry, found, as_json=as_json))
         raise SystemExit(outcome_exit(job))
-    run(lambda registry: _show(registry, job_id, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _show(registry, found, as_json=as_json))
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:

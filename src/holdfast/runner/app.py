@@ -66,12 +66,9 @@ def load_app(name: str) -> HandlerApp:
     *others, module_name = module_names.split(",")
     if not colon or not module_name or not attribute:
         raise Invalid(f"{name!r} does not name an app: write module:app, such as shop:app.")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     for other in others:
-        _module(other, here)
-    found: object = _module(module_name, here)
+        import_here(other)
+    found: object = import_here(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise Invalid(f"{module_name} has no {attribute}.")
@@ -82,7 +79,11 @@ def load_app(name: str) -> HandlerApp:
     return cast("HandlerApp", found)
 
 
-def _module(module_name: str, here: str) -> ModuleType:
+def import_here(module_name: str) -> ModuleType:
+    """Return the module, looked up in the current folder first; `Invalid` says what is wrong."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
