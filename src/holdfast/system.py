@@ -24,6 +24,14 @@ def machine_name() -> str:
     return socket.gethostname()
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not on every system
+        return os.cpu_count() or 1
+
+
 class SystemClock:
     """The machine's clocks."""
 

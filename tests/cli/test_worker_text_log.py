@@ -276,6 +276,26 @@ def test_nothing_hostile_is_in_a_line(setup: TextLogSetup) -> None:
         assert not re.search("[\x00-\x1f\x7f-\x9f\u2028\u202e]", text[:-1])
 
 
+@pytest.mark.parametrize(
+    ("slots", "threads", "words"),
+    [
+        (100, None, "100 at a time."),
+        (2, 2, "2 at a time, one per core (-c for more that mostly wait)."),
+        (100, 2, "100 at a time, 2 of them not coroutines (-c for more)."),
+    ],
+)
+def test_the_start_says_how_many_jobs_run_at_the_same_time(
+    setup: TextLogSetup, slots: int, threads: int | None, words: str
+) -> None:
+    opening = WorkerStart(
+        worker="w1", app="shop:app", store="sqlite:///a.db", queues=("mail",), slots=slots, threads=threads
+    )
+
+    setup.lines.opened(opening)
+
+    assert setup.out.lines == [f"w1 runs shop:app from sqlite:///a.db, queue mail, {words} Ctrl-C to leave."]
+
+
 def test_a_reason_without_end_is_shortened(setup: TextLogSetup) -> None:
     setup.fail("x" * 1_000_000)
 

@@ -98,6 +98,7 @@ class FunctionWorkers:
         app: str | None = None,
         dies_at: str | None = None,
         passing: int = 1,
+        slots: int | None = 32,
     ) -> "subprocess.Popen[bytes]":
         """A worker of the app; with `dies_at` it is killed when it passes that failpoint."""
         armed = ["-c", ARMED, dies_at, str(passing)] if dies_at else ["-m", "holdfast"]
@@ -111,6 +112,7 @@ class FunctionWorkers:
             str(self.spool),
             "--lease",
             "2s",
+            *(["-c", str(slots)] if slots else []),
             *options,
         ]
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -35,7 +35,7 @@ def send(to: str, gift: str = "nothing") -> str:
 def pack(to: str, weight: int, colour: str) -> str:
     return "packed by the new one"
 
-@app.job(name="send", version=2)
+@app.job(kind="send", version=2)
 def send_again(to: str, at: str) -> str:
     return f"{to} has it at {at}"
 """

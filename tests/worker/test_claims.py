@@ -96,9 +96,11 @@ def test_after_a_fault_of_the_machine_one_job_at_a_time_is_claimed(
     asked: list[int] = []
     claim = Claims.claim
 
-    async def counted(self: Claims, op_id: str, wanted: int, leaving: Leaving) -> list[HeldJob]:
+    async def counted(
+        self: Claims, op_id: str, wanted: int, leaving: Leaving, *, without: frozenset[str]
+    ) -> list[HeldJob]:
         asked.append(wanted)
-        return await claim(self, op_id, wanted, leaving)
+        return await claim(self, op_id, wanted, leaving, without=without)
 
     monkeypatch.setattr(Claims, "claim", counted)
     monkeypatch.setattr(Prefetch, "wanted", lambda _, waiting, held: 5 - held)

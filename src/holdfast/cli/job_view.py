@@ -17,6 +17,7 @@ from holdfast.core.short_ids import short_id
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
 from holdfast.core.state import State
 from holdfast.ports import Registry
+from holdfast.runner.stored_result import where_stored
 
 Facts = list[tuple[str, str | None]]
 _PAGE = 200
@@ -182,12 +183,12 @@ def _outputs(job: Job, now: datetime) -> Facts:
 
 
 def _result(job: Job) -> str | None:
-    """Return the result as JSON; None if it is only the exit code."""
+    """Return the result as JSON, or where it is if it is large; None if it is only the exit code."""
     if job.result is None or (isinstance(job.result, dict) and job.result.keys() == {"exit_code"}):
         return None
     if is_cached(job):
         return None
-    return msgspec.json.encode(job.result).decode()
+    return where_stored(job.result) or msgspec.json.encode(job.result).decode()
 
 
 def exit_code(job: Job) -> int | None:

@@ -36,8 +36,15 @@ from holdfast.sdk.defaults import spool_folder, unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl, shown_url
-from holdfast.system import SystemClock, SystemIds, boot_id, machine_name, tune_garbage_collector
-from holdfast.worker.claims import WorkerSettings
+from holdfast.system import (
+    SystemClock,
+    SystemIds,
+    boot_id,
+    machine_name,
+    tune_garbage_collector,
+    usable_cores,
+)
+from holdfast.worker.claims import ThreadSlots, WorkerSettings
 from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.executor import Executor
 from holdfast.worker.function_executor import FunctionExecutor
@@ -49,9 +56,10 @@ from holdfast.worker.tasks import stop
 from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
 
-SLOTS_FOR_APP = 32
-SLOTS_FOR_ASYNC_APP = 100
+SLOTS_FOR_COROUTINES = 100
 """A coroutine takes neither a thread nor a process, so more of them may run at the same time."""
+THREADS_MAX = 32
+"""How many plain functions run at the same time, at most, while they end within milliseconds."""
 
 
 @click.command()
@@ -62,7 +70,7 @@ SLOTS_FOR_ASYNC_APP = 100
 )  # fmt: skip
 @click.option(
     "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
-    show_default="100 for an app of coroutines only, 32 for another, one per core for commands",
+    show_default="100 coroutines; plain functions and commands: one per core",
     help="Jobs to run at the same time.",
 )  # fmt: skip
 @click.option("--commands/--no-commands", help="With an app: run queued commands as well.")
@@ -124,7 +132,7 @@ def worker(
     settings = WorkerSettings(
         owner=name or f"{machine_name()}-{os.getpid()}",
         queues=queues,
-        slots=slots or (SLOTS_FOR_APP if app else os.cpu_count() or 1),
+        slots=slots or usable_cores(),
         region=region,
         lease=lease,
         drain=drain,
@@ -180,10 +188,15 @@ async def run_worker(
         processes = Processes(clock, inherited=[spool.lock])
         stack.push_async_callback(processes.close)
         executors, url, outputs = await _load_executors(
-            processes, settings, out, app=app, passed=passed if commands else None
+            processes,
+            settings,
+            out,
+            app=app,
+            threads=settings.slots if slots_given else THREADS_MAX,
+            passed=passed if commands else None,
         )
-        if not slots_given and _take_no_threads(executors):
-            settings = replace(settings, slots=SLOTS_FOR_ASYNC_APP)
+        if app is not None and not slots_given:
+            settings = _with_default_slots(settings, executors)
         out.hide(hidden := own_secrets(url, outputs))
         _check_shared(url)
         registry = await open_registry(url)
@@ -246,6 +259,7 @@ async def _load_executors(
     out: StderrWriter,
     *,
     app: str | None,
+    threads: int,
     passed: tuple[str, ...] | None,
 ) -> tuple[list[Executor], str, str | None]:
     """Return the executors of the app and of commands (`passed` is None: none), and the URLs of the store
@@ -258,7 +272,8 @@ async def _load_executors(
             processes,
             app,
             runner_argv=RUNNER_ARGV,
-            slots=settings.slots,
+            slots=threads,
+            processes_max=settings.slots,
             env=_runner_environment(),
             url=given_store(),
             outputs=given_outputs(),
@@ -276,8 +291,23 @@ async def _load_executors(
     return executors, url, outputs
 
 
-def _take_no_threads(executors: Sequence[Executor]) -> bool:
-    return all(isinstance(one, FunctionExecutor) and one.takes_no_threads for one in executors)
+def _with_default_slots(settings: WorkerSettings, executors: Sequence[Executor]) -> WorkerSettings:
+    """Return the settings with the slots of a worker that was given none: a hundred for coroutines, and one
+    per core for jobs that take a thread or a process each."""
+    kinds = {kind for one in executors for kind in one.kinds}
+    threads = frozenset(
+        kind
+        for one in executors
+        for kind in (one.thread_kinds if isinstance(one, FunctionExecutor) else one.kinds)
+    )
+    if not threads:
+        return replace(settings, slots=SLOTS_FOR_COROUTINES)
+    cores, alone = settings.slots, len(threads) == len(kinds)
+    return replace(
+        settings,
+        slots=cores if alone else SLOTS_FOR_COROUTINES,
+        threads=ThreadSlots(kinds=threads, slots=cores, slots_max=THREADS_MAX, alone=alone),
+    )
 
 
 def _runner_environment() -> dict[str, str]:
@@ -308,6 +338,7 @@ def _worker_start(settings: WorkerSettings, app: str | None, url: str, address: 
         store=shown_url(url),
         queues=settings.queues,
         slots=settings.slots,
+        threads=None if settings.threads is None else settings.threads.slots,
         metrics=address,
     )
 

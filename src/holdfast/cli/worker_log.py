@@ -42,13 +42,15 @@ class LineWriter(Protocol):
 
 
 class WorkerStart(Struct, frozen=True, kw_only=True):
-    """What a worker logs at its start: its name, and what it will run."""
+    """What a worker logs at its start: its name, and what it will run. `threads`: how many of the jobs that
+    run at the same time may be such as take a thread or process, where the worker decided that itself."""
 
     worker: str
     app: str | None
     store: str
     queues: tuple[str, ...]
     slots: int
+    threads: int | None = None
     metrics: str | None = None
 
 
@@ -170,6 +172,7 @@ class Entry(Struct, omit_defaults=True, gc=False):
     store: str | None = None
     queues: tuple[str, ...] | None = None
     slots: int | None = None
+    threads: int | None = None
     metrics: str | None = None
     jobs: int | None = None
 
@@ -278,6 +281,7 @@ class JsonLog:
             store=opening.store,
             queues=opening.queues,
             slots=opening.slots,
+            threads=opening.threads,
             metrics=opening.metrics,
         )
 

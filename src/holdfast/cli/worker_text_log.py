@@ -120,7 +120,7 @@ class TextLog:
     def opened(self, opening: WorkerStart) -> None:
         what = f"runs {opening.app}" if opening.app else "runs commands"
         where = f"from {opening.store}, queue {', '.join(opening.queues)}"
-        words = f"{opening.worker} {what} {where}, {opening.slots} at a time. Ctrl-C to leave."
+        words = f"{opening.worker} {what} {where}, {_at_a_time(opening)}. Ctrl-C to leave."
         self._write(plain(words))
         if opening.metrics:
             self._write(f"Metrics: {opening.metrics}")
@@ -247,6 +247,15 @@ def failed_again(job: Job, grant: Grant | None) -> bool:
         return False
     before = grant.job
     return job.failures + job.crashes > before.failures + before.crashes
+
+
+def _at_a_time(opening: WorkerStart) -> str:
+    """How many jobs run at the same time, and why not more."""
+    if opening.threads is None:
+        return f"{opening.slots} at a time"
+    if opening.threads == opening.slots:
+        return f"{opening.slots} at a time, one per core (-c for more that mostly wait)"
+    return f"{opening.slots} at a time, {opening.threads} of them not coroutines (-c for more)"
 
 
 def _totals(succeeded: int, others: Counter[str], pace: str = "") -> str:

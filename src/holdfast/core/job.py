@@ -1,6 +1,8 @@
 """The job record: its state, its owner and its outcome. Values only."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -163,6 +165,21 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     flaws: Flaws | None = None
     published_bytes: int = 0
     not_started: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job as plain JSON values, as `holdfast status --json` shows it; fields that have their
+        default are left out."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return fields
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the items of `to_dict`: `dict(job)`, which web frameworks call to write a value as JSON."""
+        return iter(self.to_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+        """Tell pydantic that a job is written by `to_dict`. A schema is a plain dict: nothing is imported."""
+        return {"type": "any", "serialization": {"type": "function-plain", "function": cls.to_dict}}
 
     @property
     def owner(self) -> str | None:

@@ -14,6 +14,7 @@ from holdfast.ports.outputs import (
 )
 from holdfast.ports.registry import (
     Completion,
+    EnqueuedJobs,
     Grant,
     JobRequest,
     Mismatch,
@@ -59,6 +60,7 @@ __all__ = [
     "Decision",
     "Digest",
     "Due",
+    "EnqueuedJobs",
     "EventPage",
     "Finding",
     "Grant",

@@ -1,6 +1,6 @@
 """The registry port: the verbs, implemented by a store in this process or by a server."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -31,6 +31,15 @@ class JobRequest(Struct, frozen=True, gc=False, kw_only=True):
     trace_id: str | None = None
     traceparent: str | None = None
     found: ValidationResult | None = None
+
+
+class EnqueuedJobs(list[Job]):
+    """Jobs, one for each request. `existed` are the ids of those that an earlier request had made. A request
+    that was sent again because its first response was lost counts as a later one."""
+
+    def __init__(self, jobs: Iterable[Job] = (), existed: Iterable[str] = ()) -> None:
+        super().__init__(jobs)
+        self.existed = frozenset(existed)
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
@@ -112,7 +121,7 @@ class Registry(Protocol):
 
     async def enqueue_many(
         self, requests: Sequence[JobRequest], *, actor: str, connection: object = None
-    ) -> list[Job]:
+    ) -> EnqueuedJobs:
         """Create jobs. With a `connection` to the store's own PostgreSQL database they are part of its
         transaction."""
         ...
@@ -299,8 +308,20 @@ class Registry(Protocol):
         ...
 
     async def logs(
-        self, job_id: str, *, after: str | None = None, limit: int = 1000, output: bool = True
-    ) -> EventPage: ...
+        self,
+        job_id: str,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+        output: bool = True,
+        tail: int | None = None,
+        since: datetime | None = None,
+        attempt: int | None = None,
+        stream: str | None = None,
+    ) -> EventPage:
+        """Return a page of the job's log. `attempt` and `stream` leave out what is of others; `tail` (lines
+        of output) and `since` say where to begin when there is no cursor yet."""
+        ...
 
     async def events(self, *, after: str | None = None, limit: int = 1000) -> EventPage: ...
 

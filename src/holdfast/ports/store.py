@@ -238,6 +238,16 @@ class Store(Protocol):
         only the next ones, if there are many; empty if there are no more."""
         ...
 
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        """Return what workers have published about the job, the newest first: before this fencing token and
+        sequence, from at most `limit` of their batches; empty if there is no more. Bounded by bytes
+        (`stores.filters`); one batch always fits."""
+        ...
+
+    def log_cursor(self, log_id: int) -> str:
+        """Return the cursor of `logs` after which the event with this number in the log is the next."""
+        ...
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         """Return a page of the job's log in commit order: registry, worker, fact and external events;
         without `output`, all but the worker's."""

@@ -23,6 +23,7 @@ from holdfast.registry.expire import expire
 from holdfast.registry.handoff import handoff
 from holdfast.registry.heartbeat import heartbeat
 from holdfast.registry.keys import create_key, revoke_key
+from holdfast.registry.logs import logs
 from holdfast.registry.prune import prune
 from holdfast.registry.publish import publish, refuse_publish
 from holdfast.registry.query import (
@@ -30,7 +31,6 @@ from holdfast.registry.query import (
     history,
     history_page,
     list_jobs,
-    logs,
     status,
     status_many,
     why,

@@ -61,21 +61,6 @@ async def history_page(
     return page
 
 
-async def logs(
-    commits: CommitQueue,
-    job_id: str,
-    *,
-    after: str | None = None,
-    limit: int = 1000,
-    output: bool = True,
-) -> EventPage:
-    """Return a page of the job's log from a cursor on; without `output`, all but the worker's events."""
-    page = await commits.store.logs(job_id, after=after, limit=_page(limit), output=output)
-    if not page.events:
-        await commits.get(job_id)
-    return page
-
-
 async def events(commits: CommitQueue, *, after: str | None = None, limit: int = 1000) -> EventPage:
     """Return a page of the log of all jobs from a cursor on."""
     return await commits.store.events(after=after, limit=_page(limit))

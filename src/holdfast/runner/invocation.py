@@ -17,15 +17,16 @@ from holdfast import tracing
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
-from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.limits import check_delay, clip
 from holdfast.core.process_spec import CRASH_EXITS
-from holdfast.core.spec import Json, check_json
+from holdfast.core.spec import Json
 from holdfast.ports import JobRequest
 from holdfast.runner.app import Handler, HandlerFunction
 from holdfast.runner.context import CheckpointMismatch, Context, current_context
 from holdfast.runner.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.runner.output_promises import NO_OUTPUT_STORE, PromisedOutputs, location_of
-from holdfast.runner.signature import OtherNames, check_numbers
+from holdfast.runner.signature import OtherNames
+from holdfast.runner.stored_result import store_result
 from holdfast.worker.executor import RETURNED, Ending
 
 TRACEBACK_CHARACTERS_MAX = 16_000
@@ -63,7 +64,9 @@ async def handle(job: Handler, context: Context, payload: bytes, threads: Thread
             context.follow_ups[number] = request
     except BaseException as error:
         return _raised(error, context)
-    return _returned(result, context)
+    if result is None and not context.follow_ups:
+        return RETURNED
+    return await _returned(result, job, context)
 
 
 async def _with_outputs(context: Context, request: JobRequest, promised: PromisedOutputs) -> JobRequest:
@@ -141,20 +144,10 @@ def _call_plain(
         return None, error
 
 
-def _returned(result: Json, context: Context) -> Ending:
-    if result is None and not context.follow_ups:
-        return RETURNED
-    try:
-        document = msgspec.json.encode(result)
-        check_json(document, "result", RESULT_BYTES_MAX)
-        if b"null" in document:
-            check_numbers(result, "result")
-        return Ending(result=document, follow_ups=_follow_ups(context))
-    except (TypeError, ValueError, RecursionError, HoldfastError, msgspec.MsgspecError) as error:
-        words = f"What the handler returned cannot be stored: {_words(error)}"
-        return _failed(
-            Invalid(words), retryable=False, stage=Stage.OUTPUT, reason=ReasonCode.VALIDATION_FAILED
-        )
+async def _returned(result: Json, job: Handler, context: Context) -> Ending:
+    """Return the ending of a handler that has returned: a success, whatever its result is like."""
+    document = await store_result(job.arguments.result_place.result(result), context)
+    return Ending(result=document, follow_ups=_follow_ups(context))
 
 
 def _follow_ups(context: Context) -> bytes:

@@ -50,6 +50,11 @@ succeeds is never in one. The migrations of the stores have the same list."""
 _BEYOND = 2**62
 
 
+def place_of(event: Event) -> tuple[int, int]:
+    """Return the place of a worker's event among all of its job: the token and the sequence."""
+    return event.fencing_token or 0, event.sequence or 0
+
+
 class PageBuilder:
     """Collects a page of jobs: which jobs belong on it, and when it is full."""
 

@@ -32,7 +32,7 @@ from holdfast.ports import (
 from holdfast.stores.batch import Batch
 from holdfast.stores.census import CensusBuilder
 from holdfast.stores.commit_signal import CommitSignal
-from holdfast.stores.filters import HistoryBuilder, PageBuilder, cursor_number, page_start
+from holdfast.stores.filters import HistoryBuilder, PageBuilder, cursor_number, page_start, place_of
 
 
 class MemoryStore:
@@ -197,6 +197,13 @@ class MemoryStore:
             and event.sequence is not None
             and event.sequence >= first
         ]
+
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        mine = [event for event in self._log if event.job_id == job_id and event.sequence is not None]
+        return sorted((e for e in mine if place_of(e) < before), key=place_of, reverse=True)[:limit]
+
+    def log_cursor(self, log_id: int) -> str:
+        return str(log_id - 1)
 
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         mine = (

@@ -158,7 +158,7 @@ class InlineWorker:
     async def _work(self, report: "_Report", queues: tuple[str, ...], slots: int) -> None:
         worker = Worker(
             self._registry,
-            WorkerSettings(owner=self._owner, queues=queues, slots=slots, drain=True),
+            WorkerSettings(owner=self._owner, queues=queues, slots=slots, drain=True, shares=False),
             report,
             clock=self._clock,
             ids=self._ids,

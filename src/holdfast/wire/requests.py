@@ -1,5 +1,6 @@
 """Requests: what a client sends to a server, verb by verb, in every protocol."""
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -17,6 +18,7 @@ from holdfast.ports import JobRequest
 from holdfast.wire.fields import (
     ID_PATTERN,
     Actor,
+    AttemptNumber,
     Cursor,
     Duration,
     Glob,
@@ -26,10 +28,12 @@ from holdfast.wire.fields import (
     LeaseTime,
     Name,
     OpId,
+    OutputStream,
     Owner,
     PageLimit,
     Reason,
     ShortId,
+    TailLines,
     TaskToken,
     Text,
     ValidatorName,
@@ -261,12 +265,16 @@ class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Logs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Read all events of a job."""
+    """Read the events of a job, with all of its output or a part of it."""
 
     job_id: Id
     after: Cursor = None
     limit: PageLimit = None
     without_output: bool = False
+    tail: TailLines = None
+    since: datetime | None = None
+    attempt: AttemptNumber = None
+    stream: OutputStream = None
 
 
 class Events(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,9 +18,10 @@ class JobResponse(Struct, frozen=True):
 
 
 class JobList(Struct, frozen=True):
-    """Jobs, one for each item of the request."""
+    """Jobs, one for each item of the request, and the ids of those that existed before it."""
 
     jobs: tuple[Job, ...]
+    existed: tuple[str, ...] = ()
 
 
 class BatchResponse(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """How a worker claims jobs, and whether any are left to claim."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import timedelta
 from itertools import product
 
@@ -19,12 +19,25 @@ from holdfast.worker.leaving import Leaving
 RETRY_SECONDS = 0.5
 
 
+class ThreadSlots(Struct, frozen=True, kw_only=True):
+    """How many jobs of these kinds may run at the same time, because each takes a thread or a process: up to
+    `slots_max` while they end within milliseconds. `alone`: the worker has no other kinds."""
+
+    kinds: frozenset[str]
+    slots: int
+    slots_max: int
+    alone: bool
+
+
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """The options of a worker. `drain` ends it when its queues have nothing left to run."""
+    """The options of a worker. `drain` ends it when its queues have nothing left to run; with `shares` it
+    leaves a part of a burst to other idle workers."""
 
     owner: str
     queues: tuple[str, ...] = ("default",)
     slots: int = 1
+    threads: ThreadSlots | None = None
+    shares: bool = True
     region: str | None = None
     lease: timedelta | None = None
     drain: bool = False
@@ -52,10 +65,12 @@ class Claims:
         self.not_understood: set[str] = set()
         """The jobs that this worker gave back because its code does not know their kind or version."""
 
-    async def claim(self, op_id: str, wanted: int, leaving: Leaving) -> list[HeldJob]:
-        """Claim, again under the same `op_id` while the store is unavailable. Deadlines count from before
-        the call that succeeded. A worker that leaves goes on for a while if jobs may have been granted to
-        it: other workers could not have them before their leases end."""
+    async def claim(
+        self, op_id: str, wanted: int, leaving: Leaving, *, without: Container[str] = ()
+    ) -> list[HeldJob]:
+        """Claim jobs of all kinds but some, again under the same `op_id` while the store is unavailable.
+        Deadlines count from before the call that succeeded. A worker that leaves goes on for a while if jobs
+        may have been granted to it: other workers could not have them before their leases end."""
         settings, since = self._settings, self._clock.monotonic()
         unsure = late = False
         while True:
@@ -66,7 +81,7 @@ class Claims:
                     owner=settings.owner,
                     limit=min(wanted, BATCH_ITEMS_MAX),
                     op_id=op_id,
-                    kinds=tuple(self._kinds),
+                    kinds=tuple([kind for kind in self._kinds if kind not in without]),
                     lease=settings.lease,
                     region=settings.region,
                 )

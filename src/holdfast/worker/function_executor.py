@@ -44,7 +44,6 @@ from holdfast.worker.tasks import Tasks
 DEADLINE_SECONDS = 0.25
 IDLE_SECONDS = 20.0
 """How long a runner without attempts lives if its worker is frozen; a default lease is longer."""
-
 SUSPECTS_MAX = 10_000
 
 
@@ -64,6 +63,7 @@ class FunctionExecutor:
         *,
         runner_argv: Sequence[str],
         slots: int,
+        processes_max: int | None = None,
         env: Mapping[str, str],
         url: str | None = None,
         outputs: str | None = None,
@@ -73,9 +73,9 @@ class FunctionExecutor:
         self._app = app
         self._stray = stray
         self._redactor = redactor
-        stores, piped = (url or "", outputs or ""), stray is not None
+        stores, piped, limits = (url or "", outputs or ""), stray is not None, (slots, processes_max or slots)
         self._pool = RunnerPool(
-            self, processes, app, runner_argv=runner_argv, slots=slots, env=env, stores=stores, piped=piped
+            self, processes, app, runner_argv=runner_argv, limits=limits, env=env, stores=stores, piped=piped
         )
         self._known: dict[str, KnownJob] = {}
         self._running: dict[HeldJob, tuple[RunnerConnection, RunnerAttempt]] = {}
@@ -96,9 +96,10 @@ class FunctionExecutor:
         return hello
 
     @property
-    def takes_no_threads(self) -> bool:
-        """Whether jobs take no thread and no process: all functions are coroutines in the shared runner."""
-        return all(job.only_async and job.isolation != "process" for job in self._known.values())
+    def thread_kinds(self) -> frozenset[str]:
+        """The kinds whose jobs take a thread or a process each: all but coroutines in the shared runner."""
+        known = self._known.items()
+        return frozenset(kind for kind, job in known if not job.only_async or job.isolation == "process")
 
     async def open(self, host: Host) -> None:
         self._host = host

@@ -23,7 +23,8 @@ RECYCLE_BYTES = 512 * 1024 * 1024
 
 
 class RunnerPool:
-    """Finds, or starts, a runner for every attempt."""
+    """Finds, or starts, a runner for every attempt. `limits`: how many threads the shared runner has, and how
+    many exclusive runners there may be."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class RunnerPool:
         app: str,
         *,
         runner_argv: Sequence[str],
-        slots: int,
+        limits: tuple[int, int],
         env: Mapping[str, str],
         stores: tuple[str, str],
         piped: bool = False,
@@ -42,7 +43,7 @@ class RunnerPool:
         self._piped = piped
         self._processes = processes
         self._app = app
-        self._slots = slots
+        self._threads, self._processes_max = limits
         self._env = env
         self._stores = stores
         self._shared: RunnerConnection | None = None
@@ -130,7 +131,7 @@ class RunnerPool:
         count = sum(runner.exclusive for runner in self.runners)
         coming = sum(self._starting.values())
         for _ in range(len(queue) - coming):
-            if count + coming < self._slots:
+            if count + coming < self._processes_max:
                 coming += 1
                 self._start_task(self._start_exclusive(memory_bytes), exclusive=True)
             elif others:
@@ -165,7 +166,7 @@ class RunnerPool:
             memory_bytes=memory_bytes,
             piped=self._piped,
         )
-        threads = 1 if exclusive else self._slots
+        threads = 1 if exclusive else self._threads
         self.runners[runner] = None
         try:
             await runner.start(

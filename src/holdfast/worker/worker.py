@@ -2,37 +2,36 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast import tracing
-from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Progress
 from holdfast.core.spec import Json
-from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Grant, Ids, Registry
-from holdfast.system import first_of, jittered
+from holdfast.system import first_of
 from holdfast.worker import spans
 from holdfast.worker.claim_pause import ClaimPause, DescriptorReserve
 from holdfast.worker.claims import Claims, WorkerSettings
 from holdfast.worker.completion_reporter import CompletionReporter, WorkerObserver
 from holdfast.worker.executor import RETURNED, EndedJob, Ending, Executor
+from holdfast.worker.expiry import expire_leases
 from holdfast.worker.failures import is_for_others
 from holdfast.worker.held_job import MARGIN_SECONDS, HeldJob
 from holdfast.worker.lease_renewer import LeaseRenewer
 from holdfast.worker.leaving import Leaving
 from holdfast.worker.output import AttemptOutput
-from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
+from holdfast.worker.slots import ClaimSize, Slots
 from holdfast.worker.spool import AttemptLog, MemoryAttemptLog, Spool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validation import WorkerValidation
 
 IDLE_SECONDS = 0.6
-EXPIRE_SECONDS = 1.0
 SURPLUS_SECONDS = 1.0
 FORCED_STOP_SECONDS = 20.0
 
@@ -68,16 +67,19 @@ class Worker:
         self._outputs: dict[HeldJob, AttemptOutput] = {}
         add = validation.add if validation else None
         self._reporter = CompletionReporter(registry, clock, ids, observer, self._outputs, self._closed, add)
-        self._prefetch = Prefetch(clock, settings.slots)
+        self._slots = Slots(clock, settings)
         self.pause = ClaimPause(clock, observer, settings.owner)
         self._reserve = DescriptorReserve()
         self._leaving = Leaving()
         self._left_at = 0.0
         self._freed = asyncio.Event()
-        self.running = 0
-        """How many jobs are being run."""
         self._waiting: deque[HeldJob] = deque()
         self._refilling = False
+
+    @property
+    def running(self) -> int:
+        """How many jobs are being run."""
+        return self._slots.running
 
     @property
     def waiting(self) -> int:
@@ -97,7 +99,10 @@ class Worker:
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
         async with _Opened(self):
-            beside = [self._return_surplus(), self._expire()]
+            expiry = expire_leases(
+                self._registry, self._claims, self._observer, clock=self.clock, ids=self._ids
+            )
+            beside: list[Coroutine[Any, Any, None]] = [self._return_surplus(), expiry]
             if self._validation is not None:
                 beside.append(self._validation.sweep())
             loops = [asyncio.create_task(loop) for loop in beside]
@@ -152,18 +157,24 @@ class Worker:
             if seconds := self.pause.seconds:
                 await self._leaving.or_until(self.clock.sleep(seconds))
                 continue
+            if seconds := self._slots.pause():
+                self._freed.clear()
+                await first_of(self.clock.sleep(seconds), self._freed.wait())
+                continue
             storing = sum(not held.running for held in self._outputs)
             held_count = len(self._waiting) + self.running + storing
-            wanted = self.pause.allowed(self._prefetch.wanted(len(self._waiting), held_count))
-            if not wanted:
+            size = self._slots.next_claim(self._waiting, storing)
+            limit = self.pause.allowed(size.limit)
+            if not limit:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             mark = self._registry.change_mark(ready=True)
-            held_jobs = await self._claims.claim(self._ids.new(), wanted, self._leaving)
+            held_jobs = await self._claims.claim(self._ids.new(), limit, self._leaving, without=size.without)
             self.pause.claimed(held_jobs)
+            self._slots.claimed(size, len(held_jobs))
             self._take(held_jobs)
-            if len(held_jobs) < wanted:
+            if len(held_jobs) < limit:
                 if (
                     not held_jobs
                     and self._settings.drain
@@ -171,17 +182,15 @@ class Worker:
                     and not await self._claims.any_left()
                 ):
                     return
-                await self._idle(mark)
+                await self._leaving.or_until(self._changes(mark, size))
 
-    async def _idle(self, mark: int) -> None:
-        """Wait until there may be something to claim, or the worker leaves."""
-        await self._leaving.or_until(self._changes(mark))
-
-    async def _changes(self, mark: int) -> None:
-        """Wait for a change that may have made a job ready; when draining, also for the end of a job of this
-        worker: nothing may be left then."""
+    async def _changes(self, mark: int, size: ClaimSize) -> None:
+        """Wait for a change that may have made a job ready; also for the end of a job of this worker, when
+        draining, as nothing may be left then, or when the last claim has left out some kinds."""
+        if self._slots.has_room_for(size.without, self._waiting):
+            return
         changes = self._registry.changes(since=mark, timeout=IDLE_SECONDS, ready=True)
-        if not self._settings.drain:
+        if not (self._settings.drain or size.without):
             await changes
             return
         self._freed.clear()
@@ -201,18 +210,17 @@ class Worker:
         if self._leaving.is_set():
             return
         begun: list[HeldJob] = []
-        waiting, free = self._waiting, self._settings.slots - self.running
+        waiting, slots = self._waiting, self._slots
         now = self.clock.monotonic()
-        while waiting and len(begun) < free:
-            held = waiting.popleft()
+        while (held := slots.next_job(waiting)) is not None:
             if now >= held.deadline - MARGIN_SECONDS:
                 held.lose("the lease was over before the work began")
             if held.must_stop:
+                slots.given_up(held)
                 self._reporter.add([(held, Ending(cancelled=True, stopped=True))])
                 continue
             held.running = True
             begun.append(held)
-        self.running += len(begun)
         self._renewer.begin(begun, now)
         started, traced = self._observer.started, tracing.is_enabled()
         for held in begun:
@@ -268,8 +276,7 @@ class Worker:
             if held.span is not None:
                 spans.end(*one)
             self._renewer.end(held, now)
-        self.running -= len(endings)
-        self._prefetch.jobs_ended(len(endings))
+        self._slots.jobs_ended(endings)
         self._reporter.add(reported)
         if not self._refilling:
             self._refilling = True
@@ -307,19 +314,6 @@ class Worker:
         self._executor(held).renewed(held)
 
     # Beside the jobs.
-
-    async def _expire(self) -> None:
-        """Expire overdue leases of any worker. Every worker does this; a claim does it too."""
-        while True:
-            seconds = jittered(EXPIRE_SECONDS, self._ids)
-            await self.clock.sleep(seconds)
-            if self.clock.monotonic() - self._claims.claimed_at < seconds:
-                continue  # a claim expires leases too
-            try:
-                await self._registry.expire()
-                failpoint("worker.expired_others")
-            except HoldfastError as error:
-                self._observer.trouble(error.message)
 
     async def _return_surplus(self) -> None:
         """Release jobs that were claimed ahead and could not begin soon."""

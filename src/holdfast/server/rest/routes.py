@@ -20,6 +20,7 @@ from holdfast.ports import (
     Verification,
 )
 from holdfast.server.rest import forms, output_forms
+from holdfast.server.rest.log_form import LogsForm
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import requests, responses
 from holdfast.wire.verbs import VERBS, VERBS_BY_NAME, Caller, Load, Verb
@@ -43,6 +44,7 @@ class Route(Struct, frozen=True, kw_only=True):
     status: int = 200
     operation: str | None = None
     load: Load | None = None
+    text: bool = False
 
     def load_of(self, request: Any) -> Load:  # noqa: ANN401
         """What a call with this request costs: as its verb, unless the route has a load of its own."""
@@ -154,8 +156,8 @@ _ROUTES = (
          "Explain why a job is in its state."),
     _get("/v1/jobs/{job_id}/history", "history", requests.History, HistoryPage,
          "List the registry's events of a job, page by page."),
-    _get("/v1/jobs/{job_id}/logs", "logs", requests.Logs, EventPage,
-         "List all events of a job, page by page."),
+    _get("/v1/jobs/{job_id}/logs", "logs", LogsForm, EventPage,
+         "List all events of a job, page by page; or its output as text.", text=True),
     _act("/v1/jobs/{job_id}/replay", "replay", requests.Replay, "Create a new job from a dead letter."),
     _post("/v1/jobs/{job_id}/acquire", "acquire", forms.AcquireForm, Grant, "Claim this job.",
           unwrap=_grant, idempotency_field="op_id"),

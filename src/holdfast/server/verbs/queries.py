@@ -120,7 +120,14 @@ class QueryVerbs:
 
         async def read(limit: int) -> EventPage:
             return await self._registry.logs(
-                request.job_id, after=after, limit=limit, output=not request.without_output
+                request.job_id,
+                after=after,
+                limit=limit,
+                output=not request.without_output,
+                tail=request.tail,
+                since=request.since,
+                attempt=request.attempt,
+                stream=request.stream,
             )
 
         page = await _fitting(read, _limit(request.limit, 1000), _size)

@@ -212,6 +212,12 @@ class CasStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._logs.published(job_id, token, first=first)
 
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        return await self._logs.published_before(job_id, before, limit=limit)
+
+    def log_cursor(self, log_id: int) -> str:
+        return str(log_id - 1)
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._logs.read(job_id, after=after, limit=limit, output=output)
 

@@ -325,6 +325,12 @@ class PostgresStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read_log(lambda r: r.published(job_id, token, first=first), scanning=False)
 
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        return await self._read_log(lambda r: r.published_before(job_id, before, limit=limit))
+
+    def log_cursor(self, log_id: int) -> str:
+        return f"{self._context.epoch}.0.{log_id - 1}.{log_id - 1}"
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._read_log(lambda r: r.logs(job_id, after=after, limit=limit, output=output))
 

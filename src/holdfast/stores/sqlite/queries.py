@@ -31,7 +31,16 @@ from holdfast.stores.filters import (
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.commit import json_list
 from holdfast.stores.sqlite.job_rows import PAYLOAD, JobRow, job_of
-from holdfast.stores.sqlite.log_queries import events, facts, histories, history, logs, published, tail
+from holdfast.stores.sqlite.log_queries import (
+    events,
+    facts,
+    histories,
+    history,
+    logs,
+    published,
+    published_before,
+    tail,
+)
 from holdfast.stores.sqlite.statements import Value, statement
 from holdfast.stores.sqlite.timestamps import from_microseconds, from_microseconds_or_none
 
@@ -48,6 +57,7 @@ __all__ = [
     "locks",
     "logs",
     "published",
+    "published_before",
     "tail",
 ]
 

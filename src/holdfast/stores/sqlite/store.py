@@ -302,6 +302,12 @@ class SqliteStore:
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read(lambda c: queries.published(c, job_id, token, first))
 
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        return await self._scan(lambda c: queries.published_before(c, job_id, before, limit))
+
+    def log_cursor(self, log_id: int) -> str:
+        return f"{self._epoch}.{log_id - 1}"
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._scan(lambda c: queries.logs(c, self._epoch, job_id, after, limit, output=output))
 

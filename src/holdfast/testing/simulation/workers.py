@@ -58,7 +58,7 @@ def make_worker(
         )
     return Worker(
         registry,
-        WorkerSettings(owner=name, slots=1 + int(name[1:]) % 3),
+        WorkerSettings(owner=name, slots=1 + int(name[1:]) % 3, shares=False),
         report,
         clock=clock,
         ids=ids,
