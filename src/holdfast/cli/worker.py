@@ -3,14 +3,13 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from holdfast.cli.durations import Duration
 from holdfast.cli.metrics_server import MetricsServer
@@ -44,8 +43,9 @@ from holdfast.system import (
     tune_garbage_collector,
     usable_cores,
 )
-from holdfast.worker.claims import ThreadSlots, WorkerSettings
+from holdfast.worker.claims import WorkerSettings
 from holdfast.worker.command_executor import CommandExecutor
+from holdfast.worker.default_slots import THREADS_MAX, with_default_slots
 from holdfast.worker.executor import Executor
 from holdfast.worker.function_executor import FunctionExecutor
 from holdfast.worker.processes import Processes
@@ -55,11 +55,6 @@ from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
-
-SLOTS_FOR_COROUTINES = 100
-"""A coroutine takes neither a thread nor a process, so more of them may run at the same time."""
-THREADS_MAX = 32
-"""How many plain functions run at the same time, at most, while they end within milliseconds."""
 
 
 @click.command()
@@ -196,7 +191,7 @@ async def run_worker(
             passed=passed if commands else None,
         )
         if app is not None and not slots_given:
-            settings = _with_default_slots(settings, executors)
+            settings = with_default_slots(settings, executors)
         out.hide(hidden := own_secrets(url, outputs))
         _check_shared(url)
         registry = await open_registry(url)
@@ -289,25 +284,6 @@ async def _load_executors(
     if passed is not None:
         executors.append(CommandExecutor(processes, own=own, passed=passed, outputs=outputs))
     return executors, url, outputs
-
-
-def _with_default_slots(settings: WorkerSettings, executors: Sequence[Executor]) -> WorkerSettings:
-    """Return the settings with the slots of a worker that was given none: a hundred for coroutines, and one
-    per core for jobs that take a thread or a process each."""
-    kinds = {kind for one in executors for kind in one.kinds}
-    threads = frozenset(
-        kind
-        for one in executors
-        for kind in (one.thread_kinds if isinstance(one, FunctionExecutor) else one.kinds)
-    )
-    if not threads:
-        return replace(settings, slots=SLOTS_FOR_COROUTINES)
-    cores, alone = settings.slots, len(threads) == len(kinds)
-    return replace(
-        settings,
-        slots=cores if alone else SLOTS_FOR_COROUTINES,
-        threads=ThreadSlots(kinds=threads, slots=cores, slots_max=THREADS_MAX, alone=alone),
-    )
 
 
 def _runner_environment() -> dict[str, str]:

@@ -16,8 +16,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Conflict, Invalid
 from holdfast.ports import Registry
@@ -31,8 +29,9 @@ from holdfast.sdk.open import own_secrets
 from holdfast.sdk.output_store import lazy_outputs
 from holdfast.sdk.store_url import StoreUrl
 from holdfast.sdk.work_report import WorkReport, WorkSummary
-from holdfast.system import SystemClock, SystemIds, boot_id, machine_name
+from holdfast.system import SystemClock, SystemIds, boot_id, machine_name, usable_cores
 from holdfast.worker.claims import WorkerSettings
+from holdfast.worker.default_slots import THREADS_MAX, with_default_slots
 from holdfast.worker.function_executor import FunctionExecutor
 from holdfast.worker.processes import Processes, ProcessStarter
 from holdfast.worker.recovery import recover_forever
@@ -45,8 +44,6 @@ from holdfast.worker.worker import Worker
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
 
-SLOTS_FOR_COROUTINES = 100
-THREADS_MAX = 32
 EXIT_SECONDS = 10.0
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
@@ -174,7 +171,9 @@ class AppWorker:
             spool = self._spool(ids)
             stack.callback(spool.close)
             executor = await self._executor(stack, spool, hidden)
-            settings = self._chosen(executor)
+            settings = self._settings
+            if not self._slots_given:
+                settings = with_default_slots(settings, [executor])
             self._worker = Worker(
                 client.registry,
                 settings,
@@ -226,7 +225,8 @@ class AppWorker:
             starter,
             name or "this app",
             runner_argv=RUNNER_ARGV if self.in_processes else (),
-            slots=self._settings.slots,
+            slots=self._settings.slots if self._slots_given else THREADS_MAX,
+            processes_max=self._settings.slots,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             url=app.url,
             outputs=app.outputs,
@@ -235,12 +235,6 @@ class AppWorker:
         stack.push_async_callback(executor.close_runners)
         await executor.load()
         return executor
-
-    def _chosen(self, executor: FunctionExecutor) -> WorkerSettings:
-        """Return the settings, with the slots that fit the functions if none were given."""
-        if self._slots_given or not executor.takes_no_threads:
-            return self._settings
-        return replace(self._settings, slots=SLOTS_FOR_COROUTINES)
 
     def _recover(self, stack: AsyncExitStack, spool: FileSpool, registry: Registry) -> None:
         """Close what killed workers of this machine have left, for as long as this one works."""
@@ -276,7 +270,7 @@ def worker_settings(
     return WorkerSettings(
         owner=f"{machine_name()}-{os.getpid()}-{SystemIds().new()[-4:]}",
         queues=tuple(own if queues is None else queues),
-        slots=concurrency or min(THREADS_MAX, (os.cpu_count() or 1) + 4),
+        slots=concurrency or usable_cores(),
         drain=drain,
         leave_seconds=parse_duration(leave, "leave").total_seconds(),
     )
