@@ -120,6 +120,8 @@ CALLED = f"It is called as: {SHOP}:resize PATH [--width INT] [--fit FIT] [--dry-
         (["resize", "x", "1", "y"], f"There is no place for 'y'.\n{CALLED}"),
         (["resize", "x", "--width"], f"--width needs a value.\n{CALLED}"),
         (["resize", "x", "--width", "1", "--width", "2"], f"--width is given 2 times.\n{CALLED}"),
+        (["monthly"], f"It is called as: {SHOP}:monthly DAY [--price DECIMAL] [--tags STR...]"),
+        (["crop"], f"It is called as: {SHOP}:crop BOX [--boxes BOX...] [--extra JSON]"),
         (["reszie", "x"], f"{SHOP} has no job reszie.\nThere are: {SHOP}:add, "),
         (["plain"], "plain is no job: put @app.job above it.\nThere are: "),
         (["app"], f"{SHOP}:app is an app.\nThere are: {SHOP}:app.add, "),

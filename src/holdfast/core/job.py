@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.limits import clip
 from holdfast.core.outputs import ValidationProgress, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
@@ -43,7 +44,10 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     `not_started` is set when nothing was started, because the owner's machine lacks what the job asks for,
     such as its folder, or when its outputs could not be stored. Another machine may do better, or this one
-    later."""
+    later.
+
+    `traceback` is set when an exception ended the attempt: the text that Python would print, or what another
+    language has for it; `code` is then the type of the exception."""
 
     message: str
     code: str = "Error"
@@ -55,6 +59,14 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     where: str | None = None
     not_understood: bool = False
     not_started: bool = False
+    traceback: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The message; of an exception, its type and message, as the last line of a traceback has them."""
+        message, code = self.message, self.code
+        told = message == code or message.startswith((f"{code}:", f"{code},"))
+        return message if self.traceback is None or told else clip(f"{code}: {message}")
 
 
 def timeout_failure(limit: timedelta, *, exit_code: int | None = None) -> Failure:

@@ -9,37 +9,20 @@ import asyncio
 import atexit
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Conflict, Invalid
-from holdfast.ports import Registry
-from holdfast.runner import RUNNER_ARGV
-from holdfast.runner.in_thread import RunnerThreads
-from holdfast.runner.streams import routed
 from holdfast.sdk.async_client import AsyncClient
-from holdfast.sdk.defaults import spool_folder
-from holdfast.sdk.importable import check_no_processes, check_not_loading, importable_name
-from holdfast.sdk.open import own_secrets
-from holdfast.sdk.output_store import lazy_outputs
-from holdfast.sdk.store_url import StoreUrl
+from holdfast.sdk.importable import check_not_loading
 from holdfast.sdk.work_report import WorkReport, WorkSummary
-from holdfast.system import SystemClock, SystemIds, boot_id, machine_name, usable_cores
+from holdfast.sdk.worker_session import WorkerSession
+from holdfast.system import SystemClock, SystemIds, machine_name, usable_cores
 from holdfast.worker.claims import WorkerSettings
-from holdfast.worker.default_slots import THREADS_MAX, with_default_slots
-from holdfast.worker.function_executor import FunctionExecutor
-from holdfast.worker.processes import Processes, ProcessStarter
-from holdfast.worker.recovery import recover_forever
-from holdfast.worker.redaction import Redactor
-from holdfast.worker.spool import FileSpool, MemorySpool, Spool
-from holdfast.worker.tasks import stop
-from holdfast.worker.validation import WorkerValidation
-from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
@@ -61,14 +44,15 @@ class AppWorker:
     def __init__(self, app: "App", settings: WorkerSettings, *, slots_given: bool) -> None:
         self._app = app
         self._settings = settings
-        self._slots_given = slots_given
         self._report = WorkReport(SystemClock())
-        self._worker: Worker | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session = WorkerSession(app, settings, self._report, slots_given=slots_given)
         self._opened: Future[None] = Future()
         self._working: Future[None] | None = None
-        self.in_processes = False
+
+    @property
+    def in_processes(self) -> bool:
         """Whether its functions run in processes of their own; else they run in threads of this one."""
+        return self._session.in_processes
 
     def __repr__(self) -> str:
         return f"<worker {self._settings.owner}: {self.summary!r}>"
@@ -104,12 +88,12 @@ class AppWorker:
     def stop(self) -> WorkSummary:
         """Leave: claim no more, let running jobs end or give them back, and return what was done. An
         interrupt meanwhile gives them back at once."""
-        self._leave()
+        self._session.leave()
         while True:
             try:
                 return self._result()
             except KeyboardInterrupt:
-                self._leave()
+                self._session.leave()
 
     def wait(self) -> WorkSummary:
         """Wait until the worker has left: when its queues are empty, if it drains."""
@@ -138,17 +122,16 @@ class AppWorker:
                 self._working.result()
         return self.summary
 
-    def _leave(self) -> None:
-        if self._loop is not None and self._worker is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._worker.leave)
-
     def _leave_at_exit(self) -> None:
         """Give back what runs: the process ends."""
-        self._leave()
-        self._leave()
+        self._session.leave()
+        self._session.leave()
         if self._working is not None:
             with suppress(Exception, CancelledError):
                 self._working.result(EXIT_SECONDS)
+
+    async def _work(self, client: AsyncClient) -> None:
+        await self._session.run(client.registry, lambda: self._opened.set_result(None))
 
     def __enter__(self) -> "AppWorker":
         return self.start()
@@ -162,94 +145,6 @@ class AppWorker:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
 
-    async def _work(self, client: AsyncClient) -> None:
-        """Work until told to leave. On the loop of the client."""
-        self._loop = asyncio.get_running_loop()
-        app, report, clock, ids = self._app, self._report, SystemClock(), SystemIds()
-        hidden = own_secrets(app.url, app.outputs)
-        async with AsyncExitStack() as stack:
-            spool = self._spool(ids)
-            stack.callback(spool.close)
-            executor = await self._executor(stack, spool, hidden)
-            settings = self._settings
-            if not self._slots_given:
-                settings = with_default_slots(settings, [executor])
-            self._worker = Worker(
-                client.registry,
-                settings,
-                report,
-                clock=clock,
-                ids=ids,
-                executors=[executor],
-                spool=spool,
-                validation=WorkerValidation(
-                    client.registry,
-                    lazy_outputs(app.url, app.outputs),
-                    report,
-                    clock=clock,
-                    ids=ids,
-                    machine=machine_name(),
-                    name=settings.owner,
-                ),
-                redactor=Redactor(hidden),
-            )
-            if isinstance(spool, FileSpool):
-                self._recover(stack, spool, client.registry)
-            self._opened.set_result(None)
-            await self._worker.run()
-
-    def _spool(self, ids: SystemIds) -> Spool:
-        if StoreUrl(self._app.url).dies_with_process:
-            return MemorySpool()
-        spool = FileSpool(spool_folder(), f"{self._settings.owner}-{ids.new()}")
-        spool.set_store(self._store_name())
-        return spool
-
-    def _store_name(self) -> str:
-        return f"{StoreUrl(self._app.url).name} {boot_id() or machine_name()}"
-
-    async def _executor(self, stack: AsyncExitStack, spool: Spool, hidden: list[str]) -> FunctionExecutor:
-        """Return the executor, with the app loaded: in a process, or in a thread of this one."""
-        app, name = self._app, importable_name(self._app)
-        self.in_processes = name is not None and isinstance(spool, FileSpool)
-        starter: ProcessStarter
-        if self.in_processes and isinstance(spool, FileSpool):
-            starter = processes = Processes(SystemClock(), inherited=[spool.lock])
-            stack.push_async_callback(processes.close)
-        else:
-            check_no_processes(app)
-            starter = threads = RunnerThreads(app)
-            stack.push_async_callback(threads.close)
-            stack.enter_context(routed())
-        executor = FunctionExecutor(
-            starter,
-            name or "this app",
-            runner_argv=RUNNER_ARGV if self.in_processes else (),
-            slots=self._settings.slots if self._slots_given else THREADS_MAX,
-            processes_max=self._settings.slots,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            url=app.url,
-            outputs=app.outputs,
-            redactor=Redactor(hidden),
-        )
-        stack.push_async_callback(executor.close_runners)
-        await executor.load()
-        return executor
-
-    def _recover(self, stack: AsyncExitStack, spool: FileSpool, registry: Registry) -> None:
-        """Close what killed workers of this machine have left, for as long as this one works."""
-        recovery = asyncio.create_task(
-            recover_forever(
-                spool.folder.parent,
-                self._store_name(),
-                registry,
-                self._report,
-                clock=SystemClock(),
-                ids=SystemIds(),
-            )
-        )
-        stack.push_async_callback(stop, recovery)
-
 
 def worker_settings(
     app: "App",
@@ -259,17 +154,16 @@ def worker_settings(
     drain: bool,
     leave: Duration,
 ) -> WorkerSettings:
-    """Return the settings of a worker of this app. Without `queues` it takes those of its functions."""
+    """Return the settings of a worker of this app, without what is known only when it is loaded."""
     if not app.jobs:
         raise Invalid("This app has no jobs.", advice="Decorate a function with @app.job.")
     if isinstance(queues, str):
         raise Invalid(f"queues takes several names: write queues=[{queues!r}].")
     if concurrency is not None and concurrency < 1:
         raise Invalid(f"concurrency is at least 1, not {concurrency}.")
-    own = dict.fromkeys(job.queue for job in app.jobs.values())
     return WorkerSettings(
         owner=f"{machine_name()}-{os.getpid()}-{SystemIds().new()[-4:]}",
-        queues=tuple(own if queues is None else queues),
+        queues=tuple(queues or ()),
         slots=concurrency or usable_cores(),
         drain=drain,
         leave_seconds=parse_duration(leave, "leave").total_seconds(),

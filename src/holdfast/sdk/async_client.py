@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.arguments import argument_text
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -71,6 +72,7 @@ class ListOptions(TypedDict, total=False):
     states: Iterable[State | str]
     owner: str | None
     labels: Mapping[str, str]
+    arguments: Mapping[str, object]
     limit: int | None
     newest: bool
 
@@ -343,4 +345,5 @@ def _filter(which: ListOptions) -> JobFilter:
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
+        arguments={name: argument_text(name, one) for name, one in which.get("arguments", {}).items()},
     )

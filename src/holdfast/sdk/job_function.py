@@ -92,14 +92,14 @@ class JobFunction(Generic[P, R_co, F_co]):
         self._connection = connection
 
     @property
-    def queue(self) -> str:
-        """The queue of its jobs."""
-        return self._request.spec.queue
-
-    @property
     def has_lock(self) -> bool:
         """Whether jobs that this function enqueues have a lock."""
         return self._lock is not None or self._request.spec.lock is not None
+
+    @property
+    def queue(self) -> str:
+        """The queue that its jobs are enqueued in."""
+        return self._request.spec.queue
 
     @property
     def outputs(self) -> tuple[str, ...]:

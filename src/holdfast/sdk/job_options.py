@@ -205,9 +205,12 @@ _ELSEWHERE = {
 
 def unknown_option(option: str, known: Collection[str], what: str) -> Invalid:
     """Return the error for an unknown option, with the probable one and all that exist."""
-    meant = _ELSEWHERE.get(option)
+    meant, within = _ELSEWHERE.get(option), option
     while meant is not None and meant not in known:
-        meant = _ELSEWHERE.get(meant)
+        within = meant
+        meant = _ELSEWHERE.get(within)
+    if meant == "retry":
+        meant = f"retry=Retry({within}=...)"
     close = [meant] if meant else get_close_matches(option, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     names = ", ".join(sorted(known))

@@ -10,6 +10,7 @@ from msgspec import Struct
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job, ResourceLock
 from holdfast.ports import (
+    Announced,
     EventPage,
     Grant,
     HistoryPage,
@@ -190,6 +191,10 @@ _ROUTES = (
          "Return the cursor after the newest event."),
     _post("/v1/events", "record", forms.RecordForm, responses.RecordResult, "Record external events."),
     _get("/v1/locks/{key}", "locks", requests.Locks, ResourceLock, "Read who holds a lock."),
+    _post("/v1/workers", "announce", requests.Announce, Announced, "Announce a worker.",
+          changes=False),
+    _get("/v1/workers", "workers", requests.Workers, responses.WorkerList, "List the workers."),
+    _get("/v1/queues", "queues", requests.Empty, responses.QueueList, "List the queues and who serves them."),
     _post("/v1/changes", "changes", requests.Changes, responses.ChangeMark, "Wait for a change.",
           changes=False),
     _post("/v1/expire", "expire", requests.Expire, responses.ExpireResult, "Expire overdue leases."),

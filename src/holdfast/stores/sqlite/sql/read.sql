@@ -15,6 +15,24 @@ WITH busy AS (
 )
 SELECT queue, min(ready_at) FROM first WHERE ready_at IS NOT NULL GROUP BY queue
 
+-- name: count_ready
+-- Up to :limit of them; those that come before a job, if its place is given.
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND ready.ready_at <= :now
+      AND (:priority IS NULL OR lane.priority < :priority
+           OR (lane.priority = :priority AND (ready.ready_at, ready.seq) < (
+               :ready_at, (SELECT seq FROM job WHERE job_id = :job_id))))
+    LIMIT :limit)
+
+-- name: count_delayed
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND ready.ready_at > :now
+    LIMIT :limit)
+
 -- name: select_owners
 -- Among the jobs of the alarms that go off next.
 WITH next AS (SELECT jobs FROM alarm ORDER BY due_at LIMIT ?1),
