@@ -7,14 +7,12 @@ from msgspec.structs import replace
 
 from holdfast.core.access import Principal, Scope
 from holdfast.core.errors import Invalid
-from holdfast.core.limits import ANNOUNCED_KINDS_MAX, WORKERS_MAX
+from holdfast.core.limits import ANNOUNCED_KINDS_MAX
 from holdfast.core.workers import (
-    FORGOTTEN_AFTER,
     SILENT_AFTER,
     QueueInfo,
     WorkerInfo,
     check_worker,
-    forget_before,
     last_seen_first,
     namesakes,
     visible_worker,
@@ -115,14 +113,6 @@ def test_workers_are_listed_by_when_they_were_seen_then_by_name() -> None:
     other = replace(WORKER, name="w0", instance="c")
 
     assert last_seen_first([WORKER, later, other]) == [later, other, WORKER]
-
-
-def test_workers_are_forgotten_after_a_day_or_when_there_are_too_many() -> None:
-    now = EPOCH + timedelta(days=2)
-    crowd = [replace(WORKER, seen_at=now - n * SECOND) for n in range(WORKERS_MAX + 5)]
-
-    assert forget_before([WORKER], now) == now - FORGOTTEN_AFTER
-    assert sum(one.seen_at >= forget_before(crowd, now) for one in crowd) == WORKERS_MAX
 
 
 def test_namesakes_are_live_and_other_processes() -> None:

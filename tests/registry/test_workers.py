@@ -72,6 +72,17 @@ async def test_a_worker_that_was_not_seen_for_a_day_is_forgotten(world: World) -
     assert await world.registry.workers() == [second.worker]
 
 
+async def test_of_more_workers_than_a_store_keeps_the_last_seen_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WORKERS_MAX", 3)
+    for n in range(5):
+        await announce(world, instance=str(n))
+        world.clock.advance(1)
+
+    assert [one.instance for one in await world.registry.workers()] == ["4", "3", "2"]
+
+
 async def test_a_worker_cannot_have_started_after_now(world: World) -> None:
     later = world.clock.now() + timedelta(days=1)
 

@@ -36,7 +36,7 @@ from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.defaults import spool_folder, unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
-from holdfast.sdk.store_url import StoreUrl, shown_url
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import (
     SystemClock,
     SystemIds,
@@ -349,7 +349,7 @@ def _worker_start(
     return WorkerStart(
         worker=settings.owner,
         app=app,
-        store=shown_url(url),
+        store=StoreUrl(url).name,
         queues=settings.queues,
         slots=settings.slots,
         threads=None if settings.threads is None else settings.threads.slots,

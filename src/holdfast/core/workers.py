@@ -1,6 +1,6 @@
 """Workers as they announce themselves: which queues and kinds they serve, and how busy they are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -13,7 +13,6 @@ from holdfast.core.limits import (
     ANNOUNCED_QUEUES_MAX,
     LABEL_CHARACTERS_MAX,
     NUMBER_MAX,
-    WORKERS_MAX,
     check_id,
     check_owner,
     check_text,
@@ -140,13 +139,6 @@ def check_worker(worker: WorkerInfo) -> WorkerInfo:
 
 def _numbers(worker: WorkerInfo) -> tuple[int, ...]:
     return (worker.slots, worker.busy, worker.thread_slots, worker.thread_busy, worker.pid)
-
-
-def forget_before(known: Sequence[WorkerInfo], now: datetime) -> datetime:
-    """Return the instant before which workers are forgotten, `known` being all, the last seen first: after a
-    day, or sooner when there are more than a store keeps."""
-    long_ago = now - FORGOTTEN_AFTER
-    return max(long_ago, known[WORKERS_MAX - 1].seen_at) if len(known) >= WORKERS_MAX else long_ago
 
 
 def namesakes(worker: WorkerInfo, known: Iterable[WorkerInfo], now: datetime) -> tuple[WorkerInfo, ...]:

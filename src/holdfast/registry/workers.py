@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.errors import Invalid
-from holdfast.core.limits import LABEL_CHARACTERS_MAX, check_text
+from holdfast.core.limits import LABEL_CHARACTERS_MAX, WORKERS_MAX, check_text
 from holdfast.core.state import LEASED, State
-from holdfast.core.workers import QueueInfo, WorkerInfo, check_worker, forget_before, namesakes
+from holdfast.core.workers import FORGOTTEN_AFTER, QueueInfo, WorkerInfo, check_worker, namesakes
 from holdfast.ports import Announced, Census
 from holdfast.registry.commit_queue import CommitQueue
 
@@ -68,8 +68,12 @@ async def announce(
             seen_at=now,
         )
     )
-    known = await commits.store.list_workers() if started_at is None else []
-    await commits.store.put_worker(worker, forget_before=forget_before(known, now))
+    await commits.store.put_worker(worker, forget_before=now - FORGOTTEN_AFTER)
+    if started_at is not None:
+        return Announced(worker=worker)
+    known = await commits.store.list_workers()  # afterwards: of two that start at once, one sees the other
+    if len(known) > WORKERS_MAX:
+        await commits.store.put_worker(worker, forget_before=known[WORKERS_MAX - 1].seen_at)
     return Announced(worker=worker, namesakes=namesakes(worker, known, now))
 
 

@@ -18,8 +18,8 @@ async def all_workers(documents: DocumentStore) -> list[WorkerInfo]:
 
 
 async def put_worker(documents: DocumentStore, worker: WorkerInfo, forget_before: datetime) -> None:
-    """Store the worker; it replaces the one of its name and instance. Only a new one looks for those to
-    forget: that reads them all."""
+    """Store the worker; it replaces the one of its name and instance. Only a new one, or one that is put
+    again as it is, looks for those to forget: that reads them all."""
     key, found = keys.worker(worker.name, worker.instance), None
     for _ in range(ATTEMPTS):
         found = await documents.fetch(key, WorkerInfo)
@@ -27,7 +27,7 @@ async def put_worker(documents: DocumentStore, worker: WorkerInfo, forget_before
             break
     else:
         raise Unavailable(f"Worker {worker.name} changes too fast to be written; nothing was applied.")
-    if found is None:
+    if found is None or found[0] == worker:
         known = await all_workers(documents)
         old = (one for one in known if one.seen_at < forget_before)
         await each(documents.discard, [keys.worker(one.name, one.instance) for one in old])

@@ -118,13 +118,10 @@ class PostgresQueries:
 
     async def count_ready(self, queue: str, ahead_of: Job | None, *, delayed: bool, limit: int) -> int:
         now = self._context.clock.now() if self._context.clock else None
-        if delayed:
-            [(found,)] = await self._fetch("count_delayed", queue, now, limit)
-        else:
-            place: tuple[object, object, object] = (None, None, None)
-            if ahead_of is not None:
-                place = (ahead_of.spec.priority, ahead_of.ready_at, ahead_of.job_id)
-            [(found,)] = await self._fetch("count_ready", queue, now, *place, limit)
+        name, place = "count_delayed" if delayed else "count_ready", tuple[object, ...]()
+        if ahead_of is not None:
+            name, place = "count_ahead", (ahead_of.spec.priority, ahead_of.ready_at, ahead_of.job_id)
+        [(found,)] = await self._fetch(name, queue, now, limit, *place)
         return int(found)
 
     async def census(self, limit: int, retries: int) -> Census:

@@ -180,13 +180,13 @@ def count_ready(
     delayed: bool = False,
     limit: int,
 ) -> int:
-    sql = statement("count_delayed" if delayed else "count_ready")
+    name = "count_delayed" if delayed else "count_ready"
     asked: dict[str, Value] = {"queue": queue, "now": to_microseconds(now), "limit": limit}
-    asked |= {"priority": None, "ready_at": None, "job_id": None}
     if ahead_of is not None:
-        asked["priority"], asked["job_id"] = ahead_of.spec.priority, ahead_of.job_id
+        name = "count_ahead"
+        asked |= {"priority": ahead_of.spec.priority, "job_id": ahead_of.job_id}
         asked["ready_at"] = to_microseconds(ahead_of.ready_at)
-    [(found,)] = connection.execute(sql, asked)
+    [(found,)] = connection.execute(statement(name), asked)
     return int(found)
 
 

@@ -58,16 +58,28 @@ CROSS JOIN LATERAL (
 GROUP BY busy.queue
 
 -- name: count_ready
--- Up to $6 of them; those that come before a job, if its place is given.
 SELECT count(*) FROM (
     SELECT FROM holdfast.lane
     CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
     JOIN holdfast.ready ON ready.lane = part.lane
     WHERE lane.queue = $1 AND ready.ready_at <= coalesce($2::timestamptz, statement_timestamp())
-      AND ($3::integer IS NULL OR lane.priority < $3::integer
-           OR (lane.priority = $3::integer AND (ready.ready_at, ready.seq) < (
-               $4::timestamptz, (SELECT seq FROM holdfast.job WHERE job_id = $5::text))))
-    LIMIT $6) AS found
+    LIMIT $3) AS found
+
+-- name: count_ahead
+-- Two parts, so that each reads only what it counts.
+SELECT count(*) FROM (
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND lane.priority < $4
+      AND ready.ready_at <= coalesce($2::timestamptz, statement_timestamp())
+    UNION ALL
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND lane.priority = $4
+      AND (ready.ready_at, ready.seq) < ($5::timestamptz, (SELECT seq FROM holdfast.job WHERE job_id = $6))
+    LIMIT $3) AS found
 
 -- name: count_delayed
 SELECT count(*) FROM (

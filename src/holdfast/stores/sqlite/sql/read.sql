@@ -16,14 +16,23 @@ WITH busy AS (
 SELECT queue, min(ready_at) FROM first WHERE ready_at IS NOT NULL GROUP BY queue
 
 -- name: count_ready
--- Up to :limit of them; those that come before a job, if its place is given.
 SELECT count(*) FROM (
     SELECT 1
     FROM lane CROSS JOIN ready ON ready.lane = lane.id
     WHERE lane.queue = :queue AND ready.ready_at <= :now
-      AND (:priority IS NULL OR lane.priority < :priority
-           OR (lane.priority = :priority AND (ready.ready_at, ready.seq) < (
-               :ready_at, (SELECT seq FROM job WHERE job_id = :job_id))))
+    LIMIT :limit)
+
+-- name: count_ahead
+-- Two parts, so that each reads only what it counts.
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND lane.priority < :priority AND ready.ready_at <= :now
+    UNION ALL
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND lane.priority = :priority
+      AND (ready.ready_at, ready.seq) < (:ready_at, (SELECT seq FROM job WHERE job_id = :job_id))
     LIMIT :limit)
 
 -- name: count_delayed
