@@ -40,6 +40,7 @@ from holdfast.system import (
     SystemIds,
     boot_id,
     machine_name,
+    suspended_seconds,
     tune_garbage_collector,
     usable_cores,
 )
@@ -223,6 +224,7 @@ async def run_worker(
                 queues=settings.queues if commands else (),
             ),
             redactor=Redactor(hidden),
+            suspended=suspended_seconds,
         )
         leaving = _handle_signals(worker, settings, log)
         source = _gauges(registry, settings, worker, spool, leaving)

@@ -169,12 +169,18 @@ class HttpServer(uvicorn.Server):
                 connection.transport.abort()
 
     async def _expire(self) -> None:
-        """Expire leases that have ended, in a loop. Every server and worker does this; none has to."""
+        """Expire leases that have ended, in a loop. Every server and worker does this; none has to. After a
+        sleep of the machine the workers on it have a second to renew theirs."""
+        watch = SleepWatch(self._clock, suspended_seconds)
 
         async def expire() -> None:
-            with suppress(HoldfastError):
-                await self._app.context.registry.expire()
+            nonlocal due_at
+            late, due_at = watch.late(due_at), self._clock.monotonic() + 2 * EXPIRE_SECONDS
+            if not late:
+                with suppress(HoldfastError):
+                    await self._app.context.registry.expire()
 
+        due_at = self._clock.monotonic() + 2 * EXPIRE_SECONDS
         await every(EXPIRE_SECONDS, expire, clock=self._clock, ids=self._ids)
 
 

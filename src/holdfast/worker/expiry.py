@@ -9,17 +9,28 @@ from holdfast.ports import Clock, Ids, Registry
 from holdfast.system import jittered
 from holdfast.worker.claims import Claims
 from holdfast.worker.completion_reporter import WorkerObserver
+from holdfast.worker.sleep_watch import SleepWatch
 
 EXPIRE_SECONDS = 1.0
 
 
 async def expire_leases(
-    registry: Registry, claims: Claims, observer: WorkerObserver, *, clock: Clock, ids: Ids
+    registry: Registry,
+    claims: Claims,
+    observer: WorkerObserver,
+    watch: SleepWatch,
+    *,
+    clock: Clock,
+    ids: Ids,
 ) -> NoReturn:
-    """Expire overdue leases about once a second, until cancelled."""
+    """Expire overdue leases about once a second, until cancelled. After a sleep of the machine their owners,
+    among them this worker, have a second to renew them."""
     while True:
         seconds = jittered(EXPIRE_SECONDS, ids)
+        due_at = clock.monotonic() + seconds
         await clock.sleep(seconds)
+        if watch.late(due_at) or watch.yielding:
+            continue
         if clock.monotonic() - claims.claimed_at < seconds:
             continue  # a claim expires leases too
         try:

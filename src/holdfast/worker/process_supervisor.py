@@ -46,6 +46,8 @@ MEMORY_SECONDS = 0.25
 POLL_SECONDS = 0.005
 POLL_SECONDS_MAX = 3600.0  # the system counts milliseconds in 31 bits
 LINGER_SECONDS = 10.0
+ASLEEP_SECONDS = 0.5
+RENEW_SECONDS = 3.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SET_DEATH_SIGNAL = 1
 SET_CHILD_SUBREAPER = 36
@@ -112,6 +114,7 @@ class ProcessSupervisor:
         self._descriptors: list[list[int]] = []
         self._outgoing = bytearray()
         self._measure_at = 0.0
+        self._awake_at = time.monotonic()
         self._poll = select.poll()
         self._poll.register(worker, select.POLLIN)
         self._poll.register(wakeup, select.POLLIN)
@@ -119,7 +122,11 @@ class ProcessSupervisor:
     def run(self) -> None:
         """Serve until the worker is gone; then kill all processes, and wait for their end."""
         while True:
-            for descriptor, _ in self._poll.poll(self._poll_milliseconds()):
+            self._forgive_sleep(0.0)
+            wait = self._poll_milliseconds()
+            found = self._poll.poll(wait)
+            self._forgive_sleep(float("inf") if wait is None else wait / 1000)
+            for descriptor, _ in found:
                 if descriptor == self._wakeup:
                     os.read(self._wakeup, READ_BYTES)
                 elif child := self._starting.get(descriptor):
@@ -140,6 +147,17 @@ class ProcessSupervisor:
         if any(child.memory_max for child in children):
             due = min(due, self._measure_at)
         return min(max(0.0, due - time.monotonic()), POLL_SECONDS_MAX) * 1000
+
+    def _forgive_sleep(self, meant: float) -> None:
+        """After a sleep of the machine, in which the worker could not renew a lease either, let it have a
+        moment for that before a deadline counts: as long as the sleep was, but no longer than it tries.
+        `meant` is how many seconds may have passed since the last call."""
+        now = time.monotonic()
+        late, self._awake_at = now - self._awake_at - meant, now
+        if late >= ASLEEP_SECONDS:
+            until = now + min(late, RENEW_SECONDS)
+            for child in self._children.values():
+                child.deadline = max(child.deadline, until)
 
     def _receive(self) -> bool:
         """Read what the worker sends and execute it. False: the worker is gone."""

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from typing import Any
 
@@ -26,6 +26,7 @@ from holdfast.worker.lease_renewer import LeaseRenewer
 from holdfast.worker.leaving import Leaving
 from holdfast.worker.output import AttemptOutput
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
+from holdfast.worker.sleep_watch import SleepWatch
 from holdfast.worker.slots import ClaimSize, Slots
 from holdfast.worker.spool import AttemptLog, MemoryAttemptLog, Spool
 from holdfast.worker.tasks import stop
@@ -51,6 +52,7 @@ class Worker:
         spool: Spool,
         validation: WorkerValidation | None = None,
         redactor: Redactor = NOTHING_HIDDEN,
+        suspended: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.clock = clock
         self._registry = registry
@@ -61,7 +63,10 @@ class Worker:
         self._by_kind: dict[str, Executor] = {}
         self._claims = Claims(registry, settings, observer, clock=clock, kinds=self._by_kind)
         self._spool = spool
-        self._renewer = LeaseRenewer(registry, clock, self._renewed)
+        self._watch = SleepWatch(clock, suspended)
+        self._renewer = LeaseRenewer(
+            registry, clock, self._renewed, watch=self._watch, trouble=observer.trouble
+        )
         self._validation = validation
         self._redactor = redactor
         self._outputs: dict[HeldJob, AttemptOutput] = {}
@@ -98,9 +103,9 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
-        async with _Opened(self):
+        async with self._opened():
             expiry = expire_leases(
-                self._registry, self._claims, self._observer, clock=self.clock, ids=self._ids
+                self._registry, self._claims, self._observer, self._watch, clock=self.clock, ids=self._ids
             )
             beside: list[Coroutine[Any, Any, None]] = [self._return_surplus(), expiry]
             if self._validation is not None:
@@ -117,12 +122,22 @@ class Worker:
         """Run this one grant to its end; return whether the lease was still held then. It is not given
         back: a job that cannot begin here has failed."""
         self.pause.alone = True
-        async with _Opened(self):
+        async with self._opened():
             held = HeldJob(grant, deadline)
             self._take([held])
             await self._finish_jobs()
             await self._await_validation()
             return not held.lost
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[None]:
+        """Yield with the executors open."""
+        loops = await self.open()
+        try:
+            yield
+        finally:
+            await self.close()
+            await stop(*loops)
 
     async def open(self) -> list[asyncio.Task[None]]:
         """Open the executors, and start the loops that run beside the jobs."""
@@ -157,6 +172,10 @@ class Worker:
             if seconds := self.pause.seconds:
                 await self._leaving.or_until(self.clock.sleep(seconds))
                 continue
+            self._renewer.notice_sleep()
+            if seconds := self._watch.yielding:  # a claim expires leases
+                await self._leaving.or_until(self.clock.sleep(seconds))
+                continue
             if seconds := self._slots.pause():
                 self._freed.clear()
                 await first_of(self.clock.sleep(seconds), self._freed.wait())
@@ -182,7 +201,9 @@ class Worker:
                     and not await self._claims.any_left()
                 ):
                     return
+                due_at = self.clock.monotonic() + IDLE_SECONDS
                 await self._leaving.or_until(self._changes(mark, size))
+                self._watch.late(due_at)
 
     async def _changes(self, mark: int, size: ClaimSize) -> None:
         """Wait for a change that may have made a job ready; also for the end of a job of this worker, when
@@ -214,7 +235,11 @@ class Worker:
         now = self.clock.monotonic()
         while (held := slots.next_job(waiting)) is not None:
             if now >= held.deadline - MARGIN_SECONDS:
-                held.lose("the lease was over before the work began")
+                self._renewer.notice_sleep()
+                if held.slept:
+                    held.released = "the machine of its worker was asleep"
+                else:
+                    held.lose("the lease was over before the work began")
             if held.must_stop:
                 slots.given_up(held)
                 self._reporter.add([(held, Ending(cancelled=True, stopped=True))])
@@ -375,18 +400,3 @@ class Worker:
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for held in list(self._renewer.held_jobs.values()):
             held.give_back(why, now=now)
-
-
-class _Opened:
-    """A worker with its executors open."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._loops: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> None:
-        self._loops = await self._worker.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._worker.close()
-        await stop(*self._loops)

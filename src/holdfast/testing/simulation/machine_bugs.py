@@ -152,8 +152,8 @@ def lease_counted_from_response() -> Swaps:
     """A worker counts its lease from the time of the response."""
     real = Claims.claim
 
-    async def claim(self: Claims, *words: Any) -> list[HeldJob]:
-        holds = await real(self, *words)
+    async def claim(self: Claims, *words: Any, **more: Any) -> list[HeldJob]:
+        holds = await real(self, *words, **more)
         now = self._clock.monotonic()
         return [HeldJob(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
 
