@@ -2,12 +2,15 @@
 
 import asyncio
 import atexit
+import fcntl
 import gc
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import NoReturn, TypeVar
 
@@ -46,10 +49,7 @@ class BootClock(SystemClock):
     """The machine's clocks, with a monotonic clock that goes on while the machine sleeps."""
 
     def monotonic(self) -> float:
-        return time.clock_gettime(_BOOT_SECONDS)
-
-
-_BOOT_SECONDS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return boot_seconds()
 
 
 class SteadyClock(SystemClock):
@@ -125,17 +125,119 @@ def boot_id() -> str | None:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
+        return _system_text(b"kern.bootsessionuuid")
+
+
+def _system_text(name: bytes) -> str | None:
+    """Return a text that the kernel of macOS keeps under this name; None elsewhere."""
+    import ctypes
+
+    try:
+        read = ctypes.CDLL(None).sysctlbyname
+    except (AttributeError, OSError):
         return None
+    text = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(text))
+    if read(name, text, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
+        return None
+    return text.value.decode("ascii", "replace") or None
+
+
+def _clocks() -> tuple[int, int]:
+    """Return the clocks that count since boot: with the time that the machine slept, and without it. A system
+    that cannot tell them apart has one clock for both."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
+    if (uptime := getattr(time, "CLOCK_UPTIME_RAW", None)) is not None:  # macOS
+        return time.CLOCK_MONOTONIC_RAW, uptime
+    return time.CLOCK_MONOTONIC, time.CLOCK_MONOTONIC
+
+
+_WITH_SLEEP, _WITHOUT_SLEEP = _clocks()
 
 
 def boot_seconds() -> float:
-    """Return the seconds since boot, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return the seconds since boot, sleep included where the system counts it."""
+    return time.clock_gettime(_WITH_SLEEP)
 
 
 def asleep_seconds() -> float:
     """Return the seconds since boot in which the machine slept, so that no process could renew a lease."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return time.clock_gettime(_WITH_SLEEP) - time.clock_gettime(_WITHOUT_SLEEP)
+
+
+def flush_to_disk(file: int) -> None:
+    """Return when what was written to this open file or folder survives a power cut. On macOS `fsync` alone
+    leaves it in the cache of the disk."""
+    if (full := getattr(fcntl, "F_FULLFSYNC", None)) is not None:
+        with suppress(OSError):  # a file system or a folder for which there is only `fsync`
+            fcntl.fcntl(file, full)
+            return
+    os.fsync(file)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process uses now; 0 where neither /proc nor `ps` tells."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return _resident_by_ps(pid)
+
+
+def _resident_by_ps(pid: int) -> int:
+    import subprocess
+
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        said = subprocess.run(  # noqa: S603  # a number is all it is given
+            ["ps", "-o", "rss=", "-p", str(pid)],  # noqa: S607  # wherever it is
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
+            check=True,
+        )
+        return int(said.stdout) * 1024
+    return 0
+
+
+ASLEEP_SECONDS = 1.0
+"""What comes so much later than it was due was not held up by other work."""
+YIELD_SECONDS = 1.0
+"""How long after it woke a worker expires no leases, and claims nothing: other workers slept as well."""
+
+
+class SleepWatch:
+    """Each loop of a worker says when it was to run again: if that is long ago, the machine was asleep.
+
+    `suspended` returns the seconds that the machine has slept without its monotonic clock.
+    """
+
+    def __init__(self, clock: Clock, suspended: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+        self._suspended = suspended
+        self._before = suspended()
+        self._woke_at = float("-inf")
+        self.wakes = 0
+        self.slept = 0.0
+        """How often the machine has woken, and how many seconds it had slept the last time."""
+
+    def late(self, due_at: float) -> bool:
+        """Return whether the machine has just woken from a sleep, for what was due at this time."""
+        now = self._clock.monotonic()
+        suspended = self._suspended()
+        late = max(0.0, now - due_at) + suspended - self._before
+        if late < ASLEEP_SECONDS:
+            return False
+        self._before = suspended
+        if now - self._woke_at >= ASLEEP_SECONDS:  # another loop has not noticed the same
+            self.wakes += 1
+            self._woke_at, self.slept = now, late
+        return True
+
+    @property
+    def yielding(self) -> float:
+        """For how many seconds from now leases that are over are left to their owners, which may have slept
+        as well."""
+        return max(0.0, self._woke_at + YIELD_SECONDS - self._clock.monotonic())
 
 
 async def first_of(*awaitables: Awaitable[T]) -> T:

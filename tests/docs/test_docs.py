@@ -202,5 +202,8 @@ def _misfit(words: list[str]) -> str | None:
             below = command.get_command(context, word)
             if below is None:
                 return f"no command {word}"
-            command, context = below, click.Context(below, parent=context, info_name=word)
+            command = below
+            context = click.Context(below, parent=context, info_name=word, **below.context_settings)
+        elif not context.allow_interspersed_args:
+            return None  # what follows is not for this command
     return None

@@ -23,7 +23,7 @@ from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.backup import backup, restore
 from holdfast.sdk.open import open_registry
 from holdfast.system import SystemClock, SystemIds, machine_name
-from holdfast.worker import worker as claiming
+from holdfast.worker import expiry
 from holdfast.worker.claims import WorkerSettings
 from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.function_executor import FunctionExecutor
@@ -35,7 +35,7 @@ from holdfast.worker.worker import Worker
 from tests import ROOT
 from tests.load.claimer_process import ACTOR, LEASE, RETRY, Acknowledged, Task, enqueue, publish, record
 
-claiming.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scenario
+expiry.EXPIRE_SECONDS = 0.2  # so that a busy worker sweeps within a scenario
 
 PATIENCE_SECONDS = 30.0
 HELD, LONG = timedelta(seconds=3), timedelta(seconds=60)

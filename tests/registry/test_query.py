@@ -27,6 +27,15 @@ async def test_a_page_has_from_one_to_a_thousand_items(world: World, limit: int)
             await page
 
 
+async def test_a_short_id_is_long_enough_to_be_looked_for(world: World) -> None:
+    await world.enqueue("job-1")
+
+    with pytest.raises(Invalid, match="at least 4 characters"):
+        await world.registry.list_jobs(JobFilter(short_id="job"))
+
+    assert len((await world.registry.list_jobs(JobFilter(short_id="job-"))).jobs) == 1
+
+
 async def test_what_is_not_there_is_not_found(world: World) -> None:
     for read in (
         world.registry.status("nobody"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import chosen_store, store_option
-from holdfast.cli.terminal import count
+from holdfast.cli.terminal import count, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.sdk import backup as copies
 from holdfast.sdk.open import check_exists
@@ -19,7 +19,7 @@ def backup(file: Path) -> None:
     """Copy the store to the new file FILE, consistently, while workers keep using it."""
     check_exists(chosen_store())
     asyncio.run(copies.backup(chosen_store(), file))
-    click.echo(f"Wrote {plain(str(file))}, {count(file.stat().st_size, 'byte')}.")
+    say(f"Wrote {plain(str(file))}, {count(file.stat().st_size, 'byte')}.")
 
 
 @click.command()
@@ -33,7 +33,7 @@ def restore(file: Path, *, force: bool) -> None:
     more, here or to a service that checks tokens. Jobs that were leased are queued again.
     """
     restored = asyncio.run(copies.restore(file, chosen_store(), force=force))
-    click.echo(f"Restored {count(restored.jobs, 'job')} to {plain(chosen_store())}.")
+    say(f"Restored {count(restored.jobs, 'job')} to {plain(chosen_store())}.")
     if restored.requeued:
-        click.echo(f"Queued again, because an owner held it: {count(restored.requeued, 'job')}.")
-    click.echo("Every fencing token is raised by 2^40: no owner from before can write any more.")
+        say(f"Queued again, because an owner held it: {count(restored.requeued, 'job')}.")
+    say("Every fencing token is raised by 2^40: no owner from before can write any more.")

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from holdfast.cli.bulk_options import Chosen
 from holdfast.cli.exit_codes import ExitCode, error_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import job_ids_of
 from holdfast.cli.options import chosen_store
 from holdfast.cli.session import run
-from holdfast.cli.terminal import console, count, note, on_terminal
+from holdfast.cli.terminal import confirm, console, count, note, on_terminal
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkEffect, BulkPlan, BulkResult, BulkVerb
 from holdfast.core.job import Job
@@ -45,7 +46,8 @@ def run_many(
     """Do this to all chosen jobs; return the exit code. `check` may refuse them all before the first."""
 
     async def work(registry: Registry) -> int:
-        selection = replace(chosen.selection(await registry.now()), reason_code=reason_code)
+        named = await job_ids_of(registry, chosen.job_ids)
+        selection = replace(chosen.selection(await registry.now()), job_ids=named, reason_code=reason_code)
         plan = await plan_bulk(
             registry, SystemIds(), verb, selection, again=again, force=force, reason=reason
         )
@@ -63,7 +65,7 @@ def run_many(
             return ExitCode.DONE
         if not chosen.job_ids and not chosen.yes and at_prompt():
             store = plain(shown_url(chosen_store()))
-            click.confirm(f"{str(verb).capitalize()} {count(many, noun)} in {store}?", abort=True, err=True)
+            confirm(f"{str(verb).capitalize()} {count(many, noun)} in {store}?")
         return await _run(registry, plan, many, noun)
 
     return run(work)

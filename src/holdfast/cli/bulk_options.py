@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from holdfast.cli.durations import Since
-from holdfast.cli.job_argument import complete_jobs
+from holdfast.cli.job_argument import complete_jobs, newest_option
 from holdfast.cli.options import Pair
 from holdfast.core.bulk import JobSelection
 from holdfast.core.state import ENDED, State
@@ -61,6 +61,7 @@ def bulk_options(command: F) -> F:
     """Jobs by id or by filters, as `chosen`."""
 
     @click.argument("job_ids", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
+    @newest_option
     @click.option(
         "--state", "-s", "words", multiple=True, type=STATE_CHOICE, metavar="STATE", help="All in this state."
     )

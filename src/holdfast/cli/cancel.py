@@ -4,8 +4,9 @@ import click
 
 from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
+from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.explanation import format_duration
@@ -36,7 +37,8 @@ def cancel(chosen: Chosen, *, hard: bool, reason: str | None) -> None:
     job_id = chosen.one
     if job_id is None:
         raise SystemExit(run_many(BulkVerb.CANCEL, chosen, force=hard, reason=reason))
-    click.echo(plain(run(lambda registry: _cancel(registry, job_id, hard=hard, reason=reason))))
+    told = run_for_job(job_id, lambda registry, found: _cancel(registry, found, hard=hard, reason=reason))
+    say(plain(told))
 
 
 async def _cancel(registry: Registry, job_id: str, *, hard: bool, reason: str | None) -> str:

@@ -9,8 +9,9 @@ from msgspec import Struct
 from holdfast.cli.costs import rate_of
 from holdfast.cli.flag_defaults import Misconfigured, parse_settings, settable_options
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import config_option, given_store, store_option
-from holdfast.cli.terminal import note, rows
+from holdfast.cli.terminal import note, on_terminal, rows
 from holdfast.cli.terminal_escape import plain
 from holdfast.cli.traces import TRACE_EXPORTERS
 from holdfast.core.cost import RATE
@@ -21,6 +22,8 @@ from holdfast.sdk.settings import SETTINGS, Settings, read_settings
 from holdfast.sdk.settings_file import search_paths
 from holdfast.sdk.store_url import shown_url
 
+_COLUMNS = (Column("NAME"), Column("VALUE"), Column("ORIGIN"))
+_TERMINAL_COLUMNS = (Column("NAME"), Column("ORIGIN"), Column("VALUE"))
 _DEFAULTS = {"store": DEFAULT_STORE, "traces": "off", "cost_per_hour": f"{RATE:.2f}"}
 
 
@@ -62,7 +65,10 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         file = str(settings.file) if settings.file else None
         print_json({"file": file, "settings": values})
         return
-    rows(("NAME", "VALUE", "ORIGIN"), [(one.name, _text(one.value), one.origin) for one in shown])
+    if on_terminal():
+        rows(_TERMINAL_COLUMNS, [(one.name, one.origin, _text(one.value)) for one in shown])
+    else:
+        rows(_COLUMNS, [(one.name, _text(one.value), one.origin) for one in shown])
     searched = ", ".join(str(place) for place in search_paths(os.environ))
     note(plain(f"File: {settings.file}" if settings.file else f"File: none; searched for {searched}"))
 

@@ -5,13 +5,14 @@ from msgspec.structs import replace
 
 from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
-from holdfast.cli.job_argument import job_argument
-from holdfast.cli.job_view import replays_of, title
+from holdfast.cli.job_argument import job_argument, run_for_job
+from holdfast.cli.job_view import replays_of, shown_id, title
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
 from holdfast.cli.output_summary import missing_names, output_counts
 from holdfast.cli.session import filled_page, run
-from holdfast.cli.terminal import clock, facts, hint, note, rows, shorten
+from holdfast.cli.terminal import clock, facts, hint, note, on_terminal, rows, shorten
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.catalogue import ReasonCode
 from holdfast.core.documents import job_document
@@ -21,17 +22,18 @@ from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.state import State
 from holdfast.ports import JobFilter, Registry
 
-_HEADERS = (
-    "JOB",
-    "REASON",
-    "STAGE",
-    "ATTEMPTS",
-    "QUEUE",
-    "ENDED",
-    "REPLAYED",
-    "COMMAND",
-    "LAST ERROR",
+_COLUMNS = (
+    Column("JOB"),
+    Column("REASON"),
+    Column("STAGE", rank=5),
+    Column("ATTEMPTS", rank=4),
+    Column("QUEUE", rank=2, least=8),
+    Column("ENDED", rank=3),
+    Column("REPLAYED", rank=1),
+    Column("COMMAND", least=12),
+    Column("LAST ERROR"),
 )
+_ERROR_WIDTH = 200
 _REASONS = click.Choice([code.value for code in ReasonCode])
 
 
@@ -58,7 +60,7 @@ async def _list(
     letters = [job for job in page.jobs if _has_reason(job, reason)]
     if letters:
         replays = await registry.replays([job.job_id for job in letters])
-        rows(_HEADERS, [_row(job, made) for job, made in zip(letters, replays, strict=True)])
+        rows(_COLUMNS, [_row(job, made) for job, made in zip(letters, replays, strict=True)])
     elif page.next is None:
         note("There are no dead letters.")
     if page.next is not None:
@@ -68,7 +70,7 @@ async def _list(
 def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
     letter = job.dead_letter
     return (
-        job.job_id,
+        shown_id(job.job_id),
         letter.reason_code if letter else None,
         letter.stage if letter else None,
         str(letter.attempts) if letter else str(job.attempt),
@@ -76,7 +78,7 @@ def _row(job: Job, replays: list[str]) -> tuple[str | None, ...]:
         clock(job.ended_at),
         "yes" if replays else "no",
         shorten(title(job), 40),
-        _words(job),
+        shorten(_words(job) or "", _ERROR_WIDTH) if on_terminal() else _words(job),
     )
 
 
@@ -92,7 +94,7 @@ def _words(job: Job) -> str | None:
 @store_option
 def show_letter(job_id: str, *, as_json: bool) -> None:
     """Show one dead letter: all that is needed to decide about it, even months later."""
-    run(lambda registry: _show(registry, job_id, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _show(registry, found, as_json=as_json))
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.json_output import print_json
 from holdfast.cli.options import chosen_store, store_option
 from holdfast.cli.session import advice
-from holdfast.cli.terminal import console, count, on_terminal
+from holdfast.cli.terminal import console, count, on_terminal, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.errors import HoldfastError
 from holdfast.ports import Finding, Level
@@ -83,7 +83,7 @@ def _print(found: Sequence[Finding]) -> None:
     for f in found:
         advice = f" {f.advice}" if f.advice else ""
         click.echo(plain(f"{f.level:<7}  {f.topic:<{wide}}  {f.words}{advice}"))
-    click.echo(plain(verdict(found)))
+    say(plain(verdict(found)))
 
 
 def _print_table(found: Sequence[Finding]) -> None:

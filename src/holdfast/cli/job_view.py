@@ -8,11 +8,12 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from holdfast.cli.output_summary import is_cached, missing_names, output_counts, validation_status
-from holdfast.cli.terminal import clock
+from holdfast.cli.terminal import clock, on_terminal
 from holdfast.core.catalogue import EventType
 from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job
 from holdfast.core.process_spec import process_spec_of
+from holdfast.core.short_ids import short_id
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
 from holdfast.core.state import State
 from holdfast.ports import Registry
@@ -24,6 +25,11 @@ _PAGE = 200
 def title(job: Job) -> str:
     """Return the name of a job, else its command, else its kind."""
     return job.spec.name or command_line(job) or job.spec.kind
+
+
+def shown_id(job_id: str) -> str:
+    """Return the id as a table has it: short on a terminal, whole in a pipe."""
+    return short_id(job_id) if on_terminal() else job_id
 
 
 def program_name(job: Job) -> str:

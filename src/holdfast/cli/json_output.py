@@ -13,6 +13,6 @@ def print_json(document: Mapping[str, object], *, indent: bool = True) -> None:
     click.echo(encode_json(document, indent=indent))
 
 
-def encode_json(document: Mapping[str, object], *, indent: bool = False) -> str:
+def encode_json(document: object, *, indent: bool = False) -> str:
     encoded = msgspec.json.encode(document)
     return json_text(msgspec.json.format(encoded, indent=2) if indent else encoded)

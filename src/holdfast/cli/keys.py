@@ -9,9 +9,10 @@ import click
 from holdfast.cli.durations import Duration
 from holdfast.cli.exit_codes import error_exit
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import clock, note, rows
+from holdfast.cli.terminal import clock, note, rows, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.access import Key, Scope, scope_of
 from holdfast.core.errors import Exhausted, Invalid, NotFound
@@ -22,7 +23,14 @@ from holdfast.sdk.defaults import actor
 
 T = TypeVar("T")
 
-_HEADERS = ("KEY", "NAME", "MAY", "QUEUES", "REGIONS", "EXPIRES")
+_COLUMNS = (
+    Column("KEY"),
+    Column("NAME"),
+    Column("MAY", least=12),
+    Column("QUEUES", rank=1, least=8),
+    Column("REGIONS", rank=2, least=8),
+    Column("EXPIRES", least=10),
+)
 
 
 class Scopes(click.ParamType[tuple[Scope, ...]]):
@@ -133,7 +141,7 @@ async def _list(registry: Registry, *, as_json: bool) -> None:
         print_json({"keys": [_document(key) for key in found]})
     elif found:
         now = await registry.now()
-        rows(_HEADERS, [_row(key, now) for key in found])
+        rows(_COLUMNS, [_row(key, now) for key in found])
     else:
         note("There are no keys yet. Create one: holdfast keys create NAME --may submit")
 
@@ -163,7 +171,7 @@ def revoke_key(key_id: str) -> None:
         return await _with_key_advice(registry.revoke_key(key_id, actor=actor()))
 
     key = run(work)
-    click.echo(plain(f"Key {key.key_id} of {key.name} is revoked, since {clock(key.revoked_at)}."))
+    say(plain(f"Key {key.key_id} of {key.name} is revoked, since {clock(key.revoked_at)}."))
 
 
 async def _with_key_advice(call: Awaitable[T]) -> T:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.bulk_options import STATE_CHOICE, states_of
 from holdfast.cli.job_view import title
 from holdfast.cli.json_output import encode_json
+from holdfast.cli.layout import Column, Layout
 from holdfast.cli.options import Pair, store_option
 from holdfast.cli.output_summary import end_words, output_counts
 from holdfast.cli.session import filled_page, run
@@ -16,12 +17,25 @@ from holdfast.cli.terminal import age, clock, note, on_terminal, rows, shorten
 from holdfast.core.documents import job_document
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
+from holdfast.core.short_ids import short_id
 from holdfast.core.state import UNSUCCESSFUL
 from holdfast.ports import JobFilter, JobPage, Registry
 
-_PIPE_HEADERS = ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
-_TERMINAL_HEADERS = ("JOB", "STATE", "TRY", "AGE", "COMMAND", "QUEUE", "OWNER", "REASON")
+_PIPE_COLUMNS = tuple(
+    Column(name) for name in ("JOB", "STATE", "ATTEMPT", "QUEUE", "OWNER", "CREATED", "COMMAND", "REASON")
+)
+_TERMINAL_COLUMNS = (
+    Column("JOB"),
+    Column("STATE"),
+    Column("TRY", rank=2),
+    Column("AGE", rank=1),
+    Column("COMMAND", least=12),
+    Column("QUEUE", rank=3, least=8),
+    Column("OWNER", rank=4, least=8),
+    Column("REASON"),
+)
 _COMMAND_WIDTH = 40
+_REASON_WIDTH = 200
 
 
 @click.command("list")
@@ -36,6 +50,7 @@ _COMMAND_WIDTH = 40
     help="Only this state, or `active`, or `ended`; may be given several times.",
 )
 @click.option("--kind", help="Only this kind of work.")
+@click.option("--name", help="Only with this name.")
 @click.option("--owner", help="Only what this worker holds.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
@@ -55,6 +70,7 @@ def list_jobs(
     queue: str | None,
     states: tuple[str, ...],
     kind: str | None,
+    name: str | None,
     owner: str | None,
     labels: tuple[tuple[str, str], ...],
     limit: int,
@@ -64,7 +80,9 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, the newest first."""
-    which = JobFilter(queue=queue, kind=kind, states=states_of(states), owner=owner, labels=dict(labels))
+    which = JobFilter(
+        queue=queue, kind=kind, name=name, states=states_of(states), owner=owner, labels=dict(labels)
+    )
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit
 
@@ -88,20 +106,19 @@ async def _show_table(
         note(_empty_text(which, after))
         return
     now = await registry.now()
-    _print_page(page, now, header=True)
+    layout = _print_page(page, now, after=None)
     while everything and page.next is not None:
         page = await read(page.next)
-        _print_page(page, now, header=False)
+        layout = _print_page(page, now, after=layout)
     if page.next is not None:
         note(f"There are more: add --after {page.next}")
 
 
-def _print_page(page: JobPage, now: datetime, *, header: bool) -> None:
-    """A pipe gets the columns in a fixed order; a terminal gets the most important ones first."""
+def _print_page(page: JobPage, now: datetime, *, after: Layout | None) -> Layout:
+    """A pipe gets all columns in a fixed order; a terminal those that fit, the most important ones first."""
     if on_terminal():
-        rows(_TERMINAL_HEADERS, [_terminal_row(job, now) for job in page.jobs], header=header)
-    else:
-        rows(_PIPE_HEADERS, [_pipe_row(job) for job in page.jobs], header=header)
+        return rows(_TERMINAL_COLUMNS, [_terminal_row(job, now) for job in page.jobs], after=after)
+    return rows(_PIPE_COLUMNS, [_pipe_row(job) for job in page.jobs], after=after)
 
 
 def _pipe_row(job: Job) -> tuple[str | None, ...]:
@@ -112,8 +129,8 @@ def _pipe_row(job: Job) -> tuple[str | None, ...]:
 
 def _terminal_row(job: Job, now: datetime) -> tuple[str | None, ...]:
     what, old = shorten(title(job), _COMMAND_WIDTH), age(now - job.created_at)
-    tries, queue = str(job.attempt), job.spec.queue
-    return (job.job_id, job.state, tries, old, what, queue, job.owner, _reason(job))
+    tries, queue, why = str(job.attempt), job.spec.queue, shorten(_reason(job) or "", _REASON_WIDTH)
+    return (short_id(job.job_id), job.state, tries, old, what, queue, job.owner, why)
 
 
 def _reason(job: Job) -> str | None:

@@ -3,10 +3,9 @@
 import click
 
 from holdfast.cli.exit_codes import outcome_exit
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.log_printer import LogPrinter, follow_logs, print_logs
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
 
 STREAMS = ("stdout", "stderr", "log", "terminal")
 
@@ -26,7 +25,7 @@ def logs(job_id: str, *, follow: bool, attempt: int | None, stream: str | None, 
     """
     printer = LogPrinter(attempt=attempt, stream=stream, timestamps=timestamps)
     if not follow:
-        run(lambda registry: print_logs(registry, job_id, printer))
+        run_for_job(job_id, lambda registry, found: print_logs(registry, found, printer))
         return
-    job = run(lambda registry: follow_logs(registry, job_id, printer))
+    job = run_for_job(job_id, lambda registry, found: follow_logs(registry, found, printer))
     raise SystemExit(outcome_exit(job))

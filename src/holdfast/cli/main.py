@@ -20,6 +20,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo:demo", "Watch workers, a crash and its recovery, with proof at the end."),
         "run": ("run:run", "Submit a command, execute it here and follow it to its end."),
         "submit": ("submit:submit", "Queue a command; prints the id of the job."),
+        "enqueue": ("enqueue:enqueue", "Queue a call of a function, such as shop:resize."),
         "worker": ("worker:worker", "Execute jobs until stopped."),
         "serve": ("serve:serve", "Serve the store over HTTP, to any language."),
     },

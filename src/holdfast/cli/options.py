@@ -9,6 +9,7 @@ import click
 
 _STORE = "holdfast.store"
 _OUTPUTS = "holdfast.outputs"
+_NEWEST = "holdfast.newest"
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -65,6 +66,27 @@ def given_outputs() -> str | None:
 def _remember_outputs(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta[_OUTPUTS] = value
+
+
+def newest_option(command: F) -> F:
+    """`--newest`, where a job is named; read it with `newest_wanted`."""
+    return click.option(
+        "--newest",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_newest,
+        help="Take the newest of the jobs that JOB fits.",
+    )(command)
+
+
+def newest_wanted() -> bool:
+    """Whether --newest was given."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(_NEWEST))
+
+
+def _remember_newest(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    ctx.meta[_NEWEST] = value
 
 
 def config_option(command: F) -> F:

@@ -3,12 +3,12 @@
 import click
 
 from holdfast.cli.inspector import chosen_inspector, in_output_store
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.json_output import encode_json
+from holdfast.cli.layout import Column, Layout
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
 from holdfast.cli.progress import with_progress_bar
-from holdfast.cli.session import run
 from holdfast.cli.terminal import hint, note, rows
 from holdfast.core.documents import document
 from holdfast.core.errors import Conflict, Denied
@@ -18,7 +18,13 @@ from holdfast.core.state import State
 from holdfast.ports import Inspector, OutputPage, Registry
 from holdfast.sdk.defaults import actor
 
-_HEADERS = ("OUTPUT", "STATE", "BYTES", "SHA256", "WHY")
+_COLUMNS = (
+    Column("OUTPUT"),
+    Column("STATE"),
+    Column("BYTES", rank=1),
+    Column("SHA256", rank=2),
+    Column("WHY"),
+)
 _PAGE = 1000
 _DIGITS = 12
 
@@ -36,7 +42,7 @@ def outputs(job_id: str, *, missing: bool, as_json: bool) -> None:
     promised, and WHY says why. The counts are printed at the end, on stderr. If the job ended without
     success and its outputs were not validated yet, they are validated now.
     """
-    run(lambda registry: _outputs(registry, job_id, missing=missing, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _outputs(registry, found, missing=missing, as_json=as_json))
 
 
 async def _outputs(registry: Registry, job_id: str, *, missing: bool, as_json: bool) -> None:
@@ -66,23 +72,21 @@ async def _validate(registry: Registry, inspector: Inspector, job: Job) -> Job:
 async def _print_pages(inspector: Inspector, job_id: str, *, missing: bool, as_json: bool) -> bool:
     """Print page after page, keeping none; return whether the outputs were validated yet."""
     after: str | None = None
-    header = True
+    layout: Layout | None = None
     while True:
         page = await inspector.list_outputs(job_id, missing=missing, after=after, limit=_PAGE)
         if page.outputs:
-            _print(page, header=header, as_json=as_json)
-            header = False
+            layout = _print(page, after=layout, as_json=as_json)
         after = page.next
         if after is None:
             return page.checked
 
 
-def _print(page: OutputPage, *, header: bool, as_json: bool) -> None:
+def _print(page: OutputPage, *, after: Layout | None, as_json: bool) -> Layout | None:
     if as_json:
         click.echo("\n".join(_line(output, checked=page.checked) for output in page.outputs))
-    else:
-        lines = [_row(output, checked=page.checked) for output in page.outputs]
-        rows(_HEADERS, lines, header=header)
+        return None
+    return rows(_COLUMNS, [_row(output, checked=page.checked) for output in page.outputs], after=after)
 
 
 def _line(output: Output, *, checked: bool) -> str:

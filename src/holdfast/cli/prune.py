@@ -8,7 +8,7 @@ import click
 from holdfast.cli.durations import Duration
 from holdfast.cli.options import chosen_store, store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import count, on_terminal
+from holdfast.cli.terminal import confirm, count, on_terminal, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.explanation import format_duration
 from holdfast.sdk.store_url import shown_url
@@ -39,10 +39,9 @@ def prune(*, older_than: timedelta, output_older_than: timedelta | None, yes: bo
     """
     output = older_than if output_older_than is None else output_older_than
     if not yes and on_terminal() and sys.stdin.isatty():
-        click.confirm(
+        confirm(
             f"Remove from {plain(shown_url(chosen_store()))} all jobs that ended more than"
-            f" {format_duration(older_than)} ago, and output older than {format_duration(output)}?",
-            abort=True,
+            f" {format_duration(older_than)} ago, and output older than {format_duration(output)}?"
         )
     pruned = run(lambda registry: registry.prune(older_than=older_than, output_older_than=output))
-    click.echo(f"Removed {count(pruned.jobs, 'job')} and {count(pruned.events, 'event')}.")
+    say(f"Removed {count(pruned.jobs, 'job')} and {count(pruned.events, 'event')}.")

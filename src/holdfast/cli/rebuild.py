@@ -7,7 +7,7 @@ import click
 
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.options import chosen_store, store_option
-from holdfast.cli.terminal import count, on_terminal
+from holdfast.cli.terminal import confirm, count, on_terminal, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.ports import RebuildResult
 from holdfast.sdk import rebuild as rebuilding
@@ -26,9 +26,9 @@ def rebuild(*, check: bool, yes: bool) -> None:
     its owner has one lease from the last event on to renew it.
     """
     if not (check or yes) and on_terminal() and sys.stdin.isatty():
-        click.confirm(f"Make all records of {plain(shown_url(chosen_store()))} again?", abort=True)
+        confirm(f"Make all records of {plain(shown_url(chosen_store()))} again?")
     found = asyncio.run(rebuilding.rebuild(chosen_store(), check=check))
-    click.echo(_words(found, check=check))
+    say(_words(found, check=check))
     if check and not found.equal:
         raise SystemExit(ExitCode.NO)
 

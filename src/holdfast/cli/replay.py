@@ -4,9 +4,9 @@ import click
 
 from holdfast.cli.bulk import at_prompt, run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
-from holdfast.cli.terminal import hint
+from holdfast.cli.terminal import confirm, hint
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.errors import Conflict
@@ -36,7 +36,7 @@ def replay(chosen: Chosen, *, again: bool, dry_run: bool) -> None:
     job_id = chosen.one
     if job_id is None or dry_run:
         raise SystemExit(run_many(BulkVerb.REPLAY, chosen, again=again, dry_run=dry_run))
-    job = run(lambda registry: _replay(registry, job_id, again=again or chosen.yes))
+    job = run_for_job(job_id, lambda registry, found: _replay(registry, found, again=again or chosen.yes))
     click.echo(job.job_id)
     if job.spec.promised_outputs:
         hint(f"It promises all outputs. For the missing ones: holdfast resume {job_id}")
@@ -50,7 +50,7 @@ async def _replay(registry: Registry, job_id: str, *, again: bool) -> Job:
         [new] = await registry.status_many(earlier[-1:])
         state = "was pruned since" if new is None else f"is {new.state}"
         words = f"Job {job_id} was replayed as {earlier[-1]}, which {state}."
-        if not (at_prompt() and click.confirm(f"{plain(words)} Replay it again?", err=True)):
+        if not (at_prompt() and confirm(f"{plain(words)} Replay it again?", abort=False)):
             raise Conflict(
                 words, job_id=job_id, advice=f"To replay it again: holdfast replay --again {job_id}"
             )

@@ -7,11 +7,11 @@ from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.exit_codes import outcome_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.log_printer import follow_to_verdict
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import output_counts
-from holdfast.cli.session import run
-from holdfast.cli.terminal import count, hint, note
+from holdfast.cli.terminal import count, hint, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.job import Job
@@ -51,7 +51,7 @@ def resume(chosen: Chosen, *, dry_run: bool, again: bool, wait: bool) -> None:
             raise click.UsageError("--wait follows one job: name it.")
         raise SystemExit(run_many(BulkVerb.RESUME, chosen, again=again, dry_run=dry_run))
     options = _Options(dry_run=dry_run, again=again, wait=wait)
-    job = run(lambda registry: _resume(registry, job_id, options))
+    job = run_for_job(job_id, lambda registry, found: _resume(registry, found, options))
     if wait and job is not None:
         raise SystemExit(outcome_exit(job))
 
@@ -90,9 +90,9 @@ async def _resume(registry: Registry, job_id: str, options: _Options) -> Job | N
 
 def _print_plan(resumption: Resumption, original: Job) -> None:
     total = original.spec.promised_outputs
-    click.echo(f"{resumption.missing:,} of {total:,} outputs would be made again:")
+    say(f"{resumption.missing:,} of {total:,} outputs would be made again:")
     for name in resumption.names:
         click.echo(f"  {plain(name)}")
     more = resumption.missing - len(resumption.names)
     if more > 0:
-        click.echo(f"  and {more:,} more: holdfast outputs --missing {original.job_id}")
+        say(f"  and {more:,} more: holdfast outputs --missing {original.job_id}")

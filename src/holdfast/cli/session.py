@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import click
-
 from holdfast.cli.exit_codes import error_exit
 from holdfast.cli.options import chosen_store
+from holdfast.cli.terminal import note
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.errors import (
     Conflict,
@@ -46,8 +45,8 @@ def explain_error(error: Exception) -> int:
     if not isinstance(error, HoldfastError | OSError):
         raise error
     message = error.message if isinstance(error, HoldfastError) else str(error)
-    click.echo(f"Error: {plain(message)}", err=True)
-    click.echo(advice(error), err=True)
+    note(f"Error: {plain(message)}")
+    note(advice(error))
     return error_exit(error)
 
 

@@ -4,12 +4,12 @@ import click
 
 from holdfast.cli.costs import cost_fields, cost_words, job_cost
 from holdfast.cli.exit_codes import outcome_exit
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.job_view import Facts, job_facts, links_of
 from holdfast.cli.json_output import print_json
+from holdfast.cli.layout import fixed
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
-from holdfast.cli.terminal import clock, columns, console, facts, facts_table, on_terminal
+from holdfast.cli.terminal import clock, console, facts, facts_text, on_terminal, row
 from holdfast.core.catalogue import EventType
 from holdfast.core.cost import last_attempt_duration
 from holdfast.core.documents import job_document
@@ -19,6 +19,8 @@ from holdfast.core.state import State
 from holdfast.ports import Registry
 
 REFRESH_SECONDS = 2.0
+_STEPS = fixed(("TIME", 20), ("STATE", 15), ("ATTEMPT", 11), ("REASON", 0))
+"""The lines of a job that is followed in a pipe."""
 
 
 @click.command()
@@ -29,9 +31,9 @@ REFRESH_SECONDS = 2.0
 def status(job_id: str, *, watch: bool, as_json: bool) -> None:
     """Show one job: state, attempt, owner, lease, budgets, times, outcome and why."""
     if watch:
-        job = run(lambda registry: _watch(registry, job_id, as_json=as_json))
+        job = run_for_job(job_id, lambda registry, found: _watch(registry, found, as_json=as_json))
         raise SystemExit(outcome_exit(job))
-    run(lambda registry: _show(registry, job_id, as_json=as_json))
+    run_for_job(job_id, lambda registry, found: _show(registry, found, as_json=as_json))
 
 
 async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
@@ -79,7 +81,7 @@ def _print_step(event: Event) -> None:
     words = event.reason or (f"by {event.actor}" if event.actor else "")
     at = clock(event.occurred_at) or ""
     state = event.to_state or State.VALIDATING
-    columns([(at, 20), (state, 15), (f"attempt {event.attempt}", 11), (words, 0)])
+    row(_STEPS, [at, state, f"attempt {event.attempt}", words])
 
 
 async def _watch_live(registry: Registry, job_id: str) -> Job:
@@ -89,7 +91,7 @@ async def _watch_live(registry: Registry, job_id: str) -> Job:
         while True:
             mark = registry.change_mark()
             job = await registry.status(job_id)
-            live.update(facts_table(await _job_facts(registry, job)), refresh=True)
+            live.update(facts_text(await _job_facts(registry, job)), refresh=True)
             if job.ended:
                 return job
             await registry.changes(since=mark, timeout=REFRESH_SECONDS)

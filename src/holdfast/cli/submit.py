@@ -251,23 +251,27 @@ async def _submit(registry: Registry, enqueue: Callable[[Registry], Awaitable[Jo
         promised = job.spec.promised_outputs
         there = f"All {promised:,} outputs are" if promised > 1 else "Its output is"
         note(f"{there} there already: nothing was run.")
+    await show_submitted(registry, job, "holdfast worker", wait=wait)
+    return await follow_to_verdict(registry, job.job_id) if wait else job
+
+
+async def show_submitted(registry: Registry, job: Job, worker: str, *, wait: bool) -> None:
+    """Print the id of the job, and on a terminal what to do next; to who waits for it, where it waits."""
+    worker = f"{worker} -q {job.spec.queue}"
     if not wait:
         click.echo(job.job_id)
-        hint(await _next_step(registry, job))
-        return job
-    if on_terminal(err=True) and not job.ended:
+        hint(await _next_step(registry, job, worker))
+    elif on_terminal(err=True) and not job.ended:
         hint(
-            f"Job {job.job_id} waits for a worker; if none runs:"
-            f" holdfast worker -q {job.spec.queue}\nCtrl-C stops waiting, not the job."
+            f"Job {job.job_id} waits for a worker; if none runs: {worker}\nCtrl-C stops waiting, not the job."
         )
-    return await follow_to_verdict(registry, job.job_id)
 
 
-async def _next_step(registry: Registry, job: Job) -> str:
+async def _next_step(registry: Registry, job: Job, worker: str) -> str:
     if is_cached(job):
         return f"See them: holdfast outputs {job.job_id}"
     if job.ended:
         return f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"
     if job.ready_at > await registry.now():
         return f"It waits until {clock(job.ready_at)}. See it: holdfast status {job.job_id}"
-    return f"Execute it: holdfast worker -q {job.spec.queue}\nFollow it:  holdfast logs -f {job.job_id}"
+    return f"Execute it: {worker}\nFollow it:  holdfast logs -f {job.job_id}"

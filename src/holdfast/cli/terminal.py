@@ -1,5 +1,6 @@
 """Printing for people: tables and colours on a terminal, plain aligned lines in a pipe or a file."""
 
+import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.layout import EMPTY, GAP, Column, Layout, fit, wrap
 from holdfast.cli.terminal_escape import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.text import Text
 
-EMPTY = "-"
+_WIDTH_DEFAULT = 80
 STYLES: dict[str, str] = {
     "queued": "blue",
     "assigned": "cyan",
@@ -43,70 +45,94 @@ def console(*, err: bool = False) -> "Console":
     return Console(stderr=err, markup=False, emoji=False, highlight=False)
 
 
-def hint(words: str) -> None:
-    """Print what to do next on stderr, only on a terminal."""
-    if on_terminal(err=True):
-        console(err=True).print(words, style="dim", soft_wrap=True)
+def width(*, err: bool = False) -> int | None:
+    """Return how many columns the terminal has; None for a pipe or a file, where nothing is wrapped."""
+    if not on_terminal(err=err):
+        return None
+    set_by_hand = os.environ.get("COLUMNS", "")
+    if set_by_hand.isdecimal() and int(set_by_hand):
+        return int(set_by_hand)
+    try:
+        return os.get_terminal_size((sys.stderr if err else sys.stdout).fileno()).columns or _WIDTH_DEFAULT
+    except (OSError, ValueError):
+        return _WIDTH_DEFAULT
+
+
+def say(words: str, *, err: bool = False) -> None:
+    """Print sentences, wrapped at words on a terminal."""
+    click.echo("\n".join(wrap(words, width(err=err))), err=err)
 
 
 def note(words: str) -> None:
     """Print something beside the result on stderr, terminal or not."""
-    click.echo(words, err=True)
+    say(words, err=True)
+
+
+def hint(words: str) -> None:
+    """Print what to do next on stderr, only on a terminal."""
+    if on_terminal(err=True):
+        lines = wrap(words, width(err=True))
+        console(err=True).print("\n".join(lines), style="dim", soft_wrap=True)
+
+
+def confirm(question: str, *, abort: bool = True) -> bool:
+    """Return whether the answer is yes; with `abort`, end the command if it is not."""
+    columns = width(err=True)
+    room = None if columns is None else columns - len(" [y/N]: ")
+    return click.confirm("\n".join(wrap(question, room)), abort=abort, err=True)
 
 
 def facts(pairs: Sequence[tuple[str, str | None]]) -> None:
     """Print one fact a line; those without a value are left out."""
     if on_terminal():
-        console().print(facts_table(pairs))
+        console().print(facts_text(pairs), soft_wrap=True)
         return
     shown = [(name, plain(value)) for name, value in pairs if value]
-    width = max((len(name) for name, _ in shown), default=0)
+    wide = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        click.echo(f"{name:<{width}}  {value}")
+        click.echo(f"{name:<{wide}}  {value}")
 
 
-def facts_table(pairs: Sequence[tuple[str, str | None]]) -> "RenderableType":
-    """Return the facts as a table of rich."""
-    from rich.table import Table
+def facts_text(pairs: Sequence[tuple[str, str | None]]) -> "Text":
+    """Return the facts as they are shown on a terminal."""
+    from rich.text import Text
 
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        if value:
-            table.add_row(name, _cell(value))
-    return table
+    shown = [(name, value) for name, value in pairs if value]
+    wide = max((len(name) for name, _ in shown), default=0) + GAP
+    room, lines = (width() or _WIDTH_DEFAULT) - wide, list[Text]()
+    for name, value in shown:
+        style = STYLES.get(value.partition(" ")[0].rstrip(","), "")
+        first, *more = wrap(plain(value), room)
+        lines.append(Text(f"{name:<{wide}}", style="dim") + Text(first, style=style))
+        lines += [Text(" " * wide) + Text(line, style=style) for line in more]
+    return Text("\n").join(lines)
 
 
-def rows(headers: Sequence[str], lines: Sequence[Sequence[str | None]], *, header: bool = True) -> None:
-    """Print a table. Only what would exceed the width of a terminal is cut."""
+def rows(
+    columns: Sequence[Column], lines: Sequence[Sequence[str | None]], *, after: Layout | None = None
+) -> Layout:
+    """Print a table, and return its layout: `after` that of the page before, the next needs no header."""
     cells = [[plain(cell or EMPTY) for cell in line] for line in lines]
-    shown = [list(headers), *cells]
-    widths = [max(len(line[n]) for line in shown) for n in range(len(headers) - 1)] + [0]
-    if header:
-        columns(list(zip(headers, widths, strict=True)), style="bold", crop=True)
+    layout = fit(columns, cells, width())
+    if after is None or (layout.width and not layout.has_columns_of(after)):
+        row(layout, [column.name for column in columns], style="bold")
     for line in cells:
-        columns(list(zip(line, widths, strict=True)), crop=True)
+        row(layout, line)
+    return layout
 
 
-def columns(parts: Sequence[tuple[str, int]], *, style: str = "", crop: bool = False) -> None:
-    """Print one line of cells with their widths."""
-    cells = [f"{plain(text):<{width}}" for text, width in parts]
-    if not on_terminal():
-        click.echo("  ".join(cells).rstrip())
-        return
-    from rich.text import Text
+def row(layout: Layout, cells: Sequence[str | None], *, style: str = "") -> None:
+    """Print one row of a table with this layout."""
+    for line in layout.lines([plain(cell or EMPTY) for cell in cells]):
+        if layout.width is None:
+            click.echo((" " * GAP).join(line).rstrip())
+            continue
+        from rich.text import Text
 
-    shown = [Text(cell, style=style or STYLES.get(cell.strip(), "")) for cell in cells]
-    row = Text("  ").join(shown)
-    row.rstrip()
-    console().print(row, soft_wrap=not crop, no_wrap=crop, overflow="ellipsis" if crop else None)
-
-
-def _cell(value: str) -> "Text":
-    from rich.text import Text
-
-    return Text(plain(value), style=STYLES.get(value.partition(" ")[0].rstrip(","), ""))
+        shown = [Text(cell, style=style or STYLES.get(cell.strip(), "")) for cell in line]
+        text = Text(" " * GAP).join(shown)
+        text.rstrip()
+        console().print(text, soft_wrap=True)
 
 
 def clock(instant: datetime | None) -> str | None:

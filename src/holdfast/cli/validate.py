@@ -6,11 +6,11 @@ from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.exit_codes import ExitCode, outcome_exit
 from holdfast.cli.inspector import chosen_inspector, in_output_store
+from holdfast.cli.job_argument import run_for_job
 from holdfast.cli.options import outputs_option, store_option
 from holdfast.cli.output_summary import verdict_words
 from holdfast.cli.progress import with_progress_bar
-from holdfast.cli.session import run
-from holdfast.cli.terminal import hint, note
+from holdfast.cli.terminal import hint, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.core.bulk import BulkVerb
 from holdfast.core.errors import Conflict
@@ -59,9 +59,9 @@ def validate(chosen: Chosen, *, force: bool, override: str | None, reason: str |
         raise SystemExit(run_many(BulkVerb.VALIDATE, chosen, force=force))
     if override is not None:
         verdict = State(override)
-        job = run(lambda registry: _override(registry, job_id, verdict, reason or ""))
+        job = run_for_job(job_id, lambda registry, found: _override(registry, found, verdict, reason or ""))
         raise SystemExit(outcome_exit(job))
-    job = run(lambda registry: _validate(registry, job_id, force=force))
+    job = run_for_job(job_id, lambda registry, found: _validate(registry, found, force=force))
     raise SystemExit(_exit(job))
 
 
@@ -70,7 +70,7 @@ async def _override(registry: Registry, job_id: str, verdict: State, reason: str
     job = await registry.complete_validation(
         job_id, actor=actor(), version=seen.version, override=verdict, reason=reason
     )
-    click.echo(f"{job.state}: overridden by {plain(actor())}.")
+    say(f"{job.state}: overridden by {plain(actor())}.")
     return job
 
 
@@ -85,7 +85,7 @@ async def _validate(registry: Registry, job_id: str, *, force: bool) -> Job:
         if job == before:
             hint(f"Validate at once: holdfast validate {job_id} --force")
         return job
-    click.echo(plain(verdict_words(job)))
+    say(plain(verdict_words(job)))
     if job.unvalidated and (job.check is None or job.check.reason is None):
         note(plain(await registry.why(job_id)))
     elif job.check is not None and job.check.reason is not None:

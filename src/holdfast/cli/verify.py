@@ -6,7 +6,7 @@ from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.json_output import print_json
 from holdfast.cli.options import store_option
 from holdfast.cli.session import run
-from holdfast.cli.terminal import count
+from holdfast.cli.terminal import count, note, say
 from holdfast.cli.terminal_escape import plain
 from holdfast.ports import Verification
 
@@ -45,14 +45,14 @@ def _print(found: Verification) -> None:
     size = f"{count(found.jobs, 'job')}, {count(found.transitions, 'transition')}"
     size += f", {count(found.events, 'transition event')}"
     if found.equal:
-        click.echo(f"{size}: equal. Every record is what its log says.")
+        say(f"{size}: equal. Every record is what its log says.")
         return
-    click.echo(f"{size}: NOT equal.")
+    say(f"{size}: NOT equal.")
     if found.transitions != found.events:
-        click.echo("The number of transitions and the number of their events differ.")
+        say("The number of transitions and the number of their events differ.")
     for mismatch in found.mismatches[:_SHOWN]:
         for detail in mismatch.details:
             click.echo(f"{plain(mismatch.job_id)}  {plain(detail)}")
     if len(found.mismatches) > _SHOWN:
-        click.echo(f"and {count(len(found.mismatches) - _SHOWN, 'more job')}.")
-    click.echo("Keep the store as it is, and compare: holdfast events JOB shows the log of one.", err=True)
+        say(f"and {count(len(found.mismatches) - _SHOWN, 'more job')}.")
+    note("Keep the store as it is, and compare: holdfast events JOB shows the log of one.")

@@ -2,9 +2,9 @@
 
 import click
 
-from holdfast.cli.job_argument import job_argument
+from holdfast.cli.job_argument import job_argument, run_for_job
 from holdfast.cli.options import store_option
-from holdfast.cli.session import run
+from holdfast.cli.terminal import say
 from holdfast.cli.terminal_escape import plain
 
 
@@ -13,4 +13,4 @@ from holdfast.cli.terminal_escape import plain
 @store_option
 def why(job_id: str) -> None:
     """Explain in a sentence or two why a job is in its state, and what happens next."""
-    click.echo(plain(run(lambda registry: registry.why(job_id))))
+    say(plain(run_for_job(job_id, lambda registry, found: registry.why(found))))

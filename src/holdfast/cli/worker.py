@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from holdfast.cli.options import (
     outputs_option,
     store_option,
 )
-from holdfast.cli.terminal import on_terminal
+from holdfast.cli.terminal import on_terminal, width
 from holdfast.cli.traces import traced
 from holdfast.cli.worker_log import JsonLog, StderrWriter, WorkerLog, WorkerStart
 from holdfast.cli.worker_metrics import MetricsAddress, WorkerGauges, WorkerMetrics, folder_bytes
@@ -38,9 +39,9 @@ from holdfast.sdk.store_url import StoreUrl, shown_url
 from holdfast.system import (
     SystemClock,
     SystemIds,
+    asleep_seconds,
     boot_id,
     machine_name,
-    suspended_seconds,
     tune_garbage_collector,
     usable_cores,
 )
@@ -159,9 +160,11 @@ def worker(
 
 
 def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
-    clock, out = SystemClock(), StderrWriter()
+    clock = SystemClock()
     if style == "json":
+        out = StderrWriter()
         return out, JsonLog(owner, clock, out)
+    out = StderrWriter(partial(width, err=True))
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return out, TextLog(owner, clock, out, colours=on_terminal(err=True) and not bare)
 
@@ -199,7 +202,8 @@ async def run_worker(
         _check_shared(url)
         registry = await open_registry(url)
         stack.push_async_callback(registry.close)
-        store = f"{StoreUrl(url).name} {boot_id()}"  # recovery is for workers of this machine only
+        # Recovery is for workers of this machine only.
+        store = f"{StoreUrl(url).name} {boot_id() or machine_name()}"
         spool.set_store(store)
         counted = WorkerMetrics(log)
         report = counted if metrics else log
@@ -224,7 +228,7 @@ async def run_worker(
                 queues=settings.queues if commands else (),
             ),
             redactor=Redactor(hidden),
-            suspended=suspended_seconds,
+            suspended=asleep_seconds,
         )
         leaving = _handle_signals(worker, settings, log)
         source = _gauges(registry, settings, worker, spool, leaving)

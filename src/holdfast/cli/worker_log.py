@@ -4,7 +4,7 @@ import asyncio
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from holdfast.cli.layout import wrap
 from holdfast.cli.output_summary import (
     end_words,
     ended_for_other_reason,
@@ -29,6 +30,7 @@ from holdfast.worker.redaction import NOTHING_HIDDEN
 BACKLOG_BYTES_MAX = 8 * 1024 * 1024
 CLOSE_SECONDS = 2.0
 REPEAT_SECONDS = 5.0
+_TIME_CHARACTERS = len("12:00:00 ")
 
 
 class LineWriter(Protocol):
@@ -71,9 +73,11 @@ class WorkerLog(WorkerObserver, Protocol):
 class StderrWriter:
     """Writes to stderr from a thread of its own: a stopped terminal, or a pipe that is not read, must not
     make a worker lose its leases. What does not fit the backlog is dropped. Hidden secrets are replaced.
+    Lines are wrapped at words after that, where there is a `width`: they begin with the time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: Callable[[], int | None] | None = None) -> None:
+        self._width = width
         self.missing = 0
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._redactor = self._stray = NOTHING_HIDDEN
@@ -93,6 +97,8 @@ class StderrWriter:
     def write(self, text: str) -> None:
         """Write whole lines, soon."""
         text = self._redactor.text(text)
+        if self._width is not None:
+            text = "\n".join(wrap(text, self._width(), indent=_TIME_CHARACTERS))
         if self._file is None:
             sys.stderr.write(text)
         else:

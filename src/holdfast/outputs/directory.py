@@ -32,10 +32,12 @@ from holdfast.outputs.files import (
     require_identity,
     temporary_file,
     translate_os_errors,
+    unlink_file,
     write_all,
 )
 from holdfast.outputs.identity import another_store, check_path, check_prefix
 from holdfast.ports import Digest
+from holdfast.system import flush_to_disk
 
 THREADS = 8
 _LISTED_BATCH = 1000
@@ -164,9 +166,7 @@ class DirectoryOutputs:
             if folder is None:
                 return
             try:
-                with suppress(FileNotFoundError, IsADirectoryError):
-                    os.unlink(os.path.basename(path), dir_fd=folder)
-                    os.fsync(folder)
+                unlink_file(folder, os.path.basename(path))
             finally:
                 os.close(folder)
 
@@ -177,7 +177,7 @@ class DirectoryOutputs:
                 with temporary_file(folder, write) as name:
                     rename(folder, name, os.path.basename(path), path)
                 with translate_os_errors(self._root, path, "unknown"):
-                    os.fsync(folder)
+                    flush_to_disk(folder)
             finally:
                 os.close(folder)
 
@@ -188,7 +188,7 @@ class DirectoryOutputs:
                 with temporary_file(folder, partial(write_all, body=body)) as name:
                     made = link(folder, name, os.path.basename(path), path)
                 with translate_os_errors(self._root, path, "unknown"):
-                    os.fsync(folder)
+                    flush_to_disk(folder)
             finally:
                 os.close(folder)
             return made or self._read_one(root, path, read_all) == body
@@ -202,7 +202,7 @@ class DirectoryOutputs:
         try:
             with suppress(FileExistsError):
                 os.mkdir(os.path.basename(path), dir_fd=above)
-            os.fsync(above)
+            flush_to_disk(above)
         finally:
             os.close(above)
         folder = root.folder(path)

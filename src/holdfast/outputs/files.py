@@ -20,7 +20,7 @@ from holdfast.outputs.identity import (
     no_store,
 )
 from holdfast.ports import Digest
-from holdfast.system import SystemIds
+from holdfast.system import SystemIds, flush_to_disk
 
 PART_BYTES = 256 * 1024
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
@@ -34,7 +34,7 @@ class Root:
     def __init__(self, place: Path, handle: int) -> None:
         self.place = place
         self._handle = handle
-        self._inside = _real_path(handle).rstrip("/") + "/"
+        self._inside = _real_path(handle, place).rstrip("/") + "/"
 
     def file(self, path: str) -> int | None:
         """Return the file at `path`, open for reading, or None if there is no file."""
@@ -81,9 +81,13 @@ class Root:
             if error.errno in _NOT_THERE:
                 return None
             raise
-        if not f"{_real_path(file)}/".startswith(self._inside):
+        try:
+            inside = f"{_real_path(file, self.place / path)}/".startswith(self._inside)
+            if not inside:
+                raise Unavailable(f"{self.place}/{path} leads out of the output store, by a link.")
+        except BaseException:
             os.close(file)
-            raise Unavailable(f"{self.place}/{path} leads out of the output store, by a link.")
+            raise
         return file
 
 
@@ -94,12 +98,29 @@ def _entries(folder: int) -> Iterator["os.DirEntry[str]"]:
                 yield entry
 
 
-def _real_path(file: int) -> str:
-    """Return the real path of an open file, from its descriptor: no rename can change it meanwhile."""
+def _real_path(file: int, place: Path) -> str:
+    """Return the real path of an open file, from its descriptor: no rename can change it meanwhile. On a
+    system without /proc, from the `place` that it was opened by, which has to lead to the same file still."""
     try:
         return os.readlink(f"/proc/self/fd/{file}")
-    except OSError as error:
-        raise Unavailable(f"An output store in a directory needs /proc: {error}") from error
+    except OSError:
+        real = os.path.realpath(place)
+        if not os.path.samestat(os.fstat(file), os.stat(real)):
+            raise Unavailable(f"{place} was replaced while it was opened.") from None
+        return real
+
+
+def unlink_file(folder: int, name: str) -> None:
+    """Remove a file, if there is one. A folder is left alone."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except (FileNotFoundError, IsADirectoryError):
+        return
+    except PermissionError:  # macOS says so of a folder
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise
+        return
+    flush_to_disk(folder)
 
 
 def read_all(file: int) -> bytes:
@@ -126,7 +147,7 @@ def temporary_file(folder: int, write: Write) -> Iterator[str]:
     try:
         try:
             write(file)
-            os.fsync(file)
+            flush_to_disk(file)
         finally:
             os.close(file)
         yield name
@@ -190,7 +211,7 @@ def create_store(place: Path) -> str:
         body = encode_identity(new_identity())
         with temporary_file(folder, lambda file: write_all(file, body)) as name:
             link(folder, name, IDENTITY, IDENTITY)
-        os.fsync(folder)
+        flush_to_disk(folder)
         return require_identity(folder, place)
 
 
@@ -202,7 +223,7 @@ def _make_folder(place: Path) -> None:
         with suppress(FileExistsError):
             place.mkdir()
         with open_folder(place.parent) as above:
-            os.fsync(above)
+            flush_to_disk(above)
 
 
 def require_identity(folder: int, place: Path) -> str:

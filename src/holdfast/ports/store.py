@@ -68,10 +68,16 @@ class Work(Struct, frozen=True, gc=False):
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs a listing shows; empty means all. With a `viewer`, only those it may see
-    (`core.visibility`): others do not influence a page."""
+    (`core.visibility`): others do not influence a page.
+
+    With a `short_id`, those whose id it fits (`core.short_ids`): they are found by the index of ids, which
+    looks at so many generated ids at most, and reads so many jobs.
+    """
 
     queue: str | None = None
     kind: str | None = None
+    name: str | None = None
+    short_id: str | None = None
     states: tuple[State, ...] = ()
     owner: str | None = None
     labels: dict[str, str] = {}

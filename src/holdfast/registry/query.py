@@ -7,6 +7,7 @@ from holdfast.core.event import Event
 from holdfast.core.explanation import explain
 from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
+from holdfast.core.short_ids import SHORT_ID_CHARACTERS_MIN
 from holdfast.core.state import State
 from holdfast.ports import EventPage, HistoryPage, JobFilter, JobPage
 from holdfast.registry.commit_queue import CommitQueue
@@ -21,8 +22,11 @@ async def list_jobs(
     newest: bool = False,
 ) -> JobPage:
     """Return a page in creation order, or in the reverse order."""
-    for text in (which.queue, which.kind, which.owner, *which.labels, *which.labels.values()):
+    texts = (which.queue, which.kind, which.name, which.short_id, which.owner)
+    for text in (*texts, *which.labels, *which.labels.values()):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
+    if which.short_id is not None and len(which.short_id) < SHORT_ID_CHARACTERS_MIN:
+        raise Invalid(f"A short id has at least {SHORT_ID_CHARACTERS_MIN} characters.")
     return await commits.store.list_jobs(which, after=after, limit=_page(limit), newest=newest)
 
 

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from holdfast.core.errors import Invalid
@@ -63,17 +64,7 @@ def load_app(name: str) -> HandlerApp:
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise Invalid(f"{name!r} does not name an app: write module:app, such as shop:app.")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise Invalid(f"There is no module {module_name} in {here} or on Python's path.") from error
-        raise Invalid(f"{module_name} could not be imported: {error}.") from error
-    except (Exception, SystemExit) as error:
-        raise Invalid(f"{module_name} could not be imported: {error!r}.") from error
+    found: object = import_here(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise Invalid(f"{module_name} has no {attribute}.")
@@ -82,3 +73,18 @@ def load_app(name: str) -> HandlerApp:
     if not hasattr(found, "output_store") or not hasattr(found, "jobs"):
         raise Invalid(f"{name} is a {type(found).__name__}, not a holdfast.App.")
     return cast("HandlerApp", found)
+
+
+def import_here(module_name: str) -> ModuleType:
+    """Return the module, looked up in the current folder first; `Invalid` says what is wrong."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise Invalid(f"There is no module {module_name} in {here} or on Python's path.") from error
+        raise Invalid(f"{module_name} could not be imported: {error}.") from error
+    except (Exception, SystemExit) as error:
+        raise Invalid(f"{module_name} could not be imported: {error!r}.") from error

@@ -59,7 +59,7 @@ class App:
     def __init__(self, url: str | None = None, *, outputs: str | None = None) -> None:
         self._url = url
         self._outputs = outputs
-        self.background = BackgroundClient(self._client)
+        self.background = BackgroundClient(self.client)
         """The client of this app, for blocking callers and for coroutines."""
         self.opener: Opener = open_registry
         """Opens the registry behind a URL; a test may set its own before the first use."""
@@ -68,7 +68,8 @@ class App:
     def __repr__(self) -> str:
         return f"<holdfast app with {', '.join(self.jobs) or 'no jobs'}>"
 
-    def _client(self) -> AsyncClient:
+    def client(self) -> AsyncClient:
+        """Return a new client of the store of this app, to be opened with `async with`."""
         return AsyncClient(self.url, outputs=self._outputs, opener=self.opener)
 
     @property

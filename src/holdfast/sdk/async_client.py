@@ -52,6 +52,7 @@ class ListOptions(TypedDict, total=False):
 
     queue: str | None
     kind: str | None
+    name: str | None
     states: Iterable[State | str]
     owner: str | None
     labels: Mapping[str, str]
@@ -267,6 +268,7 @@ def _filter(which: ListOptions) -> JobFilter:
     return JobFilter(
         queue=which.get("queue"),
         kind=which.get("kind"),
+        name=which.get("name"),
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),

@@ -22,7 +22,7 @@ from holdfast.sdk.open import NO_STORE
 from holdfast.sdk.store_url import StoreUrl
 from holdfast.stores.sqlite.restore import locked_for_restore, restore_copy
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.system import SystemIds
+from holdfast.system import SystemIds, flush_to_disk
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _LOGS = ("-wal", "-journal")
@@ -227,7 +227,7 @@ def _sync_name(target: Path) -> None:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        flush_to_disk(descriptor)
     finally:
         os.close(descriptor)
 

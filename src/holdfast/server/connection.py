@@ -2,8 +2,10 @@
 
 import asyncio
 import fcntl
+import socket
 import sys
 import termios
+from contextlib import suppress
 from functools import partial
 
 import uvicorn
@@ -22,6 +24,9 @@ from holdfast.server.listener import Connections, OpenConnection
 
 PARSED_BYTES = HEADER_BYTES_MAX
 """How much is given to the parser at a time: it would read all there is before anything is counted."""
+
+SO_NWRITE = 0x1024
+"""The option of macOS that returns how many bytes of a socket are not sent yet."""
 
 FRAMING_TOO_LARGE = "The headers, or what is between the chunks of the body, are too large."
 
@@ -160,9 +165,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _unread(self) -> int:
         """Return how many bytes wait for the client: here, and in the buffer of the kernel."""
-        socket = self.transport.get_extra_info("socket")
-        waiting = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-        return self.transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)
+        return self.transport.get_write_buffer_size() + _in_kernel(self.transport.get_extra_info("socket"))
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -194,3 +197,14 @@ class HttpConnection(HttpToolsProtocol):
         if self._write_timeout is not None:
             self._write_timeout.cancel()
             self._write_timeout = None
+
+
+def _in_kernel(connection: socket.socket) -> int:
+    """Return how many bytes the kernel keeps for the client; 0 where it does not tell."""
+    try:
+        waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:  # macOS knows that of terminals only
+        with suppress(OSError):
+            return connection.getsockopt(socket.SOL_SOCKET, SO_NWRITE) if sys.platform == "darwin" else 0
+        return 0
+    return int.from_bytes(waiting, sys.byteorder)

@@ -21,7 +21,7 @@ from holdfast.server.app import ServerApp
 from holdfast.server.connection import HttpConnection
 from holdfast.server.limits import ADDRESS_SHARE
 from holdfast.server.listener import Connections, Listener, connections_max
-from holdfast.system import every
+from holdfast.system import SleepWatch, asleep_seconds, every
 
 SHUTDOWN_SECONDS = 10
 IDLE_SECONDS = 75
@@ -171,7 +171,7 @@ class HttpServer(uvicorn.Server):
     async def _expire(self) -> None:
         """Expire leases that have ended, in a loop. Every server and worker does this; none has to. After a
         sleep of the machine the workers on it have a second to renew theirs."""
-        watch = SleepWatch(self._clock, suspended_seconds)
+        watch = SleepWatch(self._clock, asleep_seconds)
 
         async def expire() -> None:
             nonlocal due_at

@@ -28,6 +28,8 @@ from holdfast.server.limits import (
 Peer: TypeAlias = tuple[str, int]
 ACCEPTED_AT_ONCE = 64
 RETRY_SECONDS = 0.1
+OPEN_MAX = 10_240
+"""How many descriptors macOS allows a process that asks for more than it may have."""
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -222,4 +224,7 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if resource.RLIM_INFINITY != soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS allows fewer than its hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, OPEN_MAX)), hard))

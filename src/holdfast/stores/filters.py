@@ -1,9 +1,16 @@
 """Listings: which jobs match, where a page begins and ends, and how large it may be."""
 
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
 from holdfast.core.access import Principal
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
+from holdfast.core.short_ids import fits_short_id
 from holdfast.core.state import State
 from holdfast.core.visibility import can_see, can_see_all
 from holdfast.ports import HistoryPage, JobFilter, JobPage
@@ -123,11 +130,24 @@ def matches(job: Job, which: JobFilter) -> bool:
     return (
         (which.queue is None or job.spec.queue == which.queue)
         and (which.kind is None or job.spec.kind == which.kind)
+        and (which.name is None or job.spec.name == which.name)
+        and (which.short_id is None or fits_short_id(job.job_id, which.short_id))
         and (not which.states or job.state in which.states)
         and (which.owner is None or job.owner == which.owner)
         and all(job.spec.labels.get(key) == value for key, value in which.labels.items())
         and (which.viewer is None or can_see(which.viewer, job))
     )
+
+
+def written_name(which: JobFilter) -> str | None:
+    """Return how the name stands in the JSON of a spec: what does not contain that need not be read."""
+    return None if which.name is None else f'"name":{msgspec.json.encode(which.name).decode()}'
+
+
+def in_page_order(rows: Iterable[tuple[Any, ...]], start: int, *, newest: bool) -> list[tuple[Any, ...]]:
+    """Return the rows, whose first column is their place, that come after `start`, in the order of a page."""
+    wanted = [row for row in rows if (row[0] < start if newest else row[0] > start)]
+    return sorted(wanted, key=itemgetter(0), reverse=newest)
 
 
 def is_rare(which: JobFilter) -> bool:

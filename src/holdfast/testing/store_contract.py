@@ -9,6 +9,7 @@ from holdfast.testing.history_contract import HistoryContract
 from holdfast.testing.key_contract import KeyContract
 from holdfast.testing.listing_contract import ListingContract
 from holdfast.testing.log_contract import LogContract
+from holdfast.testing.naming_contract import NamingContract
 from holdfast.testing.owner_contract import OwnerContract
 from holdfast.testing.publish_contract import PublishContract
 from holdfast.testing.quota_contract import QuotaContract
@@ -21,6 +22,7 @@ class StoreContract(
     ClaimContract,
     AlikeContract,
     ListingContract,
+    NamingContract,
     LogContract,
     CensusContract,
     HistoryContract,

@@ -14,6 +14,7 @@ from holdfast.core.limits import (
     NUMBER_MAX,
     PAGE_ITEMS_MAX,
 )
+from holdfast.core.short_ids import SHORT_ID_CHARACTERS_MIN
 from holdfast.core.task_token import TASK_TOKEN_CHARACTERS_MAX
 
 OWNER_PATTERN = r"^[A-Za-z0-9._:-]+(@[A-Za-z0-9._:-]+)?$"
@@ -30,6 +31,16 @@ INTERVAL_PATTERN = (
 
 Id: TypeAlias = Annotated[str, Meta(pattern=ID_PATTERN, max_length=ID_CHARACTERS_MAX, examples=["report-17"])]
 Name: TypeAlias = Annotated[str, Meta(pattern=ID_PATTERN, max_length=ID_CHARACTERS_MAX)]
+ShortId: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=ID_PATTERN,
+        min_length=SHORT_ID_CHARACTERS_MIN,
+        max_length=ID_CHARACTERS_MAX,
+        description="The beginning of an id, or the end of a generated one.",
+        examples=["ee12ab34"],
+    ),
+]
 Owner: TypeAlias = Annotated[str, Meta(pattern=OWNER_PATTERN, max_length=LABEL_CHARACTERS_MAX)]
 Glob: TypeAlias = Annotated[str, Meta(pattern=GLOB_PATTERN, max_length=ID_CHARACTERS_MAX)]
 Actor: TypeAlias = Annotated[

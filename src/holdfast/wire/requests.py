@@ -29,6 +29,7 @@ from holdfast.wire.fields import (
     Owner,
     PageLimit,
     Reason,
+    ShortId,
     TaskToken,
     Text,
     ValidatorName,
@@ -223,6 +224,8 @@ class ListFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     queue: Name | None = None
     kind: Name | None = None
+    name: Text | None = None
+    short_id: ShortId | None = None
     states: tuple[State, ...] = ()
     owner: Owner | None = None
     labels: dict[Text, Text] = {}

@@ -6,10 +6,9 @@ from typing import NoReturn
 from holdfast.core.errors import HoldfastError
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ids, Registry
-from holdfast.system import jittered
+from holdfast.system import SleepWatch, jittered
 from holdfast.worker.claims import Claims
 from holdfast.worker.completion_reporter import WorkerObserver
-from holdfast.worker.sleep_watch import SleepWatch
 
 EXPIRE_SECONDS = 1.0
 

@@ -13,8 +13,8 @@ from holdfast.core.job import Job, Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
+from holdfast.system import SleepWatch
 from holdfast.worker.held_job import MARGIN_SECONDS, HeldJob
-from holdfast.worker.sleep_watch import RENEW_SECONDS, SleepWatch
 from holdfast.worker.tasks import stop
 
 TICK_SECONDS = 0.1
@@ -26,6 +26,8 @@ PROGRESS_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 CHECK_SECONDS = 0.2
 RENEWER_MARGIN_SECONDS = 0.25
+RENEW_SECONDS = 3.0
+"""How long a worker that woke tries to renew the leases that were over meanwhile; so does the supervisor."""
 STORE_UNREACHABLE = "the store could not be reached before the lease ended"
 NOT_STOPPED = "it was told to stop, and did not"
 

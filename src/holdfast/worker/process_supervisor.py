@@ -32,6 +32,7 @@ import struct
 import sys
 import termios
 import time
+import types
 from contextlib import suppress
 
 TYPE_CHECKING = False
@@ -39,18 +40,23 @@ if TYPE_CHECKING:  # `typing` alone would be a megabyte
     from collections.abc import Iterator
     from typing import NoReturn
 
+    from holdfast.worker import process_table
+else:  # as it is run by its path, it finds its neighbour by that
+    _file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_table.py")
+    with open(_file, "rb") as _code:
+        exec(compile(_code.read(), _file, "exec"), vars(process_table := types.ModuleType("process_table")))  # noqa: S102
+
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 DESCRIPTORS_MAX = 253  # of one message: a limit of Linux
 READ_BYTES = 64 * 1024
-MEMORY_SECONDS = 0.25
 POLL_SECONDS = 0.005
 POLL_SECONDS_MAX = 3600.0  # the system counts milliseconds in 31 bits
 LINGER_SECONDS = 10.0
 ASLEEP_SECONDS = 0.5
 RENEW_SECONDS = 3.0
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SET_DEATH_SIGNAL = 1
 SET_CHILD_SUBREAPER = 36
+NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _LENGTH = struct.Struct(">I")
 _changed: list[int] = []  # signals that a child must have with their default action again
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -99,13 +105,20 @@ class SupervisedProcess:
             except ProcessLookupError:  # it leads no group yet
                 os.kill(self.pid, number)
 
+    def end_group(self) -> None:
+        """Kill what is left of the group of a leader that has ended. A group that has processes keeps its
+        number, even when its leader is reaped."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
 
 class ProcessSupervisor:
     """Starts processes, and kills each group when its leader has ended or its deadline has passed."""
 
-    def __init__(self, worker: socket.socket, wakeup: int) -> None:
+    def __init__(self, worker: socket.socket, wakeup: int, groups: int | None = None) -> None:
         self._socket = worker
         self._wakeup = wakeup
+        self._groups = groups
         self._children: dict[int, SupervisedProcess] = {}
         self._numbers: dict[int, int] = {}
         self._starting: dict[int, SupervisedProcess] = {}
@@ -163,13 +176,15 @@ class ProcessSupervisor:
         """Read what the worker sends and execute it. False: the worker is gone."""
         space = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
         try:
-            data, attached, flags, _ = self._socket.recvmsg(READ_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+            data, attached, flags, _ = self._socket.recvmsg(READ_BYTES, space, NOT_INHERITED)
         except BlockingIOError:
             return True
         except ConnectionResetError:
             return False
         if attached or flags & socket.MSG_CTRUNC:  # the kernel had no room for all, or for any
             numbers = array.array("i", b"".join(part for _, _, part in attached))
+            for number in () if NOT_INHERITED else numbers:
+                os.set_inheritable(number, False)
             self._descriptors.append(list(numbers))
         self._incoming += data
         for fields in split_frames(self._incoming):
@@ -202,6 +217,7 @@ class ProcessSupervisor:
                 pid = os.fork()
                 if not pid:
                     placed = dict(zip(targets, given, strict=True))
+                    record_group(self._groups, "+", me=os.getpid())
                     exec_child(argv, env, cwd, placed, write_end, parent=me, terminal=pty == b"1")
             except OSError:
                 os.close(read_end)
@@ -244,14 +260,10 @@ class ProcessSupervisor:
     def _reap(self) -> None:
         """Kill the group of every leader that has ended, while its process id cannot be reused."""
         with suppress(ChildProcessError):
-            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                number = self._numbers.pop(found.si_pid, None)
-                if number is None:
-                    os.waitpid(found.si_pid, 0)
-                else:
-                    child = self._children.pop(number)
-                    child.send(signal.SIGKILL)
-                    self._reap_child(child)
+            for pid, status in process_table.ended_children(self._numbers):
+                child = self._children.pop(self._numbers.pop(pid))
+                child.end_group()
+                self._reap_child(child, status)
         if self._ended:
             self._kill_strays()
 
@@ -260,15 +272,16 @@ class ProcessSupervisor:
         parents are gone they are children of this process. A process with a session of its own is left
         alone."""
         sessions = set()
-        for pid in orphans(self._numbers):
+        for pid in process_table.orphans(self._numbers):
             with suppress(ProcessLookupError, PermissionError):
                 if (session := os.getsid(pid)) in self._ended:
                     sessions.add(session)
                     os.kill(pid, signal.SIGKILL)
         self._ended = sessions
 
-    def _reap_child(self, child: SupervisedProcess) -> None:
-        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+    def _reap_child(self, child: SupervisedProcess, status: int | None = None) -> None:
+        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1] if status is None else status)
+        record_group(self._groups, "-", me=child.pid)
         self._ended.add(child.pid)
         if child.errors is not None:
             self._started(child)
@@ -285,12 +298,12 @@ class ProcessSupervisor:
                 child.deadline = now + LINGER_SECONDS
         limited = [child for child in self._children.values() if child.memory_max]
         if limited and self._measure_at <= now:
-            in_use = memory_in_use({child.pid for child in limited})
+            in_use = process_table.memory_in_use({child.pid for child in limited})
             for child in limited:
                 if in_use[child.pid] > child.memory_max:
                     child.memory = True
                     child.send(signal.SIGKILL)
-            self._measure_at = time.monotonic() + MEMORY_SECONDS
+            self._measure_at = time.monotonic() + process_table.MEMORY_SECONDS
 
     def _send(self) -> None:
         """Send what the socket takes now: a worker that does not read must not block this process."""
@@ -314,23 +327,11 @@ class ProcessSupervisor:
             time.sleep(POLL_SECONDS)
 
 
-def orphans(known: dict[int, int]) -> list[int]:
-    """Return the children of this process that it has not started."""
-    with suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-        return [pid for pid in map(int, file.read().split()) if pid not in known]
-    return []
-
-
-def memory_in_use(sessions: set[int]) -> dict[int, int]:
-    """Return the bytes of memory that each session uses."""
-    in_use = dict.fromkeys(sessions, 0)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb", buffering=0) as file:
-                fields = file.read(4096).rpartition(b")")[2].split()
-                if (session := int(fields[3])) in in_use:
-                    in_use[session] += int(fields[21]) * PAGE_BYTES
-    return in_use
+def record_group(groups: int | None, change: str, *, me: int) -> None:
+    """Tell the reaper that there is a group, or no more, where it adopts no orphans."""
+    if groups is not None:
+        with suppress(OSError):
+            os.write(groups, f"{change}{me}\n".encode())
 
 
 def exec_child(
@@ -395,7 +396,7 @@ def execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
     raise worst
 
 
-def main(worker: int, *inherited: int) -> None:
+def main(worker: int, *inherited: int, groups: int | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for descriptor in (worker, *inherited):
@@ -409,7 +410,7 @@ def main(worker: int, *inherited: int) -> None:
     _changed.extend(n for n in signal.valid_signals() if signal.getsignal(n) is not signal.SIG_DFL)
     connection = socket.socket(fileno=worker)
     connection.setblocking(False)
-    ProcessSupervisor(connection, wakeup).run()
+    ProcessSupervisor(connection, wakeup, groups).run()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ The kernel gives the children of a dead process to its nearest ancestor that has
 supervisor asks, and so does the reaper above it: when the supervisor is killed, all processes that it had
 started, and their children, become children of the reaper, in any group or session. A child keeps its
 process id until its parent has reaped it, so no signal can reach another process. The worker may be dead by
-then.
+then. A kernel without this (macOS) gives orphans to its first process: there the reaper keeps a list of the
+groups that were started, and kills those.
 
 When the worker is gone or hangs up, the supervisor kills all processes and then exits. Only a supervisor
 that does not, because it is frozen, is killed here.
@@ -21,15 +22,54 @@ import sys
 import time
 from contextlib import suppress
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 READ_BYTES = 4096
 PATIENCE_SECONDS = 12.0  # a little more than the supervisor takes at most
 LINGER_SECONDS = 10.0
 POLL_SECONDS = 0.005
 SET_CHILD_SUBREAPER = 36
-HANGUP = getattr(select, "POLLRDHUP", 0)
+ADOPTS = sys.platform == "linux"
+HANGUP = getattr(select, "POLLRDHUP", select.POLLHUP)
+GONE = HANGUP | select.POLLHUP | select.POLLERR
 
 
-def watch(supervisor: int, worker_socket: int, patience: float) -> bool:
+class Groups:
+    """The groups that the supervisor has started and that have not ended, as it and their leaders report them
+    over a pipe."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        for end in (self.reading, self.writing):
+            os.set_blocking(end, False)
+        self._numbers: set[int] = set()
+
+    def read(self) -> None:
+        """Read what was reported."""
+        with suppress(BlockingIOError):
+            while reports := os.read(self.reading, READ_BYTES):
+                for report in reports.split():  # no read ends within a report: each is written at once
+                    number = int(report[1:])
+                    (self._numbers.add if report[:1] == b"+" else self._numbers.discard)(number)
+
+    def end_all(self) -> None:
+        """Kill every group, and wait a while until they have ended."""
+        self.read()
+        until = time.monotonic() + LINGER_SECONDS
+        while self._numbers and time.monotonic() < until:
+            for number in list(self._numbers):
+                try:
+                    os.killpg(number, signal.SIGKILL)
+                except ProcessLookupError:
+                    self._numbers.discard(number)
+                except PermissionError:  # nothing is left but what nobody has reaped
+                    continue
+            time.sleep(POLL_SECONDS)
+
+
+def watch(supervisor: int, worker_socket: int, patience: float, groups: Groups | None) -> bool:
     """Wait for the end of the supervisor; return whether it exited with 0. When the worker is gone, it has
     `patience` seconds for that."""
     wakeup, wakeup_end = os.pipe()
@@ -39,6 +79,8 @@ def watch(supervisor: int, worker_socket: int, patience: float) -> bool:
     poll = select.poll()
     poll.register(wakeup, select.POLLIN)
     poll.register(worker_socket, HANGUP)
+    if groups is not None:
+        poll.register(groups.reading, select.POLLIN)
     until: float | None = None
     while True:
         ended, status = os.waitpid(supervisor, os.WNOHANG)
@@ -47,10 +89,12 @@ def watch(supervisor: int, worker_socket: int, patience: float) -> bool:
         if until is not None and time.monotonic() >= until:
             os.kill(supervisor, signal.SIGKILL)
         wait = None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
-        for descriptor, _ in poll.poll(wait):
+        for descriptor, what in poll.poll(wait):
             if descriptor == wakeup:
                 os.read(wakeup, READ_BYTES)
-            else:
+            elif groups is not None and descriptor == groups.reading:
+                groups.read()
+            elif what & GONE:
                 poll.unregister(worker_socket)
                 until = time.monotonic() + patience
 
@@ -94,17 +138,22 @@ def main(patience: float, worker_socket: int, *inherited: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     for descriptor in (worker_socket, *inherited):
         os.set_inheritable(descriptor, False)
-    if sys.platform == "linux":
+    groups = None if ADOPTS else Groups()
+    if ADOPTS:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
     supervisor = os.fork()
     if supervisor:
-        if not watch(supervisor, worker_socket, patience):
+        if not watch(supervisor, worker_socket, patience, groups):
+            if groups is not None:
+                groups.end_all()
             end_all(worker_socket)
         return
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_supervisor.py")
     with open(script, "rb") as file:  # run here, without another interpreter
         code = compile(file.read(), script, "exec")
-    exec(code, {"__name__": "__main__", "__file__": script})  # noqa: S102  # our own file
+    module: dict[str, Any] = {"__name__": "process_supervisor", "__file__": script}
+    exec(code, module)  # noqa: S102  # our own file
+    module["main"](worker_socket, *inherited, groups=None if groups is None else groups.writing)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
+from holdfast.system import resident_bytes
 from holdfast.worker.frames import FrameDecoder, Hello, ToRunner, ToWorker, encode, from_runner
 from holdfast.worker.processes import Child, Processes, ProcessExit
 from holdfast.worker.runner_attempt import RunnerAttempt
@@ -227,11 +227,7 @@ class RunnerConnection(asyncio.BufferedProtocol):
 
     def resident_bytes(self) -> int:
         """Return the memory that the process uses now."""
-        try:
-            fields = Path(f"/proc/{self.child.pid}/statm").read_text().split()
-        except OSError:
-            return 0
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.child.pid)
 
     def kill(self) -> None:
         """End the process; nothing more is sent to it."""

@@ -13,7 +13,7 @@ from holdfast import tracing
 from holdfast.core.job import Progress
 from holdfast.core.spec import Json
 from holdfast.ports import Clock, Grant, Ids, Registry
-from holdfast.system import first_of
+from holdfast.system import SleepWatch, first_of
 from holdfast.worker import spans
 from holdfast.worker.claim_pause import ClaimPause, DescriptorReserve
 from holdfast.worker.claims import Claims, WorkerSettings
@@ -26,7 +26,6 @@ from holdfast.worker.lease_renewer import LeaseRenewer
 from holdfast.worker.leaving import Leaving
 from holdfast.worker.output import AttemptOutput
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
-from holdfast.worker.sleep_watch import SleepWatch
 from holdfast.worker.slots import ClaimSize, Slots
 from holdfast.worker.spool import AttemptLog, MemoryAttemptLog, Spool
 from holdfast.worker.tasks import stop

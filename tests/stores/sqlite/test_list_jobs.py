@@ -15,7 +15,7 @@ from holdfast.testing.world import Opener, open_world
 from tests.conftest import sqlite_store
 from tests.stores.postgres.running_server import postgres_store
 
-ASKED = ("queue", "queues", "regions", "kinds", "states", "owner", "labels")
+ASKED = ("queue", "queues", "regions", "kinds", "name", "states", "owner", "labels")
 
 
 def plan(name: str, **asked: object) -> str:

@@ -1,9 +1,11 @@
 """The index of all jobs in creation order: listings, counts and the census."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from holdfast.core.job import job_bytes
+from holdfast.core.short_ids import fits_short_id
 from holdfast.core.state import State
 from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores.cas import keys
@@ -22,7 +24,8 @@ class JobIndex:
 
     async def page(self, which: JobFilter, *, after: str | None, limit: int, newest: bool) -> JobPage:
         page = PageBuilder(which, limit)
-        rows_in_order = self.walk_back(before=after) if newest else self.walk(after=after)
+        fits = partial(_fits, which.short_id)
+        rows_in_order = self.walk_back(fits, before=after) if newest else self.walk(fits, after=after)
         async with aclosing(rows_in_order) as rows:
             async for key, loaded in rows:
                 job = loaded.record
@@ -49,18 +52,23 @@ class JobIndex:
                     counting.add([loaded.record])
         return counting.census(limit, retries=retries)
 
-    async def walk(self, *, after: str | None = None) -> AsyncGenerator[tuple[str, LoadedDocument], None]:
-        """Yield the index markers with the documents that were made under them, in creation order."""
+    async def walk(
+        self, fits: Callable[[str], bool] = bool, *, after: str | None = None
+    ) -> AsyncGenerator[tuple[str, LoadedDocument], None]:
+        """Yield the index markers with the documents that were made under them, in creation order. Only the
+        documents of markers that `fits` says so of are read."""
         behind = keys.INDEX + (after or "")
         objects = self._documents.objects
         while names := await objects.list_keys(keys.INDEX, after=behind, limit=INDEX_KEYS):
             behind = names[-1]
-            for row in await self._rows(names):
+            for row in await self._rows(list(filter(fits, names))):
                 yield row
 
-    async def walk_back(self, *, before: str | None) -> AsyncGenerator[tuple[str, LoadedDocument], None]:
+    async def walk_back(
+        self, fits: Callable[[str], bool], *, before: str | None
+    ) -> AsyncGenerator[tuple[str, LoadedDocument], None]:
         """The same, newest first. Buckets list forwards only, so this lists all the markers."""
-        names = await self._documents.objects.list_keys(keys.INDEX)
+        names = list(filter(fits, await self._documents.objects.list_keys(keys.INDEX)))
         if before is not None:
             names = [name for name in names if name < keys.INDEX + before]
         while names:
@@ -76,3 +84,8 @@ class JobIndex:
             for name, (order, _), one in zip(names, parts, loaded, strict=True)
             if one.document is not None and one.document.order == order
         ]
+
+
+def _fits(short_id: str | None, name: str) -> bool:
+    """Whether the id in the name of an index marker fits."""
+    return short_id is None or fits_short_id(keys.index_parts(name)[1], short_id)

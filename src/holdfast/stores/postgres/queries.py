@@ -9,12 +9,14 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
 from holdfast.core.state import State
 from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
     PageBuilder,
+    in_page_order,
     is_rare,
     is_selective,
     page_end,
@@ -22,6 +24,7 @@ from holdfast.stores.filters import (
     queue_patterns,
     record_bytes,
     regions,
+    written_name,
 )
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
 from holdfast.stores.postgres.rows import job_of, key_of
@@ -30,6 +33,10 @@ from holdfast.stores.postgres.statements import Row, statement
 LIST_ITEMS_MIN, LIST_ITEMS_MAX = 128, 1024
 """How many jobs of a page one statement returns: enough for few trips, though not all may match, and few
 enough that the server has little to add up before it sends the first."""
+
+BESIDE_MAX = 10_000
+"""How many ids from a text on are looked at for those that begin with it: not every collation of a database
+has them next to each other."""
 
 
 class PostgresQueries:
@@ -55,6 +62,13 @@ class PostgresQueries:
             "select_any", which.queue, likes, which.states or None
         ):
             return JobPage((), None)
+        page = PageBuilder(which, limit)
+        if which.short_id is not None:
+            for row in in_page_order(await self._rows_by_short_id(which.short_id), start, newest=newest):
+                seq, job = job_of(row)
+                if not page.take(str(seq), job, record_bytes(*row[13:16])):
+                    return page.cut()
+            return page.end(None)
         until = await self._until(which, start, newest=newest)
         end = page_start(None, newest=not newest) if until is None else until
         name = ("list_rare_jobs" if is_rare(which) else "list_jobs") + ("_newest" * newest)
@@ -67,11 +81,10 @@ class PostgresQueries:
             which.owner,
             msgspec.json.encode(which.labels).decode() if which.labels else None,
         )
-        page = PageBuilder(which, limit)
         items = max(LIST_ITEMS_MIN, min(limit + 1, LIST_ITEMS_MAX))  # one more than are shown
         while True:
             size = filters.LIST_BYTES_MAX
-            rows = await self._fetch(name, start, end, *asked, items, size)
+            rows = await self._fetch(name, start, end, *asked, items, size, written_name(which))
             for row in rows:
                 start, job = job_of(row)
                 bytes_read = record_bytes(*row[13:16])
@@ -80,6 +93,15 @@ class PostgresQueries:
                     return page.cut()
             if len(rows) < items and size > 0:
                 return page.end(None if until is None else str(until))
+
+    async def _rows_by_short_id(self, text: str) -> Sequence[Row]:
+        """Return the jobs whose ids fit."""
+        found = await self._fetch("select_ids_from", text, BESIDE_MAX, SHORT_ID_MATCHES_MAX)
+        ids = {row[0] for row in found}
+        for first, end in TIMED_RANGES:
+            limits = (SHORT_ID_ROWS_MAX, SHORT_ID_MATCHES_MAX)
+            ids.update(row[0] for row in await self._fetch("select_ids_by_end", text, first, end, *limits))
+        return await self._fetch("get_jobs", sorted(ids))
 
     async def _until(self, which: JobFilter, start: int, *, newest: bool) -> int | None:
         """Return the last enqueue sequence to read for this page; None when that is the last there is."""

@@ -11,12 +11,14 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
 from holdfast.core.state import State
 from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
 from holdfast.stores.filters import (
     PageBuilder,
+    in_page_order,
     is_rare,
     is_selective,
     page_end,
@@ -24,6 +26,7 @@ from holdfast.stores.filters import (
     queue_patterns,
     record_bytes,
     regions,
+    written_name,
 )
 from holdfast.stores.records import key_from
 from holdfast.stores.sqlite.commit import json_list
@@ -63,9 +66,15 @@ def list_jobs(
     if is_selective(which) and not _any(connection, parameters):
         return JobPage((), None)
     order = "_newest" if newest else ""
+    page = PageBuilder(which, limit)
+    if which.short_id is not None:
+        for row in _rows_by_short_id(connection, which.short_id, after, newest=newest):
+            seq, job = job_of(row)
+            if not page.take(str(seq), job, _row_bytes(row)):
+                return page.cut()
+        return page.end(None)
     until = _until(connection, which, parameters, newest=newest)
     parameters["until"] = page_start(None, newest=not newest) if until is None else until
-    page = PageBuilder(which, limit)
     with closing(_rows(connection, which, parameters, order)) as rows:
         for row in rows:
             seq, job = job_of(row)
@@ -86,6 +95,7 @@ def _asked(which: JobFilter) -> dict[str, Value]:
         "queues": json_list(patterns) if patterns is not None else None,
         "regions": json_list(near) if near is not None else None,
         "kinds": json_list(claim_kinds([which.kind])) if which.kind is not None else None,
+        "name": written_name(which),
         "states": json_list(which.states) if which.states else None,
         "owner": which.owner,
         "labels": msgspec.json.encode(which.labels).decode() if which.labels else None,
@@ -124,6 +134,19 @@ def _rows(
     sql = statement(f"list_rare_jobs{order}")
     found = (connection.execute(sql, {**parameters, "state": s}) for s in set(which.states))
     yield from merge(*found, key=itemgetter(0), reverse=bool(order))
+
+
+def _rows_by_short_id(
+    connection: apsw.Connection, text: str, after: str | None, *, newest: bool
+) -> list[JobRow]:
+    """Return the jobs whose ids fit, in order, from where the page begins."""
+    asked: dict[str, Value] = {"text": text, "limit": SHORT_ID_MATCHES_MAX, "rows": SHORT_ID_ROWS_MAX}
+    found = {job_id for (job_id,) in connection.execute(statement("select_ids_from"), asked)}
+    for first, end in TIMED_RANGES:
+        asked |= {"first": first, "end": end}
+        found.update(job_id for (job_id,) in connection.execute(statement("select_ids_by_end"), asked))
+    rows = connection.execute(statement("select_jobs_by_id"), (json_list(sorted(found)),))
+    return in_page_order(rows, page_start(after, newest=newest), newest=newest)
 
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:

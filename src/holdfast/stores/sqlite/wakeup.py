@@ -6,7 +6,6 @@ reads it every few milliseconds.
 """
 
 import asyncio
-import ctypes
 import os
 import struct
 from collections.abc import Callable
@@ -116,6 +115,8 @@ class LogWatch:
 
 def _open(folder: bytes) -> int:
     """Return a descriptor that reports writes in the folder; -1 where the system has none."""
+    import ctypes
+
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

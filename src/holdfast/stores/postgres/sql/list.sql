@@ -21,6 +21,8 @@ FROM (
               AND ($4::text[] IS NULL OR job.queue LIKE ANY($4))
               AND ($5::text[] IS NULL OR job.region IS NULL OR job.region = ANY($5))
               AND ($6::text[] IS NULL OR job.kind = ANY($6))
+              AND ($12::text IS NULL OR pg_column_size(job.spec) > 2000
+                   OR position($12 IN job.spec::text) > 0)
               AND ($7::text[] IS NULL OR state.state = ANY($7))
               AND ($8::text IS NULL OR state.owner = $8)
               AND ($9::jsonb IS NULL OR pg_column_size(job.spec) > 2000
@@ -54,6 +56,8 @@ FROM (
               AND ($4::text[] IS NULL OR job.queue LIKE ANY($4))
               AND ($5::text[] IS NULL OR job.region IS NULL OR job.region = ANY($5))
               AND ($6::text[] IS NULL OR job.kind = ANY($6))
+              AND ($12::text IS NULL OR pg_column_size(job.spec) > 2000
+                   OR position($12 IN job.spec::text) > 0)
               AND ($7::text[] IS NULL OR state.state = ANY($7))
               AND ($8::text IS NULL OR state.owner = $8)
               AND ($9::jsonb IS NULL OR pg_column_size(job.spec) > 2000
@@ -89,6 +93,8 @@ FROM (
               AND ($4::text[] IS NULL OR job.queue LIKE ANY($4))
               AND ($5::text[] IS NULL OR job.region IS NULL OR job.region = ANY($5))
               AND ($6::text[] IS NULL OR job.kind = ANY($6))
+              AND ($12::text IS NULL OR pg_column_size(job.spec) > 2000
+                   OR position($12 IN job.spec::text) > 0)
               AND ($8::text IS NULL OR state.owner = $8)
               AND ($9::jsonb IS NULL OR pg_column_size(job.spec) > 2000
                    OR (holdfast.shown(job.spec) -> 'labels')::jsonb @> $9)
@@ -125,6 +131,8 @@ FROM (
               AND ($4::text[] IS NULL OR job.queue LIKE ANY($4))
               AND ($5::text[] IS NULL OR job.region IS NULL OR job.region = ANY($5))
               AND ($6::text[] IS NULL OR job.kind = ANY($6))
+              AND ($12::text IS NULL OR pg_column_size(job.spec) > 2000
+                   OR position($12 IN job.spec::text) > 0)
               AND ($8::text IS NULL OR state.owner = $8)
               AND ($9::jsonb IS NULL OR pg_column_size(job.spec) > 2000
                    OR (holdfast.shown(job.spec) -> 'labels')::jsonb @> $9)
@@ -172,3 +180,17 @@ FROM unnest($2::text[]) AS wanted (state) CROSS JOIN LATERAL (
     LIMIT 1 OFFSET $3) AS found
 ORDER BY seq DESC
 LIMIT 1
+
+-- name: select_ids_from
+-- In the order of the database's own collation, ids that begin alike are next to each other, give or take a few.
+SELECT job_id FROM (
+    SELECT job_id FROM holdfast.job WHERE job_id >= $1 ORDER BY job_id LIMIT $2) AS next
+WHERE starts_with(job_id, $1)
+LIMIT $3
+
+-- name: select_ids_by_end
+-- Of the newest ids in a range: only the index of ids is read.
+SELECT job_id FROM (
+    SELECT job_id FROM holdfast.job WHERE job_id >= $2 AND job_id < $3 ORDER BY job_id DESC LIMIT $4) AS newest
+WHERE right(job_id, length($1)) = $1
+LIMIT $5

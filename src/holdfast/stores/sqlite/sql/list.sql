@@ -17,6 +17,7 @@ WHERE state.seq > :after AND state.seq <= :until
         SELECT 1 FROM json_each(:queues) AS mine WHERE lane.queue GLOB mine.value))
   AND (:regions IS NULL OR lane.region IS NULL OR lane.region IN (SELECT value FROM json_each(:regions)))
   AND (:kinds IS NULL OR lane.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:name IS NULL OR octet_length(job.spec) > 4096 OR instr(job.spec, :name) > 0)
   AND (:owner IS NULL OR (claim.owner = :owner
                            AND state.state IN ('assigned', 'running', 'aggregating')))
   AND (:labels IS NULL OR octet_length(job.spec) > 4096 OR NOT EXISTS (
@@ -42,6 +43,7 @@ WHERE rare.state = :state AND rare.seq > :after AND rare.seq <= :until
         SELECT 1 FROM json_each(:queues) AS mine WHERE lane.queue GLOB mine.value))
   AND (:regions IS NULL OR lane.region IS NULL OR lane.region IN (SELECT value FROM json_each(:regions)))
   AND (:kinds IS NULL OR lane.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:name IS NULL OR octet_length(job.spec) > 4096 OR instr(job.spec, :name) > 0)
   AND (:owner IS NULL OR (claim.owner = :owner
                            AND state.state IN ('assigned', 'running', 'aggregating')))
   AND (:labels IS NULL OR octet_length(job.spec) > 4096 OR NOT EXISTS (
@@ -73,6 +75,7 @@ WHERE state.seq < :after AND state.seq >= :until
         SELECT 1 FROM json_each(:queues) AS mine WHERE lane.queue GLOB mine.value))
   AND (:regions IS NULL OR lane.region IS NULL OR lane.region IN (SELECT value FROM json_each(:regions)))
   AND (:kinds IS NULL OR lane.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:name IS NULL OR octet_length(job.spec) > 4096 OR instr(job.spec, :name) > 0)
   AND (:owner IS NULL OR (claim.owner = :owner
                            AND state.state IN ('assigned', 'running', 'aggregating')))
   AND (:labels IS NULL OR octet_length(job.spec) > 4096 OR NOT EXISTS (
@@ -98,6 +101,7 @@ WHERE rare.state = :state AND rare.seq < :after AND rare.seq >= :until
         SELECT 1 FROM json_each(:queues) AS mine WHERE lane.queue GLOB mine.value))
   AND (:regions IS NULL OR lane.region IS NULL OR lane.region IN (SELECT value FROM json_each(:regions)))
   AND (:kinds IS NULL OR lane.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:name IS NULL OR octet_length(job.spec) > 4096 OR instr(job.spec, :name) > 0)
   AND (:owner IS NULL OR (claim.owner = :owner
                            AND state.state IN ('assigned', 'running', 'aggregating')))
   AND (:labels IS NULL OR octet_length(job.spec) > 4096 OR NOT EXISTS (
@@ -125,3 +129,13 @@ WHERE jobs > 0
   AND (:queues IS NULL OR EXISTS (SELECT 1 FROM json_each(:queues) AS mine WHERE queue GLOB mine.value))
   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
 LIMIT 1
+
+-- name: select_ids_from
+SELECT job_id FROM job WHERE job_id >= :text AND job_id < :text || char(127) ORDER BY job_id DESC LIMIT :limit
+
+-- name: select_ids_by_end
+-- Of the newest ids in a range: only the index of ids is read.
+SELECT job_id FROM (
+    SELECT job_id FROM job WHERE job_id >= :first AND job_id < :end ORDER BY job_id DESC LIMIT :rows)
+WHERE substr(job_id, -length(:text)) = :text
+LIMIT :limit
