@@ -18,9 +18,9 @@ class HeldJob:
     """One grant. `deadline` is on the worker's own monotonic clock, counted from before the claim was sent.
 
     The executor sets `listener`, which is called when the job is lost, cancelled, given back or out of
-    time. After a sleep of the machine of `slept` seconds, in which the lease was over, the work goes on
-    until `renewed_by`, by which time it must have been renewed. `checkpoint` is the last one that the job stored. `running`: it has a slot; `work_begun`: its
-    process or runner has it.
+    time. `checkpoint` is the last one that the job stored. `running`: it has a slot; `work_begun`: its
+    process or runner has it. If the machine was asleep for `slept` seconds while the lease ended, the work
+    goes on until `renewed_by`: the lease must have been renewed by then.
     """
 
     __slots__ = (

@@ -135,10 +135,9 @@ class ProcessSupervisor:
     def run(self) -> None:
         """Serve until the worker is gone; then kill all processes, and wait for their end."""
         while True:
-            self._forgive_sleep(0.0)
             wait = self._poll_milliseconds()
             found = self._poll.poll(wait)
-            self._forgive_sleep(float("inf") if wait is None else wait / 1000)
+            self._forgive_sleep((wait or 0.0) / 1000)
             for descriptor, _ in found:
                 if descriptor == self._wakeup:
                     os.read(self._wakeup, READ_BYTES)
@@ -162,15 +161,12 @@ class ProcessSupervisor:
         return min(max(0.0, due - time.monotonic()), POLL_SECONDS_MAX) * 1000
 
     def _forgive_sleep(self, meant: float) -> None:
-        """After a sleep of the machine, in which the worker could not renew a lease either, let it have a
-        moment for that before a deadline counts: as long as the sleep was, but no longer than it tries.
-        `meant` is how many seconds may have passed since the last call."""
+        """After a sleep of the machine the worker has a moment to renew its leases before deadlines count."""
         now = time.monotonic()
         late, self._awake_at = now - self._awake_at - meant, now
         if late >= ASLEEP_SECONDS:
-            until = now + min(late, RENEW_SECONDS)
             for child in self._children.values():
-                child.deadline = max(child.deadline, until)
+                child.deadline = max(child.deadline, now + min(late, RENEW_SECONDS))
 
     def _receive(self) -> bool:
         """Read what the worker sends and execute it. False: the worker is gone."""
@@ -364,7 +360,7 @@ def exec_child(
             step = 1
             os.chdir(cwd)
             step = 0
-        execute(argv, env)
+        process_table.execute(argv, env)
     except OSError as error:
         os.write(errors, b"%d %d" % (error.errno or 0, step))
     finally:
@@ -378,22 +374,6 @@ def place_descriptors(descriptors: dict[int, int], top: int) -> None:
     safe = {t: fcntl.fcntl(d, fcntl.F_DUPFD_CLOEXEC, top) for t, d in wanted.items()}
     for target, descriptor in safe.items():
         os.dup2(descriptor, target)
-
-
-def execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
-    """Find the program as a shell does. Raise the error that says most about why it could not be run."""
-    program = argv[0]
-    if b"/" in program:
-        os.execve(program, argv, env)  # noqa: S606  # what it is for
-    worst: OSError = FileNotFoundError(errno.ENOENT, "")
-    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
-        try:
-            os.execve(os.path.join(folder, program), argv, env)  # noqa: S606
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            worst = error
-    raise worst
 
 
 def main(worker: int, *inherited: int, groups: int | None = None) -> None:

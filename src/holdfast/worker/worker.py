@@ -103,9 +103,8 @@ class Worker:
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
         async with self._opened():
-            expiry = expire_leases(
-                self._registry, self._claims, self._observer, self._watch, clock=self.clock, ids=self._ids
-            )
+            around = self._registry, self._claims, self._observer, self._watch
+            expiry = expire_leases(*around, clock=self.clock, ids=self._ids)
             beside: list[Coroutine[Any, Any, None]] = [self._return_surplus(), expiry]
             if self._validation is not None:
                 beside.append(self._validation.sweep())
