@@ -236,8 +236,9 @@ class SleepWatch:
     @property
     def yielding(self) -> float:
         """For how many seconds from now leases that are over are left to their owners, which may have slept
-        as well."""
-        return max(0.0, self._woke_at + YIELD_SECONDS - self._clock.monotonic())
+        as well. Never so short that no time would pass in it."""
+        left = self._woke_at + YIELD_SECONDS - self._clock.monotonic()
+        return left if left > 0.001 else 0.0
 
 
 async def first_of(*awaitables: Awaitable[T]) -> T:

@@ -178,11 +178,15 @@ class LeaseRenewer:
                     held.lose(STORE_UNREACHABLE)
                     return
                 progress, held.progress = held.progress, None
+                renewed_by = held.renewed_by
                 try:
                     async with asyncio.timeout(left):
                         job = await self._registry.heartbeat(held.grant, progress=progress)
                 except TimeoutError:
-                    held.progress = held.progress or progress  # lost, unless the machine was asleep
+                    held.progress = held.progress or progress
+                    self.notice_sleep()
+                    if held.renewed_by == renewed_by:  # the machine was not asleep meanwhile
+                        held.lose(STORE_UNREACHABLE)
                 except Unavailable:
                     held.progress = held.progress or progress
                     await self._clock.sleep(min(RETRY_SECONDS, left / 4))
