@@ -30,7 +30,7 @@ async def pipeline(ctx: holdfast.Context, day: int, folder: str) -> str:
                 ["sh", "-ec", script],
                 cwd=folder,
                 env={"DAY": str(day)},
-                title=f"{name} {day}",
+                name=f"{name} {day}",
                 lock="disk" if name == "sort" else None,  # one sort at a time, on all machines
                 correlation_id=ctx.correlation_id,
                 request_id=f"{ctx.job_id}-{name}",  # the same id again gives the same job again
@@ -55,9 +55,7 @@ def announce(day: int, summary: str) -> None:
 def main() -> None:
     folder = Path("data").absolute()
     folder.mkdir(exist_ok=True)
-    jobs = [
-        pipeline.configure(title=f"pipeline {day}").enqueue(day=day, folder=str(folder)) for day in (1, 2)
-    ]
+    jobs = [pipeline.configure(name=f"pipeline {day}").enqueue(day=day, folder=str(folder)) for day in (1, 2)]
     command = ["holdfast", "worker", "pipeline:app", "--commands", "--drain"]
     with subprocess.Popen(command) as worker, holdfast.Client(app.url) as client:
         for job in jobs:

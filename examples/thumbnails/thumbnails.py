@@ -65,7 +65,7 @@ def main() -> None:
 
     names = ("dawn", "noon", "broken", "huge", "late")
     jobs = {
-        name: thumbnail.configure(title=name).enqueue(
+        name: thumbnail.configure(name=name).enqueue(
             source=f"pictures/{name}.ppm", target=f"pictures/{name}.png"
         )
         for name in names

@@ -88,7 +88,7 @@ def examples(count: int) -> Iterator[tuple[list[float], float]]:
 
 
 def main() -> None:
-    job = train.configure(title="training").enqueue()
+    job = train.configure(name="training").enqueue()
     first = start_worker("first")
     wait_for_epochs(job.job_id, 10)
     print("*** kill -9 ***")

@@ -38,7 +38,7 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-@app.job(name="report", version=2)
+@app.job(kind="report", version=2)
 def monthly(day: date, price: Decimal | None = None, tags: list[str] | None = None) -> None: ...
 
 
@@ -50,7 +50,7 @@ def crop(box: Box, boxes: list[Box] | None = None, extra: dict[str, int] | None 
 def untyped(one, two=None) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 
-@other.job(name="add")
+@other.job(kind="add")
 def add_elsewhere(number: float) -> float:
     return number
 

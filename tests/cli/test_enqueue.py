@@ -120,6 +120,8 @@ CALLED = f"It is called as: {SHOP}:resize PATH [--width INT] [--fit FIT] [--dry-
         (["resize", "x", "1", "y"], f"There is no place for 'y'.\n{CALLED}"),
         (["resize", "x", "--width"], f"--width needs a value.\n{CALLED}"),
         (["resize", "x", "--width", "1", "--width", "2"], f"--width is given 2 times.\n{CALLED}"),
+        (["monthly"], f"It is called as: {SHOP}:monthly DAY [--price DECIMAL] [--tags STR...]"),
+        (["crop"], f"It is called as: {SHOP}:crop BOX [--boxes BOX...] [--extra JSON]"),
         (["reszie", "x"], f"{SHOP} has no job reszie.\nThere are: {SHOP}:add, "),
         (["plain"], "plain is no job: put @app.job above it.\nThere are: "),
         (["app"], f"{SHOP}:app is an app.\nThere are: {SHOP}:app.add, "),
@@ -164,6 +166,11 @@ def add(left: int, right: int) -> dict[str, int]:
     if right == 13:
         raise ValueError("no luck")
     return {"sum": left + right}
+
+
+@app.job
+def train(size: int) -> dict[str, object]:
+    return {"loss": float("nan"), "curve": "x" * size}
 """
 
 
@@ -190,12 +197,30 @@ def test_wait_prints_the_result_or_how_it_ended(cli: CommandLine, folder: Path) 
     worked = cli.process("worker", "shop:app", "--drain", "--store", cli.url)
     assert worked.returncode == 0, worked.stderr
 
+    again = cli.process("enqueue", *options, "good", "shop:add", "1", "2")
     good = cli.process("enqueue", "--wait", *options, "good", "shop:add", "1", "2")
     bad = cli.process("enqueue", "--max-failures", "1", "--wait", *options, "bad", "shop:add", "1", "13")
 
     assert (good.returncode, good.stdout) == (0, b'{"sum":3}\n'), good.stderr
     assert (bad.returncode, bad.stdout) == (1, b"")
     assert b"no luck" in bad.stderr
+    assert b"it has ended (succeeded). Nothing was submitted." in again.stderr
+
+
+def test_wait_prints_nan_and_what_is_large_and_status_says_where_that_is(
+    cli: CommandLine, folder: Path
+) -> None:
+    for size, name in ((3, "small"), (300_000, "large")):
+        options = ["--store", cli.url, "--request-id", name]
+        job_id = cli.process("enqueue", *options, "shop:train", str(size)).stdout.decode().strip()
+        cli.process("worker", "shop:app", "--drain", "--store", cli.url)
+
+        ended = cli.process("enqueue", "--wait", *options, "shop:train", str(size))
+
+        assert json.loads(ended.stdout) == {"loss": {"holdfast:float": "NaN"}, "curve": "x" * size}
+    shown = cli.run("status", job_id).stdout
+    assert "300,0" in shown
+    assert "jobs.outputs/returned/" in "".join(shown.split())
 
 
 def test_a_store_in_memory_is_refused(cli: CommandLine) -> None:

@@ -1,6 +1,13 @@
 """`holdfast logs`: the output of a job, stream by stream, complete or followed."""
 
-from tests.cli.command_line import CommandLine, failure, output
+import re
+
+import pytest
+
+from holdfast.core.lifecycle import Success
+from holdfast.core.state import State
+from holdfast.ports import Registry
+from tests.cli.command_line import CommandLine, failure, on_a_terminal, output
 
 
 def test_logs_keep_the_streams_apart_and_the_bytes_exact(cli: CommandLine) -> None:
@@ -47,3 +54,71 @@ def test_following_exits_as_the_job_did(cli: CommandLine) -> None:
     ):
         result = cli.run(*words, code=3)
         assert (result.stdout, result.stderr) == ("out\n", "err\n")
+
+
+@pytest.fixture
+def tried_twice(cli: CommandLine) -> str:
+    """A job whose first attempt wrote two lines and a half, and whose second wrote two."""
+    job_id = cli.submit("--max-failures", "2")
+    cli.finish(job_id, failure(), output(1, b"one\ntwo\nth"))
+    cli.registry(lambda registry: _ready(registry, job_id))
+    cli.finish(job_id, Success(result={"exit_code": 0}), output(1, b"four\n"), output(2, b"five\n"))
+    return job_id
+
+
+async def _ready(registry: Registry, job_id: str) -> None:
+    """Wait until the job may be claimed again."""
+    while (job := await registry.status(job_id)).ready_at > await registry.now():
+        await registry.changes(since=registry.change_mark(), timeout=0.05)
+    assert job.state is State.QUEUED
+
+
+def test_a_seam_on_stderr_says_where_the_next_attempt_begins(cli: CommandLine, tried_twice: str) -> None:
+    piped = cli.run("logs", tried_twice)
+    _, shown = on_a_terminal(cli, "logs", tried_twice)
+
+    assert piped.stdout == "one\ntwo\nthfour\nfive\n"
+    assert re.fullmatch(r"── attempt 2 of 2, worker w1, \d\d:\d\d:\d\d UTC ──\n", piped.stderr)
+    lines = shown.replace("\r", "").splitlines()
+    assert lines[2] == "th"
+    assert lines[3].startswith("── attempt 2 of 2")
+    assert lines[4:] == ["four", "five"]
+    assert cli.run("logs", "--follow", tried_twice).stderr == piped.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["--tail", "1"], "five\n"),
+        (["-n", "2"], "four\nfive\n"),
+        (["--tail", "0"], ""),
+        (["--tail", "2", "--follow"], "four\nfive\n"),
+        (["--attempt", "1"], "one\ntwo\nth"),
+        (["--attempt", "1", "--tail", "2"], "two\nth"),
+        (["--attempt", "2"], "four\nfive\n"),
+        (["--since", "2026-01-01T12:00:02Z"], "five\n"),
+        (["--since", "10m"], ""),
+        (["--stream", "stderr", "--tail", "1"], ""),
+    ],
+)
+def test_a_part_of_the_output_is_read(
+    cli: CommandLine, tried_twice: str, options: list[str], left: str
+) -> None:
+    told = cli.run("logs", *options, tried_twice)
+
+    assert told.stdout == left
+    assert "never arrived" not in told.stderr
+
+
+def test_the_last_lines_are_read_from_the_end(cli: CommandLine) -> None:
+    """Of a long log, a few batches are read: counted, not timed."""
+    job_id = cli.submit()
+    many = [output(n, b"x" * 50_000 + b"\n") for n in range(1, 101)]
+    cli.finish(job_id, None, *many, output(101, b"last\n"))
+
+    async def events_read(registry: Registry) -> int:
+        page = await registry.logs(job_id, tail=2)
+        return len([event for event in page.events if event.data])
+
+    assert cli.registry(events_read) == 2
+    assert cli.run("logs", "--tail", "1", job_id).stdout == "last\n"

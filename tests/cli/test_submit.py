@@ -1,5 +1,6 @@
 """`holdfast submit`: options, repeated requests, and wrong uses."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 from holdfast.core.process_spec import decode_process_spec
 from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.state import State
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, output
+from tests.cli.outputs_command_line import OutputsCommandLine
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def test_submit_prints_the_id_alone_and_queues_the_command(cli: CommandLine) -> None:
@@ -91,3 +95,46 @@ def test_wrong_usage_exits_with_2_and_one_clear_message(cli: CommandLine, wrong:
 def test_a_wrong_word_gets_a_suggestion(cli: CommandLine) -> None:
     assert "'status'" in cli.run("statsu", code=2).stderr
     assert "--queue" in cli.run("submit", "--quue", "x", code=2).stderr
+
+
+@pytest.mark.parametrize("option", ["--job-id", "--request-id"])
+def test_a_request_that_was_made_before_is_told_as_such(cli: CommandLine, option: str) -> None:
+    first = cli.run("submit", option, "nightly", "--", "echo", "hello")
+    waiting = cli.run("submit", option, "nightly", "--", "echo", "hello")
+    job_id = first.stdout.strip()
+    cli.finish(job_id, None, output(1, b"of yesterday\n"))
+    ended = cli.run("submit", option, "nightly", "--", "echo", "hello")
+    followed = cli.run("submit", "--wait", option, "nightly", "--", "echo", "hello")
+
+    assert first.stderr == ""
+    assert [told.stdout for told in (waiting, ended)] == [first.stdout] * 2
+    assert _TIME.sub("T", waiting.stderr) == (
+        f"Job {job_id} exists since T; it is queued. Nothing was submitted.\n"
+    )
+    has_ended = f"Job {job_id} exists since T; it has ended (succeeded). Nothing was submitted.\n"
+    assert _TIME.sub("T", ended.stderr) == _TIME.sub("T", followed.stderr) == has_ended
+    assert followed.stdout == "of yesterday\n"
+
+
+def test_a_request_with_outputs_that_was_made_before_is_told_as_such(outputs_cli: OutputsCommandLine) -> None:
+    outputs_cli.promise("a.txt")
+    outputs_cli.leave("a.txt")
+    outputs_cli.done("j")
+    outputs_cli.run("validate", "--force", "j")
+
+    told = outputs_cli.run(
+        *(
+            "submit",
+            "--job-id",
+            "j",
+            "--cwd",
+            str(outputs_cli.folder),
+            "--output",
+            "a.txt",
+            "--",
+            "echo",
+            "hello",
+        )
+    ).stderr
+
+    assert "it has ended (succeeded). Nothing was submitted." in told

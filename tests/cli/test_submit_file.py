@@ -54,10 +54,14 @@ def test_the_same_file_again_makes_no_other_jobs(cli: CommandLine, tmp_path: Pat
     file = tmp_path / "jobs.txt"
     file.write_text("".join(f"echo {n}\n" for n in range(5)))
 
-    first, again = (cli.run("submit", "--from", str(file), "--request-id", "sweep").stdout for _ in range(2))
+    first, again = (cli.run("submit", "--from", str(file), "--request-id", "sweep") for _ in range(2))
 
-    assert first == again
-    assert len(set(first.split())) == 5
+    assert first.stdout == again.stdout
+    assert len(set(first.stdout.split())) == 5
+    assert first.stderr == "Submitted 5 jobs.\n"
+    assert again.stderr == (
+        "Submitted 0 jobs.\nPassed over 5 jobs: they exist already, under this --request-id.\n"
+    )
 
 
 def test_the_lines_come_from_stdin(cli: CommandLine) -> None:

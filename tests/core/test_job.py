@@ -3,10 +3,11 @@
 from datetime import datetime, timedelta
 
 import msgspec
+import pydantic
 import pytest
 from msgspec.structs import asdict, replace
 
-from holdfast.core.job import JOB_BYTES, Failure, Flaws, Job, Lease, ResourceLock, job_bytes
+from holdfast.core.job import JOB_BYTES, Failure, Flaws, Job, Lease, Progress, ResourceLock, job_bytes
 from holdfast.core.outputs import OutputPromise, ValidationResult
 from holdfast.core.spec import Spec
 from holdfast.core.state import ENDED, LEASED, State
@@ -41,6 +42,7 @@ def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
         "where": None,
         "not_understood": False,
         "not_started": False,
+        "traceback": None,
     }
 
 
@@ -140,3 +142,23 @@ def test_a_record_is_as_large_as_its_promise_too() -> None:
     job = replace(job_in(State.QUEUED), spec=promising, result=True)
 
     assert job_bytes(job) == 500 + len("7") + len('{"names":["a.txt"]}') + len("true")
+
+
+def test_a_job_is_plain_json_values_for_whoever_asks() -> None:
+    spec = Spec(payload=msgspec.Raw(b'{"to":"ana"}'))
+    job = replace(job_in(State.RUNNING), spec=spec, progress=Progress(1, 2))
+
+    shown = job.to_dict()
+
+    assert shown["spec"]["payload"] == {"to": "ana"}
+    assert (shown["state"], shown["progress"]) == ("running", {"done": 1, "total": 2})
+    assert shown == dict(job) == msgspec.json.decode(msgspec.json.encode(shown))
+
+
+def test_pydantic_writes_a_job_as_json() -> None:
+    job = replace(job_in(State.RUNNING), progress=Progress(1, 2))
+    adapter = pydantic.TypeAdapter(dict[str, Job])
+
+    assert adapter.validate_python({"job": job})["job"] is job
+    assert adapter.dump_python({"job": job}, mode="json") == {"job": job.to_dict()}
+    assert adapter.json_schema(mode="serialization")["type"] == "object"

@@ -16,7 +16,7 @@ from tests.stores.postgres.running_server import fresh_url
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SERVER = "postgresql://ana@db.example.org/jobs"
-MASKS = ((r"postgresql://[^ ,]+", "SERVER"),)
+MASKS = ((r"postgresql://[^ ,]+", "SERVER"), (r'File "[^"]*/', 'File "'))
 
 
 @pytest.mark.slow

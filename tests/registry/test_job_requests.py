@@ -8,6 +8,7 @@ from holdfast.core.spec import Spec
 from holdfast.ports import JobRequest
 from holdfast.registry.job_requests import enqueue_command, enqueue_commands, with_trace
 from holdfast.testing.fakes import CountingIds
+from holdfast.testing.world import World
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = f"00-{'b' * 32}-00f067aa0ba902b7-00"
@@ -53,3 +54,13 @@ def test_the_commands_of_many_requests_are_those_of_each() -> None:
 def test_one_wrong_request_among_many_is_found(wrong: Spec) -> None:
     with pytest.raises(Invalid):
         enqueue_commands([*REQUESTS, JobRequest(spec=wrong)], CountingIds(), actor="user:ana")
+
+
+async def test_jobs_that_were_made_before_are_told_from_new_ones(world: World) -> None:
+    named = JobRequest(spec=Spec(), job_id="a")
+
+    first = await world.registry.enqueue_many([named, named, JobRequest(spec=Spec())], actor="user:ana")
+    again = await world.registry.enqueue_many([named, JobRequest(spec=Spec())], actor="user:ana")
+
+    assert first.existed == frozenset()
+    assert again.existed == {"a"}

@@ -1,8 +1,11 @@
 """The context of a handler: progress, checkpoints, events and cancellation."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
+from math import inf, nan
 
+import numpy as np
 import pytest
 
 from holdfast import App, Context, Invalid, Retry
@@ -39,6 +42,33 @@ async def test_a_checkpoint_of_nothing_is_invalid_and_false_is_something() -> No
 
     assert channel.calls == [(b"false",)]
     assert context.last_checkpoint() is False
+
+
+@dataclass
+class Search:
+    best: float
+    tried: set[int]
+
+
+async def test_a_checkpoint_keeps_what_json_has_no_word_for() -> None:
+    context = context_on(RecordingChannel())
+
+    await context.checkpoint_async({"best": inf, "seen": {1, 2}, "at": (1, 2)})
+    assert context.last_checkpoint() == {"best": inf, "seen": {1, 2}, "at": (1, 2)}
+    await context.checkpoint_async(Search(-inf, {3}))
+    assert context.last_checkpoint(Search) == Search(-inf, {3})
+    await context.checkpoint_async({"weights": np.array([0.5, 1.5])})
+    assert context.last_checkpoint()["weights"].tolist() == [0.5, 1.5]
+    with pytest.raises(Invalid, match="A checkpoint cannot be written as JSON: a object has no JSON form"):
+        await context.checkpoint_async({"model": object()})
+
+
+async def test_an_event_keeps_nan_and_numbers_of_numpy() -> None:
+    channel = RecordingChannel()
+    context_on(channel).emit("epoch", loss=nan, rate=np.float32(0.5))
+
+    facts = {"name": "epoch", "data": {"loss": {"holdfast:float": "NaN"}, "rate": 0.5}}
+    assert channel.calls == [(WorkerEventType.CUSTOM, facts)]
 
 
 async def test_an_event_may_have_an_attribute_called_name() -> None:

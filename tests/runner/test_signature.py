@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast import Context, Invalid
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
-from holdfast.runner.signature import OtherNames, Signature, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import OtherNames, Signature
 from tests.sdk.sample_jobs import resize
 
 
@@ -101,7 +102,11 @@ def test_a_worker_reads_back_what_was_given() -> None:
         (("a",), {"path": "b"}, "resize: path is given twice."),
         (("a",), {"widht": 1}, "resize: there is no argument widht; it takes path, width."),
         (("a",), {"ctx": 1}, "resize: there is no argument ctx; it takes path, width."),
-        ((print,), {}, "resize: path: cannot be written as JSON: Encoding objects of type"),
+        (
+            (print,),
+            {},
+            "resize: path: cannot be written as JSON: a builtin_function_or_method has no JSON form",
+        ),
         (("\ud800",), {}, "resize: path: cannot be written as JSON: 'utf-8' codec"),
         (("x" * PAYLOAD_BYTES_MAX,), {}, "resize: what it is given has 262,155 bytes; at most"),
     ],
@@ -118,15 +123,13 @@ def test_arguments_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"number": float("nan")}, "wide: number: Expected `float`, got `null`."),
+        ({"size": float("nan")}, "wide: size: Expected `int`, got `float`."),
         ({"colour": "green"}, "wide: colour: Invalid enum value 'green'."),
         ({"mode": "stretch"}, "wide: mode: Invalid enum value 'stretch'."),
         ({"size": 0}, "wide: size: Expected `int` >= 1."),
         ({"picture": {"path": "a", "points": [[1]]}}, "wide: picture.points[0]: Expected `object`"),
         ({"options": {"fast": 1}}, "wide: options.fast: Expected `bool`, got `int`."),
-        ({"anything": [1, {"a": float("inf")}]}, "wide: anything: JSON has no inf."),
-        ({"whatever": {float("nan")}}, "wide: whatever: JSON has no nan."),
-        ({"anything": {(1, 2): 3}}, "wide: anything: cannot be written as JSON: Only dicts"),
+        ({"anything": [1, {"a": object()}]}, "wide: anything: cannot be written as JSON: a object has no"),
     ],
 )
 def test_deep_inside_too(change: dict[str, object], words: str) -> None:
@@ -240,5 +243,5 @@ def test_a_result_comes_back_as_it_was_declared() -> None:
 
     assert readable(stored, dict[int, Point]) == {7: Point(1, 2)}
     assert readable("2026-01-01T00:00:00Z", datetime) == datetime(2026, 1, 1, tzinfo=UTC)
-    assert readable(stored, Any) is stored
+    assert readable(stored, Any) == stored
     assert readable(None, None) is None

@@ -130,9 +130,13 @@ def test_a_function_that_cannot_be_a_job_is_refused(
         ({"compensate": "undo"}, "add: compensate is a function, not 'undo'"),
         ({"compensate": undo_other}, "add: compensate takes what the handler takes, first, second"),
         ({"compensate": undo_strictly}, "add: compensate needs a default for second"),
-        ({"name": "command"}, "A job cannot be called command"),
-        ({"name": "add:2"}, "a colon separates the name from the version"),
-        ({"name": "a b"}, "The name of a job 'a b' may only contain"),
+        ({"kind": "command"}, "A job cannot be called command"),
+        ({"kind": "add:2"}, "a colon separates the name from the version"),
+        (
+            {"name": "sum"},
+            r"a name is of one job: add\.configure\(name=\.\.\.\)\. .* @app\.job\(kind=\.\.\.\)",
+        ),
+        ({"kind": "a b"}, "The kind of a job 'a b' may only contain"),
         ({"version": 0}, "add: versions are counted from 1"),
         ({"delay": 3}, r"add: delay is an option of one job, not of all: add.configure\(delay="),
         ({"quee": "images"}, "add: there is no option quee. Did you mean queue"),
@@ -159,7 +163,7 @@ def test_one_app_has_one_job_of_a_kind(app: App) -> None:
 def test_versions_of_a_function_are_kinds_of_their_own(app: App) -> None:
     app.job(add)
     app.job(version=2)(add)
-    app.job(name="sum", version=3)(add)
+    app.job(kind="sum", version=3)(add)
 
     assert list(app.jobs) == ["add", "add:2", "sum:3"]
     assert app.jobs["add:2"].call(1).kind == "add:2"
@@ -201,7 +205,7 @@ def test_durations_are_written_in_python_as_on_the_command_line(app: App) -> Non
     assert (spec.lease, spec.delay) == (timedelta(seconds=90), timedelta(seconds=30))
     assert (spec.retry.backoff, spec.retry.backoff_max) == (timedelta(seconds=5), timedelta(minutes=10))
     with pytest.raises(Invalid, match="sum: retry: backoff: 'soon' is not a duration; write 90"):
-        app.job(name="sum", retry=Retry(backoff="soon"))(add)  # type: ignore[arg-type]
+        app.job(kind="sum", retry=Retry(backoff="soon"))(add)  # type: ignore[arg-type]
 
 
 def test_what_is_not_said_has_the_defaults_of_every_job(app: App) -> None:
@@ -214,8 +218,8 @@ def test_what_is_not_said_has_the_defaults_of_every_job(app: App) -> None:
 
 def test_a_function_is_tried_for_longer_than_its_registry_would(app: App) -> None:
     plain = app.job(add).call(1).spec.retry
-    refined = app.job(name="thrice", max_failures=3)(add).call(1).spec.retry
-    own = app.job(name="own", retry=Retry())(add).call(1).spec.retry
+    refined = app.job(kind="thrice", max_failures=3)(add).call(1).spec.retry
+    own = app.job(kind="own", retry=Retry())(add).call(1).spec.retry
 
     assert (plain.max_failures, plain.max_crashes, plain.factor) == (10, 5, 2)
     assert (plain.backoff, plain.backoff_max) == (timedelta(seconds=5), timedelta(minutes=15))
@@ -262,7 +266,7 @@ def test_annotations_may_be_strings(app: App) -> None:
     def quoted(ctx: "Context", picture: "Picture") -> "list[int]":
         return [picture.width]
 
-    job = app.job(name="quoted")(quoted)
+    job = app.job(kind="quoted")(quoted)
 
     assert job.takes_context
     assert job.result_type == list[int]

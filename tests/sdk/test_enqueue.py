@@ -5,10 +5,11 @@ import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import App, Context, Invalid, JobFailed, NotFound, Retry, State
+from holdfast import App, Client, Context, Invalid, JobFailed, NotFound, Retry, State
 from holdfast.core.lifecycle import Success
 from tests.sdk.sample_jobs import STORES, add, end, fail, finish, resize, url_of
 
@@ -48,6 +49,28 @@ async def test_the_same_from_a_coroutine(stored: App) -> None:
     assert await handle.result_async(timeout=120) == {"a.png": 100}
 
 
+@pytest.mark.parametrize("id_name", ["request_id", "job_id"])
+def test_a_handle_says_whether_its_job_was_made_by_this_call(stored: App, id_name: str) -> None:
+    job = stored.job(add)
+    once = job.configure(**dict[str, Any]({id_name: "nightly"}))
+
+    first, again = once.enqueue(1), once.enqueue(1)
+    batch = job.enqueue_many([once.call(1), job.call(1)])
+    by_coroutine = asyncio.run(once.enqueue_async(1))
+
+    assert (first.created, again.created, by_coroutine.created) == (True, False, False)
+    assert [one.created for one in batch] == [False, True]
+    assert {first.job_id, again.job_id, batch[0].job_id} == {first.job_id}
+
+
+def test_a_client_says_so_too(stored: App) -> None:
+    with Client(stored.url) as client:
+        made = [client.enqueue("add", {"first": 1}, job_id="nightly").created for _ in range(2)]
+        ran = [client.submit(["true"], request_id="nightly").created for _ in range(2)]
+
+    assert (made, ran) == ([True, False], [True, False])
+
+
 def test_many_are_made_at_once(stored: App) -> None:
     job = stored.job(add)
 
@@ -77,7 +100,7 @@ def test_arguments_are_checked_before_anything_is_made(memory: App) -> None:
 
 
 def test_a_call_of_another_function_is_refused(memory: App) -> None:
-    first, second = memory.job(add), memory.job(name="other")(add)
+    first, second = memory.job(add), memory.job(kind="other")(add)
 
     with pytest.raises(Invalid, match="add: this is a call of other"):
         first.enqueue_many([second.call(1)])
@@ -99,7 +122,7 @@ def test_configure_changes_a_copy(memory: App) -> None:
         timeout=None,
         lease=timedelta(seconds=5),
         labels={"a": "b"},
-        title="a sum",
+        name="a sum",
         retry=Retry(max_failures=7),
         job_id="job-7",
         correlation_id="order-7",
@@ -209,7 +232,7 @@ def test_the_plain_function_is_called_with_what_it_takes(memory: App) -> None:
     def note(ctx: Context, path: str) -> str:
         return path
 
-    job = memory.job(name="note")(note)
+    job = memory.job(kind="note")(note)
     context = object.__new__(Context)
 
     assert job(context, "a") == "a"
@@ -218,7 +241,7 @@ def test_the_plain_function_is_called_with_what_it_takes(memory: App) -> None:
 def test_a_handler_that_returns_nothing_gives_nothing(memory: App) -> None:
     def quiet() -> None: ...
 
-    handle = memory.job(name="quiet")(quiet).enqueue()
+    handle = memory.job(kind="quiet")(quiet).enqueue()
     end(memory, Success())
 
     handle.result(timeout=120)

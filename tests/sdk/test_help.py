@@ -44,7 +44,7 @@ def test_help_says_how_often_a_function_is_tried() -> None:
     assert "tried ten times, after waits of up to 5 s, 10 s, 20 s and so on, 15 minutes at most" in text
 
 
-@pytest.mark.parametrize("shown", [app.job, app.job(name="sum")(add).configure, Client.submit, command])
+@pytest.mark.parametrize("shown", [app.job, app.job(kind="sum")(add).configure, Client.submit, command])
 def test_help_shows_the_options_and_what_they_mean(shown: object) -> None:
     text = pydoc.plain(pydoc.render_doc(shown))
 

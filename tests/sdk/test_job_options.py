@@ -25,7 +25,7 @@ SAMPLES: dict[str, Any] = {
     "outputs": ["sum.txt"],
     "tasks": TASKS,
     "queue": "bulk",
-    "title": "a sum",
+    "name": "a sum",
     "priority": 1,
     "delay": 60,
     "run_at": datetime(2030, 1, 1, tzinfo=UTC),
@@ -353,10 +353,11 @@ def test_an_unknown_option_of_the_decorator_is_told_which_there_are(
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("max_retries", r"Did you mean retry\? There are: connection, "),
+        ("max_retries", r"Did you mean retry=Retry\(max_failures=\.\.\.\)\? There are: connection, "),
+        ("backoff", r"Did you mean retry=Retry\(backoff=\.\.\.\)\?"),
         ("countdown", r"Did you mean delay\?"),
         ("eta", r"Did you mean run_at\?"),
-        ("name", r"Did you mean title\?"),
+        ("title", r"Did you mean name\?"),
         ("timeot", r"Did you mean timeout\?"),
     ],
 )

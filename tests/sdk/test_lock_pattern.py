@@ -2,6 +2,7 @@
 
 import enum
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -28,6 +29,17 @@ def test_a_lock_is_named_after_arguments(lock: str, arguments: dict[str, Any], n
     assert pay.configure(lock="plain").call(**arguments).spec.lock == "plain"
     assert pay.configure(lock=None).call(**arguments).spec.lock is None
     assert pay.configure(lock="of-{order}").call(**arguments).spec.lock == f"of-{arguments['order']}"
+
+
+def test_a_value_that_is_written_as_text_is_part_of_a_name_without_an_annotation_too() -> None:
+    app = App()
+
+    @app.job(lock="{order}")
+    def pay(order): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+
+    assert pay.call(UUID(int=7)).spec.lock == "00000000-0000-0000-0000-000000000007"
+    with pytest.raises(Invalid, match="it is text or a whole number"):
+        pay.call((1, 2))
 
 
 @pytest.mark.parametrize("arguments", [{"order": "a b"}, {"order": ""}, {"order": "7", "customer": None}])

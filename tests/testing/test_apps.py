@@ -164,7 +164,7 @@ def test_a_check_shows_the_tracebacks_of_those_that_failed(bench: Bench) -> None
         bench.drain().check()
 
     words = str(shown.value)
-    assert "(stumble_plainly) is failed after 1 attempt: never\n" in words
+    assert "(stumble_plainly) is failed after 1 attempt: PermanentError: never\n" in words
     assert 'raise PermanentError("never")' in words
     assert "(add)" not in words
 

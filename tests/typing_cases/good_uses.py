@@ -22,7 +22,7 @@ async def resize(ctx: Context, path: str, width: int = 100) -> dict[str, int]:
 
 
 @app.job(
-    name="sum",
+    kind="sum",
     version=2,
     queue="numbers",
     priority=1,

@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.lifecycle import Success
+from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.ports import JobRequest
 from holdfast.sdk.open import open_registry, open_remote
 from holdfast.server.http_server import ListenAddress
 from tests.server import running_server
@@ -101,3 +103,13 @@ async def test_an_address_may_be_written_in_capitals(served: ServedRegistry) -> 
     registry = await open_registry(served.server.url.replace("http", "HTTP"))
     assert await registry.counts() == {}
     await registry.close()
+
+
+async def test_jobs_that_were_made_before_are_named(served: ServedRegistry) -> None:
+    named = [JobRequest(spec=Spec(), job_id="a"), JobRequest(spec=Spec(), request_id="r")]
+
+    first = await served.remote.enqueue_many([*named, JobRequest(spec=Spec())], actor="user:ana")
+    again = await served.remote.enqueue_many([*named, JobRequest(spec=Spec())], actor="user:ana")
+
+    assert first.existed == frozenset()
+    assert again.existed == {"a", first[1].job_id}

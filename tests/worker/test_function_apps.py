@@ -19,7 +19,7 @@ NEW = """
 @app.job
 def resize(): return "v1 in new"
 
-@app.job(name="resize", version=2)
+@app.job(kind="resize", version=2)
 def resize_2(): return "v2"
 """
 

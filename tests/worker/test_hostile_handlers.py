@@ -144,10 +144,6 @@ FAILURES = {
     "snooze_negative": "A snooze is from 0 to 366 days",
     "snooze_eons": "A snooze is from 0 to 366 days",
     "snooze_nan": "Snooze: nan is not a duration",
-    "not_json": "validation_failed: What the handler returned cannot be stored",
-    "too_large": "has 300,002 bytes; at most 262,144",
-    "too_deep": "recursion",
-    "surrogate_result": "surrogates not allowed",
     "checkpoint_large": ("A checkpoint has 300,002 bytes", IN_COROUTINE),
     "checkpoint_object": ("A checkpoint cannot be written as JSON", IN_COROUTINE),
     "emit_name": "The name of an event 'bad name",
@@ -174,6 +170,11 @@ RESULTS: dict[str, object] = {
     "outlive": "outlived",
     "log_badly": None,
     "log_object": None,
+}
+LOST = {
+    "not_json": "<object object at",
+    "too_deep": "<its repr raised RecursionError>",
+    "surrogate_result": r"'\ud800'",
 }
 OUTPUTS = {
     "spill": b"x" * 3_000_000 + b"\n",
@@ -208,6 +209,25 @@ def test_odd_handlers_succeed_and_others_go_on(workers: FunctionWorkers, what: s
 
         assert job.result == RESULTS[what]
         workers.succeeded(workers.enqueue("good"))
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_a_result_that_cannot_be_stored_is_described(workers: FunctionWorkers, what: str) -> None:
+    for kind in KINDS:
+        job = workers.succeeded(workers.enqueue(kind, {"what": what}, retry=ONCE))
+
+        assert isinstance(job.result, dict)
+        assert job.result["holdfast:unencodable"]["repr"].startswith(LOST[what])
+        workers.succeeded(workers.enqueue("good"))
+
+
+def test_a_result_that_is_large_is_in_the_output_store(workers: FunctionWorkers) -> None:
+    for kind in KINDS:
+        job = workers.succeeded(workers.enqueue(kind, {"what": "too_large"}, retry=ONCE))
+
+        assert isinstance(job.result, dict)
+        path = workers.folder / "jobs.outputs" / job.result["holdfast:stored"]["path"]
+        assert path.read_bytes() == b'"%s"' % (b"x" * 300_000)
 
 
 @pytest.mark.parametrize("what", OUTPUTS)

@@ -16,7 +16,7 @@ from holdfast.cli.function_words import FunctionWords
 from holdfast.cli.json_output import encode_json
 from holdfast.cli.named_function import AnyFunction, find_function
 from holdfast.cli.options import Pair, given_outputs, given_store, outputs_option, store_option
-from holdfast.cli.submit import show_submitted
+from holdfast.cli.submitted import show_submitted
 from holdfast.cli.terminal import note
 from holdfast.cli.terminal_escape import plain
 from holdfast.cli.traces import caller_trace, traced
@@ -139,8 +139,6 @@ def _call(function: AnyFunction, reader: FunctionWords, words: tuple[str, ...], 
         options["labels"] = dict(options["labels"])
     if (trace := caller_trace()) is not None:
         options["traceparent"] = trace
-    if "name" in options:
-        options["title"] = options.pop("name")
     retry: dict[str, Any] = {
         name: options.pop(name) for name in ("max_failures", "max_crashes") if name in options
     }
@@ -161,8 +159,10 @@ async def _enqueue(app: App, call: Call[Any], module: str, *, wait: bool) -> Job
     """Return the job; with `wait`, when it has ended. The app is in the module or in one that it imports."""
     name = next((name for name, one in vars(sys.modules[module]).items() if one is app), "app")
     async with app.client() as client:
-        [job] = await client.create_jobs([call])
-        await show_submitted(client.registry, job, f"holdfast worker {module}:{name}", wait=wait)
+        jobs = await client.create_jobs([call])
+        [job] = jobs
+        worker = f"holdfast worker {module}:{name}"
+        await show_submitted(client.registry, job, worker, wait=wait, existed=bool(jobs.existed))
         return await _wait(client, job.job_id) if wait else job
 
 
@@ -170,7 +170,7 @@ async def _wait(client: AsyncClient, job_id: str) -> Job:
     """Wait until the job has ended, and print its result, or how it ended."""
     job = await client.wait(job_id)
     if job.state is State.SUCCEEDED:
-        click.echo(encode_json(await client.result(job_id)))
+        click.echo(encode_json((await client.wait_result(job_id)).result))
     else:
         note(f"Job {job_id} ended {job.state}: {plain(job.reason or 'no reason was given')}")
         note(f"What to do: holdfast why {job_id}")

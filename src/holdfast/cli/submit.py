@@ -16,7 +16,8 @@ from holdfast.cli.output_summary import is_cached
 from holdfast.cli.session import absolute_folder, run
 from holdfast.cli.sizes import Size
 from holdfast.cli.submit_file import requests_of
-from holdfast.cli.terminal import clock, count, hint, note, on_terminal
+from holdfast.cli.submitted import show_submitted
+from holdfast.cli.terminal import count, note
 from holdfast.cli.traces import caller_trace, traced
 from holdfast.core.job import Job
 from holdfast.core.limits import LEASE_DEFAULT
@@ -24,7 +25,7 @@ from holdfast.core.outputs import File
 from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.retry import COMMAND_RETRY, OnExhausted, Retry
 from holdfast.core.spec import PRIORITY_DEFAULT, Spec
-from holdfast.ports import JobRequest, Registry
+from holdfast.ports import EnqueuedJobs, JobRequest, Registry
 from holdfast.sdk.defaults import actor
 from holdfast.sdk.job_submission import TracedSubmission
 from holdfast.sdk.output_store import chosen_outputs
@@ -161,11 +162,12 @@ def submit(
         correlation_id=correlation_id,
     )
 
-    async def enqueue(registry: Registry) -> Job:
+    async def enqueue(registry: Registry) -> EnqueuedJobs:
         with TracedSubmission([request], caller_trace()) as [one]:
-            if files or manifest is not None:
-                return await submit_with_outputs(registry, one, files, manifest, reuse=reuse)
-            return await registry.enqueue(one, actor=actor())
+            if not files and manifest is None:
+                return await registry.enqueue_many([one], actor=actor())
+            job = await submit_with_outputs(registry, one, files, manifest, reuse=reuse)
+            return EnqueuedJobs([job], [job.job_id] if job.ended and not is_cached(job) else ())
 
     with traced("holdfast"):
         job = run(lambda registry: _submit(registry, enqueue, wait=wait), create=True)
@@ -182,14 +184,16 @@ def _submit_lines(
         replace(one, correlation_id=correlation_id) for one in requests_of(lines, terms, command, request_id)
     ]
 
-    async def enqueue(registry: Registry) -> None:
+    async def enqueue(registry: Registry) -> EnqueuedJobs:
         with TracedSubmission(requests, caller_trace()) as traced_requests:
-            for job in await registry.enqueue_many(traced_requests, actor=actor()):
-                click.echo(job.job_id)
+            return await registry.enqueue_many(traced_requests, actor=actor())
 
     with traced("holdfast"):
-        run(enqueue, create=True)
-    note(f"Submitted {count(len(requests), 'job')}.")
+        jobs = run(enqueue, create=True)
+    click.echo("".join(f"{job.job_id}\n" for job in jobs), nl=False)
+    note(f"Submitted {count(len(jobs) - len(jobs.existed), 'job')}.")
+    if jobs.existed:
+        note(f"Passed over {count(len(jobs.existed), 'job')}: they exist already, under this --request-id.")
 
 
 def _check_outputs(files: tuple[File, ...], manifest: IO[bytes] | None, *, reuse: bool) -> None:
@@ -245,33 +249,10 @@ def _retry(failures: int | None, crashes: int | None, exhausted: str | None) -> 
     return retry if exhausted is None else replace(retry, on_exhausted=OnExhausted(exhausted))
 
 
-async def _submit(registry: Registry, enqueue: Callable[[Registry], Awaitable[Job]], *, wait: bool) -> Job:
-    job = await enqueue(registry)
-    if is_cached(job):
-        promised = job.spec.promised_outputs
-        there = f"All {promised:,} outputs are" if promised > 1 else "Its output is"
-        note(f"{there} there already: nothing was run.")
-    await show_submitted(registry, job, "holdfast worker", wait=wait)
+async def _submit(
+    registry: Registry, enqueue: Callable[[Registry], Awaitable[EnqueuedJobs]], *, wait: bool
+) -> Job:
+    jobs = await enqueue(registry)
+    [job] = jobs
+    await show_submitted(registry, job, "holdfast worker", wait=wait, existed=bool(jobs.existed))
     return await follow_to_verdict(registry, job.job_id) if wait else job
-
-
-async def show_submitted(registry: Registry, job: Job, worker: str, *, wait: bool) -> None:
-    """Print the id of the job, and on a terminal what to do next; to who waits for it, where it waits."""
-    worker = f"{worker} -q {job.spec.queue}"
-    if not wait:
-        click.echo(job.job_id)
-        hint(await _next_step(registry, job, worker))
-    elif on_terminal(err=True) and not job.ended:
-        hint(
-            f"Job {job.job_id} waits for a worker; if none runs: {worker}\nCtrl-C stops waiting, not the job."
-        )
-
-
-async def _next_step(registry: Registry, job: Job, worker: str) -> str:
-    if is_cached(job):
-        return f"See them: holdfast outputs {job.job_id}"
-    if job.ended:
-        return f"This request was made before; its job has {job.state}: holdfast status {job.job_id}"
-    if job.ready_at > await registry.now():
-        return f"It waits until {clock(job.ready_at)}. See it: holdfast status {job.job_id}"
-    return f"Execute it: {worker}\nFollow it:  holdfast logs -f {job.job_id}"

@@ -1,11 +1,14 @@
 """The job record: its state, its owner and its outcome. Values only."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.limits import clip
 from holdfast.core.outputs import ValidationProgress, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
@@ -41,7 +44,10 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     `not_started` is set when nothing was started, because the owner's machine lacks what the job asks for,
     such as its folder, or when its outputs could not be stored. Another machine may do better, or this one
-    later."""
+    later.
+
+    `traceback` is set when an exception ended the attempt: the text that Python would print, or what another
+    language has for it; `code` is then the type of the exception."""
 
     message: str
     code: str = "Error"
@@ -53,6 +59,14 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     where: str | None = None
     not_understood: bool = False
     not_started: bool = False
+    traceback: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The message; of an exception, its type and message, as the last line of a traceback has them."""
+        message, code = self.message, self.code
+        told = message == code or message.startswith((f"{code}:", f"{code},"))
+        return message if self.traceback is None or told else clip(f"{code}: {message}")
 
 
 def timeout_failure(limit: timedelta, *, exit_code: int | None = None) -> Failure:
@@ -163,6 +177,21 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     flaws: Flaws | None = None
     published_bytes: int = 0
     not_started: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job as plain JSON values, as `holdfast status --json` shows it; fields that have their
+        default are left out."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return fields
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the items of `to_dict`: `dict(job)`, which web frameworks call to write a value as JSON."""
+        return iter(self.to_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+        """Tell pydantic that a job is written by `to_dict`. A schema is a plain dict: nothing is imported."""
+        return {"type": "any", "serialization": {"type": "function-plain", "function": cls.to_dict}}
 
     @property
     def owner(self) -> str | None:

@@ -13,7 +13,9 @@ from holdfast.ports.outputs import (
     Resumption,
 )
 from holdfast.ports.registry import (
+    Announced,
     Completion,
+    EnqueuedJobs,
     Grant,
     JobRequest,
     Mismatch,
@@ -50,6 +52,7 @@ from holdfast.ports.system import (
 )
 
 __all__ = [
+    "Announced",
     "Backup",
     "ById",
     "Census",
@@ -59,6 +62,7 @@ __all__ = [
     "Decision",
     "Digest",
     "Due",
+    "EnqueuedJobs",
     "EventPage",
     "Finding",
     "Grant",

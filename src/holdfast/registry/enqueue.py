@@ -9,7 +9,7 @@ from holdfast.core.errors import Invalid, Unavailable
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Enqueue, Refusal, decide
 from holdfast.core.limits import byte_batches, check_actor
-from holdfast.ports import ById, Decision, JobRequest, Joinable, Store, Work
+from holdfast.ports import ById, Decision, EnqueuedJobs, JobRequest, Joinable, Store, Work
 from holdfast.registry.commit_queue import CommitQueue
 from holdfast.registry.job_requests import enqueue_command, enqueue_commands
 
@@ -26,7 +26,7 @@ async def enqueue(commits: CommitQueue, request: JobRequest, *, actor: str, conn
 
 async def enqueue_many(
     commits: CommitQueue, requests: Sequence[JobRequest], *, actor: str, connection: object = None
-) -> list[Job]:
+) -> EnqueuedJobs:
     """Create the jobs, all checked before any is created. A repeated request returns the job it created.
 
     With a database `connection` they are part of its transaction: they exist if and only if its owner
@@ -74,8 +74,12 @@ def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[li
     return submit
 
 
-def _jobs(decisions: list[list[Decision]]) -> list[Job]:
-    jobs = [decision.after for [decision] in decisions if isinstance(decision, Change)]
+def _jobs(decisions: list[list[Decision]]) -> EnqueuedJobs:
+    changes = [decision for [decision] in decisions if isinstance(decision, Change)]
+    jobs = EnqueuedJobs([change.after for change in changes])
+    if any(change.before is not None for change in changes):
+        made = {change.after.job_id for change in changes if change.before is None}
+        jobs.existed = frozenset(job.job_id for job in jobs) - made
     if len(jobs) == len(decisions):
         return jobs
     error = next(decision.error for [decision] in decisions if isinstance(decision, Refusal))

@@ -23,6 +23,7 @@ from holdfast.registry.expire import expire
 from holdfast.registry.handoff import handoff
 from holdfast.registry.heartbeat import heartbeat
 from holdfast.registry.keys import create_key, revoke_key
+from holdfast.registry.logs import logs
 from holdfast.registry.prune import prune
 from holdfast.registry.publish import publish, refuse_publish
 from holdfast.registry.query import (
@@ -30,7 +31,6 @@ from holdfast.registry.query import (
     history,
     history_page,
     list_jobs,
-    logs,
     status,
     status_many,
     why,
@@ -41,6 +41,7 @@ from holdfast.registry.resume import resume
 from holdfast.registry.validation import complete_validation, report_validation
 from holdfast.registry.verify import verify
 from holdfast.registry.watch import wait, watch
+from holdfast.registry.workers import announce, queues, workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,6 +119,9 @@ class LocalRegistry:
     watch = bind(watch)
     wait = bind(wait)
     why = bind(why)
+    announce = bind(announce)
+    workers = bind(workers)
+    queues = bind(queues)
     verify = bind(verify)
     prune = bind(prune)
     create_key = bind(create_key)

@@ -21,7 +21,7 @@ from holdfast.core.limits import (
     check_id,
     clip,
 )
-from holdfast.core.spec import Json, check_value
+from holdfast.core.spec import Json, check_json
 from holdfast.fencing.fence import Fence
 from holdfast.ports import Clock, JobRequest
 from holdfast.registry.job_requests import with_trace
@@ -29,6 +29,7 @@ from holdfast.runner.bridge import Bridge
 from holdfast.runner.call import Call, not_a_call
 from holdfast.runner.errors import Cancelled, PermanentError
 from holdfast.runner.output_promises import PromisedOutputs
+from holdfast.runner.places import OPEN, readable
 from holdfast.worker.frames import Run
 
 if TYPE_CHECKING:
@@ -192,7 +193,9 @@ class Context:
     def emit(self, name: str, /, **attributes: Json) -> None:
         """Add an event of your own to the attempt, such as `emit("page_rendered", page=3)`."""
         check_id(name, "The name of an event")
-        facts = check_value(attributes, f"The event {name}", ATTRIBUTES_BYTES_MAX - 256)
+        document = OPEN.whole(attributes, f"The event {name}")
+        check_json(document, f"The event {name}", ATTRIBUTES_BYTES_MAX - 256)
+        facts = msgspec.json.decode(document)
         try:
             msgspec.msgpack.encode(facts)
         except OverflowError as error:
@@ -213,7 +216,8 @@ class Context:
         """Store `state` for the next attempt; when this returns, it is durable. For coroutines."""
         if state is None:
             raise Invalid("A checkpoint cannot be None: that means that there is no checkpoint.")
-        value = msgspec.json.encode(check_value(state, "A checkpoint", CHECKPOINT_BYTES_MAX))
+        value = OPEN.whole(state, "A checkpoint")
+        check_json(value, "A checkpoint", CHECKPOINT_BYTES_MAX)
         await self.bridge.go(lambda: self._checkpoint(value))
 
     async def _checkpoint(self, value: bytes) -> None:
@@ -236,7 +240,7 @@ class Context:
         if self._last_checkpoint is None:
             return None
         try:
-            return msgspec.json.decode(self._last_checkpoint, type=type)
+            return readable(msgspec.json.decode(self._last_checkpoint), type)
         except msgspec.ValidationError as error:
             name = getattr(type, "__name__", str(type))
             raise CheckpointMismatch(
@@ -295,6 +299,10 @@ class Context:
         if not isinstance(data, bytes):
             raise Invalid(f"Output is bytes, not {type(data).__name__}.")
         self._channel.write(check_id(stream, "The name of a stream"), data)
+
+    def publish(self, event_type: WorkerEventType, attributes: Attributes) -> None:
+        """Add an event to the attempt as it is. Internal."""
+        self._channel.emit(event_type, attributes)
 
     def fail(self, message: str, trace: str) -> None:
         """Record the traceback of an error. Internal."""

@@ -1,7 +1,9 @@
 """One call of a handler: its arguments from the payload, its ending from what it returns or raises."""
 
 import asyncio
+import concurrent.futures
 import contextvars
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor as Threads
@@ -17,19 +19,23 @@ from holdfast import tracing
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure
-from holdfast.core.limits import RESULT_BYTES_MAX, check_delay, clip
+from holdfast.core.limits import check_delay, clip
 from holdfast.core.process_spec import CRASH_EXITS
-from holdfast.core.spec import Json, check_json
+from holdfast.core.spec import Json
+from holdfast.core.tracebacks import clip_traceback
 from holdfast.ports import JobRequest
 from holdfast.runner.app import Handler, HandlerFunction
 from holdfast.runner.context import CheckpointMismatch, Context, current_context
 from holdfast.runner.errors import Cancelled, PermanentError, Snooze, ValidationError
 from holdfast.runner.output_promises import NO_OUTPUT_STORE, PromisedOutputs, location_of
-from holdfast.runner.signature import OtherNames, check_numbers
+from holdfast.runner.signature import OtherNames
+from holdfast.runner.stored_result import store_result
 from holdfast.worker.executor import RETURNED, Ending
 
-TRACEBACK_CHARACTERS_MAX = 16_000
-TRACEBACK_BYTES_MAX = 32_000
+_PLUMBING = tuple(
+    os.path.dirname(file) + os.sep for file in (__file__, asyncio.__file__, concurrent.futures.__file__)
+)
+"""The folders of the code that calls handlers."""
 _Returned = tuple[Json, BaseException | None]
 OUTPUT_STORE_DELAY = timedelta(seconds=30)
 """When a job is tried again for which this worker has not the right output store."""
@@ -63,7 +69,9 @@ async def handle(job: Handler, context: Context, payload: bytes, threads: Thread
             context.follow_ups[number] = request
     except BaseException as error:
         return _raised(error, context)
-    return _returned(result, context)
+    if result is None and not context.follow_ups:
+        return RETURNED
+    return await _returned(result, job, context)
 
 
 async def _with_outputs(context: Context, request: JobRequest, promised: PromisedOutputs) -> JobRequest:
@@ -89,7 +97,7 @@ async def compensate(job: Handler, context: Context, payload: bytes, threads: Th
     except NoThread as error:
         return _machine_fault(_failed(error, retryable=True, stage=Stage.INPUT))
     except BaseException as error:
-        _record_traceback(error, context)
+        context.fail(_words(error), _traceback_of(error))
         return Ending(compensated=False)
     return Ending(compensated=True)
 
@@ -141,20 +149,10 @@ def _call_plain(
         return None, error
 
 
-def _returned(result: Json, context: Context) -> Ending:
-    if result is None and not context.follow_ups:
-        return RETURNED
-    try:
-        document = msgspec.json.encode(result)
-        check_json(document, "result", RESULT_BYTES_MAX)
-        if b"null" in document:
-            check_numbers(result, "result")
-        return Ending(result=document, follow_ups=_follow_ups(context))
-    except (TypeError, ValueError, RecursionError, HoldfastError, msgspec.MsgspecError) as error:
-        words = f"What the handler returned cannot be stored: {_words(error)}"
-        return _failed(
-            Invalid(words), retryable=False, stage=Stage.OUTPUT, reason=ReasonCode.VALIDATION_FAILED
-        )
+async def _returned(result: Json, job: Handler, context: Context) -> Ending:
+    """Return the ending of a handler that has returned: a success, whatever its result is like."""
+    document = await store_result(job.arguments.result_place.result(result), context)
+    return Ending(result=document, follow_ups=_follow_ups(context))
 
 
 def _follow_ups(context: Context) -> bytes:
@@ -170,7 +168,14 @@ def _raised(error: BaseException, context: Context) -> Ending:
         return Ending(cancelled=True, stopped=True, reason=_words(error) if error.args else None)
     if isinstance(error, asyncio.CancelledError) and context.cancelled:
         return Ending(cancelled=True, stopped=True)
-    _record_traceback(error, context)
+    trace = _traceback_of(error)
+    context.fail(_words(error), trace)
+    ending = _failure_of(error, context)
+    assert ending.failure is not None
+    return replace(ending, failure=replace(ending.failure, traceback=trace))
+
+
+def _failure_of(error: BaseException, context: Context) -> Ending:
     if isinstance(error, CheckpointMismatch):
         return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.VALIDATION_FAILED)
     if isinstance(error, ValidationError):
@@ -226,7 +231,10 @@ def not_parsed(words: str, *, not_understood: bool) -> Ending:
 
 def internal_error(error: BaseException) -> Ending:
     """Return the ending of an attempt that failed because of an error in holdfast itself."""
-    return _failed(error, retryable=True)
+    ending = _failed(error, retryable=True)
+    assert ending.failure is not None
+    trace = _formatted(error, error.__traceback__)
+    return replace(ending, failure=replace(ending.failure, traceback=trace))
 
 
 def _failed(
@@ -254,21 +262,21 @@ def _words(error: BaseException) -> str:
         return f"{type(error).__name__}, whose message cannot be shown"
 
 
-def _user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames of this module at its beginning."""
+def _traceback_of(error: BaseException) -> str:
+    """Return the traceback as Python prints it, with the causes of the error, without the frames above the
+    first of the handler's own."""
+    try:
+        return _formatted(error, _user_frames(error))
+    except BaseException:  # the error cannot be shown
+        return _words(error)
+
+
+def _formatted(error: BaseException, trace: TracebackType | None) -> str:
+    return clip_traceback("".join(traceback.format_exception(type(error), error, trace)).rstrip("\n"))
+
+
+def _user_frames(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PLUMBING):
         trace = trace.tb_next
     return trace
-
-
-def _record_traceback(error: BaseException, context: Context) -> None:
-    """Publish the traceback as an event of the job."""
-    try:
-        lines = "".join(traceback.format_exception(type(error), error, _user_traceback(error), limit=-20))
-    except BaseException:
-        lines = _words(error)
-    trace = clip(lines[-TRACEBACK_CHARACTERS_MAX:], TRACEBACK_CHARACTERS_MAX)
-    while len(msgspec.json.encode(trace)) > TRACEBACK_BYTES_MAX:  # escapes take six bytes each
-        trace = trace[len(trace) // 4 :]
-    context.fail(_words(error), trace)

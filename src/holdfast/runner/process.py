@@ -156,7 +156,7 @@ def hello(app: HandlerApp) -> Hello:
 def _known(kind: str, job: Handler) -> KnownJob:
     hook = job.compensate
     only_async = job.is_async and (hook is None or hook.is_async)
-    return KnownJob(kind, job.isolation, job.memory_bytes, hook is not None, only_async)
+    return KnownJob(kind, job.isolation, job.memory_bytes, hook is not None, only_async, job.queue)
 
 
 async def run(connection: socket.socket, app: HandlerApp, threads: int) -> None:

@@ -8,18 +8,18 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
-from msgspec.inspect import CustomType, Type, type_info
 from msgspec.structs import asdict
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import PAYLOAD_BYTES_MAX, check_bytes
 from holdfast.runner.context import Context
+from holdfast.runner.json_forms import MARK_BYTES, has_other_floats, value_of
+from holdfast.runner.places import Place, built, place_of
 
 Function = Callable[..., object]
 
@@ -27,6 +27,8 @@ _encode = msgspec.json.Encoder().encode
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _AT = re.compile(r"(.*) - at `\$\.?(.*)`\Z", re.DOTALL)
 _OTHER_NAMES = re.compile(r"Object (contains unknown|missing required) field `")
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""What JSON says as it is, NaN and the infinities aside: three of them are looked at in 0.1 us."""
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -45,10 +47,13 @@ class Signature:
         if parameters and parameters[0].name == "ctx" and "ctx" not in hints:
             raise Invalid(f"{kind}: ctx has no annotation; write ctx: holdfast.Context.")
         self.parameters = {p.name: p for p in parameters[self.takes_context :]}
-        _check_parameters(self.parameters, hints, kind)
+        self._places = _places(self.parameters, hints, kind)
+        self._open = tuple(name for name, place in self._places.items() if place.open)
+        self._takes_forms = any(place.open or place.dicts for place in self._places.values())
         self.result_type: Any = hints.get("return", Any)
-        _check_type(self.result_type, f"{kind}: what it returns")
-        self._decoder = _decoder(self.parameters, hints, kind)
+        self.result_place = place_of(self.result_type, f"{kind}: what it returns")
+        self._taken = _arguments(self.parameters, hints, kind)
+        self._decoder = _decoder(self._taken, kind)
         self._defaults = any(p.default is not p.empty for p in self.parameters.values())
         self._positional = tuple(p.name for p in self.parameters.values() if p.kind is _NAMED[0])
 
@@ -65,19 +70,23 @@ class Signature:
             given = {**defaults, **given}
         try:
             payload = _encode(given)
-        except _UNENCODABLE as error:
-            raise Invalid(_unencodable(self.kind, given, error)) from error
-        self._decode(payload)
-        if b"null" in payload:
-            for name, value in given.items():
-                check_numbers(value, f"{self.kind}: {name}")
+            arguments = self._decoder.decode(payload)
+        except _UNENCODABLE:
+            payload = self._with_forms(given)
+        else:
+            special = self._open and not _PLAIN.issuperset(map(type, given.values()))
+            if (special or b"null" in payload) and self._loses(given, payload, arguments):
+                payload = self._with_forms(given)
         if len(payload) > PAYLOAD_BYTES_MAX:
             check_bytes(payload, f"{self.kind}: what it is given", PAYLOAD_BYTES_MAX)
         return msgspec.Raw(payload)
 
     def complete(self, payload: msgspec.Raw, defaults: Mapping[str, object]) -> msgspec.Raw:
         """Return the payload with these `defaults` for arguments that are not given."""
-        return self.encode((), msgspec.json.decode(payload), defaults) if defaults else payload
+        if not defaults:
+            return payload
+        plain = MARK_BYTES not in bytes(payload)
+        return self.encode((), msgspec.json.decode(payload) if plain else self.decode(payload), defaults)
 
     def decode(self, payload: msgspec.Raw | bytes) -> dict[str, object]:
         """Return the arguments in a payload; `Invalid` when one has a wrong type, `OtherNames` when one is
@@ -89,11 +98,46 @@ class Signature:
         return {name: value for name, value in given.items() if value is not UNSET}
 
     def _decode(self, payload: msgspec.Raw | bytes, other_names: type[Invalid] = Invalid) -> msgspec.Struct:
+        document = payload if type(payload) is bytes else bytes(payload)
         try:
-            return self._decoder.decode(payload)
+            if not (self._takes_forms and MARK_BYTES in document):
+                return self._decoder.decode(document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            kind = other_names if _OTHER_NAMES.match(str(error)) else Invalid
-            raise kind(f"{self.kind}: {self._words(str(error))}.") from error
+            if MARK_BYTES not in document:
+                raise self._mismatch(error, other_names) from error
+        try:
+            given = value_of(msgspec.json.decode(document))
+            return msgspec.convert(given, self._taken, str_keys=True, dec_hook=built)
+        except _UNENCODABLE as error:
+            raise self._mismatch(error, other_names) from error
+
+    def _mismatch(self, error: Exception, other_names: type[Invalid]) -> Invalid:
+        kind = other_names if _OTHER_NAMES.match(str(error)) else Invalid
+        return kind(f"{self.kind}: {self._words(str(error))}.")
+
+    def _loses(self, given: Mapping[str, object], payload: bytes, arguments: msgspec.Struct) -> bool:
+        """Return whether a worker would read something else than what is given."""
+        if b"null" in payload and any(map(has_other_floats, given.values())):
+            return True
+        if self._open and MARK_BYTES in payload:
+            return True
+        return any(name in given and getattr(arguments, name) != given[name] for name in self._open)
+
+    def _with_forms(self, given: Mapping[str, object]) -> bytes:
+        """Return the payload with the forms of values for which JSON has no word."""
+        forms: dict[str, object] = {}
+        for name, value in given.items():
+            try:
+                forms[name] = self._places[name].form(value) if name in self._places else None
+                _encode(forms[name])
+            except _UNENCODABLE as error:
+                words = str(error).rstrip(".")
+                raise Invalid(f"{self.kind}: {name}: cannot be written as JSON: {words}.") from error
+        payload = _encode(forms)
+        arguments = self._decode(payload)
+        for name, value in given.items():
+            self._places[name].check_same(value, getattr(arguments, name), f"{self.kind}: {name}")
+        return payload
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         names = self._positional
@@ -122,13 +166,6 @@ def located(message: str) -> str:
     return f"{found[2]}: {found[1]}" if found and found[2] else message
 
 
-def readable(result: object, result_type: object) -> object:
-    """Return a stored result as the declared type; `msgspec.ValidationError` when it does not fit."""
-    if result_type is Any:
-        return result
-    return msgspec.convert(result, result_type, str_keys=True)
-
-
 def _hints(function: Function, kind: str) -> dict[str, Any]:
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     # Many import `Context` under TYPE_CHECKING only; it is known here without.
@@ -142,9 +179,10 @@ def _hints(function: Function, kind: str) -> dict[str, Any]:
         ) from error
 
 
-def _check_parameters(
+def _places(
     parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], kind: str
-) -> None:
+) -> dict[str, Place]:
+    places: dict[str, Place] = {}
     for name, parameter in parameters.items():
         if parameter.kind not in _NAMED:
             shown = str(parameter).partition(":")[0]
@@ -154,41 +192,13 @@ def _check_parameters(
             )
         if hints.get(name) is Context:
             raise Invalid(f"{kind}: the context is the first parameter, and {name} is not.")
-        _check_type(hints.get(name, Any), f"{kind}: the parameter {name}")
+        places[name] = place_of(hints.get(name, Any), f"{kind}: the parameter {name}")
+    return places
 
 
-def _check_type(hint: object, what: str) -> None:
-    try:
-        unreadable = _unreadable(type_info(hint))
-    except (TypeError, ValueError, NameError, RecursionError) as error:
-        raise Invalid(f"{what} has a type that cannot be read from JSON: {error}") from error
-    if unreadable is not None:
-        raise Invalid(
-            f"{what} has the type {unreadable.__qualname__}, which cannot be read from JSON. Take plain"
-            " types, dataclasses, TypedDicts or msgspec structs."
-        )
-
-
-def _unreadable(info: Type) -> type | None:
-    """Return the first class in a type that msgspec cannot read, at any depth."""
-    seen: set[int] = set()
-    rest: list[object] = [info]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, CustomType):
-            if node.cls is not object:
-                return node.cls
-        elif isinstance(node, list | tuple):
-            rest.extend(node)
-        elif isinstance(node, msgspec.Struct) and id(node) not in seen:
-            seen.add(id(node))
-            rest.extend(getattr(node, name) for name in node.__struct_fields__)
-    return None
-
-
-def _decoder(
+def _arguments(
     parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], kind: str
-) -> msgspec.json.Decoder[msgspec.Struct]:
+) -> type[msgspec.Struct]:
     fields = [
         (name, hints.get(name, Any))
         if parameter.default is parameter.empty
@@ -196,29 +206,13 @@ def _decoder(
         for name, parameter in parameters.items()
     ]
     try:
-        taken = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        return msgspec.json.Decoder(taken)
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     except (TypeError, ValueError) as error:
         raise Invalid(f"{kind}: its parameters cannot be read from JSON: {error}") from error
 
 
-def _unencodable(kind: str, given: Mapping[str, object], error: Exception) -> str:
-    for name, value in given.items():
-        try:
-            _encode(value)
-        except _UNENCODABLE as reason:
-            return f"{kind}: {name}: cannot be written as JSON: {reason}."
-    return f"{kind}: what it is given cannot be written as JSON: {error}."
-
-
-def check_numbers(value: object, what: str) -> None:
-    """Raise `Invalid` for infinity and NaN: JSON would make them null."""
-    rest = [msgspec.to_builtins(value)]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, float) and not isfinite(node):
-            raise Invalid(f"{what}: JSON has no {node}.")
-        if isinstance(node, dict):
-            rest.extend(node.values())
-        elif isinstance(node, list | tuple | set | frozenset):
-            rest.extend(node)
+def _decoder(taken: type[msgspec.Struct], kind: str) -> msgspec.json.Decoder[msgspec.Struct]:
+    try:
+        return msgspec.json.Decoder(taken, dec_hook=built)
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"{kind}: its parameters cannot be read from JSON: {error}") from error

@@ -198,7 +198,7 @@ def _job(
         own = dict(msgspec.convert(own, _FunctionValues))
     except msgspec.ValidationError as error:
         raise Invalid(f"{what}: {located(str(error))}.") from error
-    kind = _kind(function, own.get("name"), own.get("version", 1))
+    kind = _kind(function, own.get("kind"), own.get("version", 1))
     arguments = Signature(function, kind)
     if (lock := lock_pattern(rest.get("lock"), arguments)) is not None:
         del rest["lock"]
@@ -220,6 +220,11 @@ def _job(
 
 
 def _unknown(option: str, what: str) -> Invalid:
+    if option == "name":
+        return Invalid(
+            f"{what}: a name is of one job: {what}.configure(name=...). What all its jobs are called is their"
+            " kind: @app.job(kind=...)."
+        )
     if option in JobOptions.__annotations__:
         return Invalid(
             f"{what}: {option} is an option of one job, not of all: {what}.configure({option}=...)."
@@ -238,8 +243,8 @@ def _kind(function: Function, name: str | None, version: int) -> str:
     if name is None:
         name = function.__name__
         if name == "<lambda>":
-            raise Invalid("A lambda has no name for its jobs: write app.job(name=...).")
-    check_id(name, "The name of a job")
+            raise Invalid("A lambda has no name for its jobs: write app.job(kind=...).")
+    check_id(name, "The kind of a job")
     if name == COMMAND_KIND or ":" in name:
         raise Invalid(
             f"A job cannot be called {name}: {COMMAND_KIND} is reserved for commands, and a colon"

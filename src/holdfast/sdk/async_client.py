@@ -3,28 +3,34 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.arguments import argument_text
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.limits import PAGE_ITEMS_MAX
 from holdfast.core.output_chunks import chunks_of
+from holdfast.core.output_part import OutputPart
 from holdfast.core.spec import Json
 from holdfast.core.state import State
-from holdfast.ports import JobFilter, Registry
+from holdfast.outputs.lazy import LazyOutputs
+from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
 from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
-from holdfast.sdk.handle import Handle, result_of
+from holdfast.sdk.handle import Handle, handles, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.job_submission import JobSubmission, TracedSubmission
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.option_signature import with_options_of
+from holdfast.sdk.output_store import lazy_outputs
+from holdfast.sdk.stored_results import with_stored_result
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,6 +53,16 @@ class OutputChunk(Struct, frozen=True):
         return self.data.decode(errors="replace")
 
 
+class LogOptions(TypedDict, total=False):
+    """Which output is read; all of it by default, until the job ends."""
+
+    follow: bool
+    tail: int | None
+    since: Duration | datetime | None
+    attempt: int | None
+    stream: str | None
+
+
 class ListOptions(TypedDict, total=False):
     """Which jobs are listed; all of them by default."""
 
@@ -56,6 +72,7 @@ class ListOptions(TypedDict, total=False):
     states: Iterable[State | str]
     owner: str | None
     labels: Mapping[str, str]
+    arguments: Mapping[str, object]
     limit: int | None
     newest: bool
 
@@ -79,6 +96,7 @@ class AsyncClient:
         warn_of_unused_store(self.url)
         self._outputs = outputs
         self._submission: JobSubmission | None = None
+        self._result_outputs: LazyOutputs | None = None
         self._opener = opener
         self._opened: Registry | None = None
 
@@ -98,6 +116,9 @@ class AsyncClient:
     async def close(self) -> None:
         registry, self._opened = self._opened, None
         submission, self._submission = self._submission, None
+        stored, self._result_outputs = self._result_outputs, None
+        if stored is not None:
+            await stored.close()
         if submission is not None:
             await submission.close()
         if registry is not None:
@@ -137,25 +158,26 @@ class AsyncClient:
         """Create a job: from a checked call, or from a kind and its keyword arguments, which only the worker
         can check then. The other options are those of `JobFunction.configure`."""
         call = make_call(what, arguments, options)
-        [job] = await self.create_jobs([call], connection=connection)
-        return Handle(job, call.result_type, _ThisLoop(self))
+        jobs = await self.create_jobs([call], connection=connection)
+        return handles(jobs, [call.result_type], _ThisLoop(self))[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]], *, connection: object = None) -> list[Handle[R]]:
         """Create many jobs, all checked before any is created, in as few commits as possible."""
         checked = check_calls(calls)
         jobs = await self.create_jobs(checked, connection=connection)
-        access = _ThisLoop(self)
-        return [Handle(job, call.result_type, access) for job, call in zip(jobs, checked, strict=True)]
+        return handles(jobs, [call.result_type for call in checked], _ThisLoop(self))
 
-    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]:
+    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> EnqueuedJobs:
         """As `enqueue_many`, but return the plain jobs."""
         connection = one_connection(calls, connection)
         if any(call.promised is not None for call in calls):
             self._submission = self._submission or JobSubmission(self.registry, self.url, self._outputs)
             return await self._submission.create(calls, connection)
         with TracedSubmission([call.request for call in calls]) as requests:
-            if len(requests) == 1:
-                return [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
+            if len(requests) == 1 and requests[0].request_id is None and requests[0].job_id is None:
+                return EnqueuedJobs(
+                    [await self.registry.enqueue(requests[0], actor=actor(), connection=connection)]
+                )
             return await self.registry.enqueue_many(requests, actor=actor(), connection=connection)
 
     @with_options_of(CommandOptions, Options)
@@ -165,8 +187,7 @@ class AsyncClient:
         **options: Unpack[CommandOptions],
     ) -> Handle[Any]:
         """Create a job that runs a command; `holdfast.command` takes the same arguments."""
-        [job] = await self.create_jobs([command(argv, **options)])
-        return Handle(job, Any, _ThisLoop(self))
+        return handles(await self.create_jobs([command(argv, **options)]), [Any], _ThisLoop(self))[0]
 
     async def status(self, job_id: str) -> Job:
         """Return the job as it is now; `NotFound` when there is none."""
@@ -186,7 +207,18 @@ class AsyncClient:
 
     async def result(self, job_id: str, timeout: Duration | None = None) -> Json:  # noqa: ASYNC109
         """Return the result of the job; `JobFailed` when it did not succeed, `TimeoutError` as in `wait`."""
-        return result_of(await self.wait(job_id, timeout))
+        return result_of(await self.wait_result(job_id, timeout))
+
+    async def wait_result(self, job_id: str, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109
+        """As `wait`, with the whole result of the job, wherever it is stored."""
+        return await self._with_result(await self.wait(job_id, timeout))
+
+    async def _with_result(self, job: Job) -> Job:
+        if not isinstance(job.result, dict):
+            return job
+        if self._result_outputs is None:
+            self._result_outputs = lazy_outputs(self.url, self._outputs)
+        return await with_stored_result(job, self.registry, self._result_outputs)
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job:
         """Ask the job to stop; with `hard`, end it now. Returns the job after that."""
@@ -208,6 +240,20 @@ class AsyncClient:
                 for job in page:
                     yield job
 
+    @with_options_of(ListOptions)
+    async def results(self, **which: Unpack[ListOptions]) -> AsyncGenerator[Any, None]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        async with aclosing(self.result_pages(which)) as pages:
+            async for page in pages:
+                for result in page:
+                    yield result
+
+    async def result_pages(self, which: ListOptions) -> AsyncGenerator[tuple[Any, ...], None]:
+        """As `results`, a page at a time."""
+        async with aclosing(self.pages({**which, "states": [State.SUCCEEDED]})) as pages:
+            async for page in pages:
+                yield tuple([result_of(await self._with_result(job)) for job in page])
+
     async def pages(self, which: ListOptions) -> AsyncGenerator[tuple[Job, ...], None]:
         """As `list`, a page at a time."""
         left, chosen, newest = which.get("limit"), _filter(which), which.get("newest", False)
@@ -226,22 +272,49 @@ class AsyncClient:
         ends with the job; that of all jobs goes on until you leave it."""
         return self.registry.watch(job_id, after=after)
 
-    async def logs(self, job_id: str, *, follow: bool = True) -> AsyncGenerator[OutputChunk, None]:
-        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        cursor: str | None = None
-        while True:
-            page = await self.registry.logs(job_id, after=cursor, limit=_OUTPUT_PAGE)
-            for event in page.events:
+    @with_options_of(LogOptions)
+    async def logs(self, job_id: str, **part: Unpack[LogOptions]) -> AsyncGenerator[OutputChunk, None]:
+        """Yield the output of the job, piece by piece, until it ends; with `follow=False`, what exists now.
+
+        `tail` begins at its last lines, `since` at what was written then or later, or is no older than that;
+        `attempt` and `stream` leave out what is of others.
+        """
+        since = part.get("since")
+        if since is not None and not isinstance(since, datetime):
+            since = await self.registry.now() - parse_duration(since, "since")
+        chosen = OutputPart(
+            tail=part.get("tail"), since=since, attempt=part.get("attempt"), stream=part.get("stream")
+        )
+        async with aclosing(self._events_of(job_id, chosen, follow=part.get("follow", True))) as events:
+            async for event in events:
                 for piece in chunks_of(event):
-                    yield OutputChunk(piece.stream, piece.data, event.attempt)
-            cursor = page.cursor
+                    if piece.data:
+                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+
+    async def _events_of(self, job_id: str, part: OutputPart, *, follow: bool) -> AsyncGenerator[Event, None]:
+        """Yield the events with this part of the output."""
+        cursor: str | None = None
+        tail, since = part.tail, part.since
+        while True:
+            page = await self.registry.logs(
+                job_id,
+                after=cursor,
+                limit=_OUTPUT_PAGE,
+                tail=tail,
+                since=since,
+                attempt=part.attempt,
+                stream=part.stream,
+            )
+            for event in page.events:
+                yield event
+            cursor, tail, since = page.cursor, None, None
             if not page.events:
                 break
         if follow:
             async with aclosing(self.registry.watch(job_id, after=cursor)) as rest:
                 async for event in rest:
-                    for piece in chunks_of(event):
-                        yield OutputChunk(piece.stream, piece.data, event.attempt)
+                    if (kept := part.of(event)) is not None:
+                        yield kept
 
 
 class _ThisLoop:
@@ -272,4 +345,5 @@ def _filter(which: ListOptions) -> JobFilter:
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
+        arguments={name: argument_text(name, one) for name, one in which.get("arguments", {}).items()},
     )

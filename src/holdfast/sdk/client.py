@@ -10,10 +10,10 @@ from holdfast.core.job import Job
 from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.runner.call import Call
-from holdfast.sdk.async_client import AsyncClient, ListOptions, OutputChunk
+from holdfast.sdk.async_client import AsyncClient, ListOptions, LogOptions, OutputChunk
 from holdfast.sdk.background import BackgroundClient, check_blocking
 from holdfast.sdk.defaults import chosen_url
-from holdfast.sdk.handle import Handle
+from holdfast.sdk.handle import Handle, handles
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
 from holdfast.sdk.job_options import CommandOptions, Options
 from holdfast.sdk.open import check_exists
@@ -96,9 +96,7 @@ class Client:
         if connection is not None:
             check_blocking(connection)
         jobs = self._background.call(lambda client: client.create_jobs(checked, connection=connection))
-        return [
-            Handle(job, call.result_type, self._background) for job, call in zip(jobs, checked, strict=True)
-        ]
+        return handles(jobs, [call.result_type for call in checked], self._background)
 
     @with_options_of(CommandOptions, Options)
     def submit(
@@ -139,10 +137,17 @@ class Client:
         for page in self._existing.stream(lambda client: client.pages(which)):
             yield from page
 
+    @with_options_of(ListOptions)
+    def results(self, **which: Unpack[ListOptions]) -> Iterator[Any]:
+        """Yield the result of every job that succeeded and matches, the oldest first: the rows of a table."""
+        for page in self._existing.stream(lambda client: client.result_pages(which)):
+            yield from page
+
     def events(self, job_id: str | None = None, *, after: str | None = None) -> Iterator[Event]:
         """Yield every event as it happens; see `AsyncClient.events`."""
         return self._existing.stream(lambda client: client.events(job_id, after=after))
 
-    def logs(self, job_id: str, *, follow: bool = True) -> Iterator[OutputChunk]:
-        """Yield the output of the job, piece by piece, until it ends; without `follow`, what exists now."""
-        return self._existing.stream(lambda client: client.logs(job_id, follow=follow))
+    @with_options_of(LogOptions)
+    def logs(self, job_id: str, **part: Unpack[LogOptions]) -> Iterator[OutputChunk]:
+        """Yield the output of the job, piece by piece; see `AsyncClient.logs`."""
+        return self._existing.stream(lambda client: client.logs(job_id, **part))

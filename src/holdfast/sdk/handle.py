@@ -1,6 +1,6 @@
 """The handle of one job, for the code that enqueued it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -9,8 +9,10 @@ from holdfast.core.durations import Duration
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.ports import EnqueuedJobs
 from holdfast.runner.call import Call
-from holdfast.runner.signature import located, readable
+from holdfast.runner.places import readable
+from holdfast.runner.signature import located
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -38,11 +40,15 @@ class JobFailed(HoldfastError):
 class JobClient(Protocol):
     """What handles and job functions need of a client; an `AsyncClient`."""
 
-    async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> list[Job]: ...
+    async def create_jobs(
+        self, calls: Sequence[Call[object]], *, connection: object = None
+    ) -> EnqueuedJobs: ...
 
     async def status(self, job_id: str) -> Job: ...
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
+
+    async def wait_result(self, job_id: str, timeout: Duration | None = None) -> Job: ...  # noqa: ASYNC109
 
     async def cancel(self, job_id: str, *, hard: bool = False, reason: str | None = None) -> Job: ...
 
@@ -60,9 +66,19 @@ class ClientAccess(Protocol):
 class Handle(Generic[R_co]):
     """A job that was enqueued. Every method has two forms: one blocks, one is for coroutines."""
 
-    def __init__(self, job: Job, result_type: Any, access: ClientAccess) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        job: Job,
+        result_type: Any,  # noqa: ANN401
+        access: ClientAccess,
+        *,
+        created: bool = True,
+    ) -> None:
         self.job = job
         """The job as it was when it was enqueued; `refresh` returns it as it is now."""
+        self.created = created
+        """Whether this call made the job; False where one had made it before under this `request_id` or
+        `job_id`: then nothing was enqueued, and the job may have ended long ago."""
         self._result_type = result_type
         self._access = access
 
@@ -86,12 +102,12 @@ class Handle(Generic[R_co]):
         `JobFailed` when it did not succeed; `TimeoutError` when that takes longer than `timeout`, which
         does not affect the job.
         """
-        job = self._access.call(lambda client: client.wait(self.job_id, timeout))
+        job = self._access.call(lambda client: client.wait_result(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     async def result_async(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109
         """As `result`, for coroutines."""
-        job = await self._access.call_async(lambda client: client.wait(self.job_id, timeout))
+        job = await self._access.call_async(lambda client: client.wait_result(self.job_id, timeout))
         return cast("R_co", result_of(job, self._result_type))
 
     def cancel(self, *, hard: bool = False, reason: str | None = None) -> Job:
@@ -135,3 +151,12 @@ def result_of(job: Job, result_type: object = Any) -> object:
             job_id=job.job_id,
             version=job.version,
         ) from error
+
+
+def handles(jobs: EnqueuedJobs, result_types: Iterable[Any], access: ClientAccess) -> list[Handle[Any]]:
+    """Return the handles of jobs that were enqueued together."""
+    existed = jobs.existed
+    return [
+        Handle(job, result_type, access, created=job.job_id not in existed)
+        for job, result_type in zip(jobs, result_types, strict=False)
+    ]

@@ -11,6 +11,7 @@ from holdfast.core.retry import COMMAND_RETRY
 from holdfast.core.spec import COMMAND_KIND, Json, Spec
 from holdfast.ports import JobRequest
 from holdfast.runner.call import Call, not_a_call
+from holdfast.runner.json_forms import typed_form
 from holdfast.runner.output_promises import take_promised_outputs
 from holdfast.sdk.job_options import CommandOptions, Options, with_options
 from holdfast.sdk.option_signature import with_options_of
@@ -36,7 +37,8 @@ def make_call(what: Call[Any] | str, arguments: Mapping[str, Json] | None, optio
     if not isinstance(what, str):
         raise not_a_call(what, "enqueue takes a call, or a kind and its arguments")
     try:
-        payload = msgspec.Raw(msgspec.json.encode({} if arguments is None else dict(arguments)))
+        forms = {} if arguments is None else typed_form(dict(arguments), arrays=False)
+        payload = msgspec.Raw(msgspec.json.encode(forms))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise Invalid(f"{what}: its arguments cannot be written as JSON: {error}.") from error
     promised = take_promised_outputs(options, None, what)

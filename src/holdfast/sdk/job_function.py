@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from holdfast.runner.call import Call
 from holdfast.runner.output_promises import PromisedOutputs, take_promised_outputs
 from holdfast.runner.signature import Function, Signature
 from holdfast.sdk.background import check_blocking
-from holdfast.sdk.handle import ClientAccess, Handle
+from holdfast.sdk.handle import ClientAccess, Handle, handles
 from holdfast.sdk.job_calls import check_calls, inherited_options, one_connection
 from holdfast.sdk.job_options import Isolation, Options, with_options
 from holdfast.sdk.lock_pattern import LockPattern, lock_pattern
@@ -96,6 +97,11 @@ class JobFunction(Generic[P, R_co, F_co]):
         return self._lock is not None or self._request.spec.lock is not None
 
     @property
+    def queue(self) -> str:
+        """The queue that its jobs are enqueued in."""
+        return self._request.spec.queue
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its handler writes."""
         return () if self._promised is None else self._promised.names
@@ -137,7 +143,7 @@ class JobFunction(Generic[P, R_co, F_co]):
         if connection is not None:
             check_blocking(connection)
         jobs = self._access.call(lambda client: client.create_jobs(configured_calls, connection=connection))
-        return [Handle(job, self.result_type, self._access) for job in jobs]
+        return handles(jobs, repeat(self.result_type), self._access)
 
     async def enqueue_many_async(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
         """As `enqueue_many`, for coroutines."""
@@ -147,7 +153,7 @@ class JobFunction(Generic[P, R_co, F_co]):
             lambda client: client.create_jobs(configured_calls, connection=connection),
             here=connection is not None,
         )
-        return [Handle(job, self.result_type, self._access) for job in jobs]
+        return handles(jobs, repeat(self.result_type), self._access)
 
     @with_options_of(JobOptions, Options)
     def configure(self, **options: Unpack[JobOptions]) -> "JobFunction[P, R_co, F_co]":

@@ -45,8 +45,9 @@ class SpecOptions(TypedDict, total=False):
 class Options(SpecOptions, OutputOptions, total=False):
     """The options of one job. Durations are a timedelta, seconds, or a text such as 5m or 1h30m.
 
-    `title` is for display; `request_id` makes a request idempotent in its queue; `job_id` names the job
-    itself; `delay` and `run_at` say when it may begin; `ttl` when it is given up.
+    `name` is for people, who find the job by it; `request_id` makes a request idempotent in its queue;
+    `job_id` is the id of the job itself; `delay` and `run_at` say when it may begin; `ttl` when it is given
+    up.
 
     `outputs` and `tasks` are what the job has to leave behind before it counts as succeeded: names that a
     handler writes with `ctx.output(name)`, or paths that a command writes; and the tasks of a study, which
@@ -54,7 +55,7 @@ class Options(SpecOptions, OutputOptions, total=False):
     `cached-…` and has succeeded.
     """
 
-    title: str | None
+    name: str | None
     delay: Duration | None
     run_at: datetime | None
     request_id: str | None
@@ -82,7 +83,7 @@ class CommandOptions(Options, total=False):
 class FunctionOptions(TypedDict, total=False):
     """The options of a function that are not options of its jobs."""
 
-    name: str | None
+    kind: str | None
     version: int
     max_failures: int | None
     max_crashes: int | None
@@ -93,15 +94,15 @@ class FunctionOptions(TypedDict, total=False):
 class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
     """The options of `@app.job`. Durations are a timedelta, seconds, or a text such as 5m or 1h30m.
 
-    `name` and `version` make the kind; `isolation="process"` gives each attempt a process of its own,
-    which may use `memory` bytes. A function that fails is tried ten times, after waits of up to 5 s, 10 s,
-    20 s and so on, 15 minutes at most: for about 20 minutes, and never more than 36. `retry` sets other
-    waits, and `max_failures`, `max_crashes` and `on_exhausted` refine them: `max_failures=1` never tries
-    again, and `retry=Retry(backoff="30s", backoff_max="1h"), max_failures=50` does for about a day.
-    `compensate` undoes what was done, with the same arguments, when the last attempt has failed. Jobs with
-    the same `lock` run one after the other; its name may contain arguments: `lock="order-{order_id}"`.
-    `outputs` are names that the handler has to write with `ctx.output(name)`: the job has succeeded when
-    every one of them was found complete.
+    The `kind` is by default the name of the function, with its `version` behind it; `isolation="process"`
+    gives each attempt a process of its own, which may use `memory` bytes. A function that fails is tried ten
+    times, after waits of up to 5 s, 10 s, 20 s and so on, 15 minutes at most: for about 20 minutes, and never
+    more than 36. `retry` sets other waits, and `max_failures`, `max_crashes` and `on_exhausted` refine them:
+    `max_failures=1` never tries again, and `retry=Retry(backoff="30s", backoff_max="1h"), max_failures=50`
+    does for about a day. `compensate` undoes what was done, with the same arguments, when the last attempt
+    has failed. Jobs with the same `lock` run one after the other; its name may contain arguments:
+    `lock="order-{order_id}"`. `outputs` are names that the handler has to write with `ctx.output(name)`: the
+    job has succeeded when every one of them was found complete.
     """
 
     on_exhausted: OnExhausted | Literal["dead_letter", "fail", "timeout"] | None
@@ -119,7 +120,7 @@ NOT_OPTIONS = frozenset(
 )
 """The fields of `Spec` and `Request` that are not options of a job."""
 _FIELDS = {one.name: one for one in (*fields(Spec), *fields(JobRequest)) if one.name not in NOT_OPTIONS}
-_NAMES = {"title" if name == "name" else name for name in _FIELDS} | {*OutputOptions.__annotations__}
+_NAMES = {*_FIELDS, *OutputOptions.__annotations__}
 if wrong := _NAMES ^ {*Options.__annotations__}:
     raise TypeError(f"Fields of Spec or Request and options differ: {', '.join(sorted(wrong))}.")
 
@@ -157,8 +158,6 @@ def _values(options: Options, what: str, known: type[Options]) -> dict[str, Any]
     given: dict[str, Any] = {**options}
     if unknown := given.keys() - Options.__annotations__.keys():
         raise unknown_option(min(unknown), known.__annotations__, what)
-    if "title" in given:
-        given["name"] = given.pop("title")
     given = {n: value for n, value in given.items() if value is not None or n not in _AS_BEFORE}
     for name in _DURATIONS:
         if given.get(name) is not None:
@@ -199,16 +198,19 @@ _ELSEWHERE = {
     **dict.fromkeys(("task_id", "id"), "job_id"),
     **dict.fromkeys(("unique_id", "idempotency_key"), "request_id"),
     **dict.fromkeys(("tags", "meta"), "labels"),
-    "name": "title",
+    "title": "name",
 }
 """Names of the same options in other libraries, in the decorator and on the command line."""
 
 
 def unknown_option(option: str, known: Collection[str], what: str) -> Invalid:
     """Return the error for an unknown option, with the probable one and all that exist."""
-    meant = _ELSEWHERE.get(option)
+    meant, within = _ELSEWHERE.get(option), option
     while meant is not None and meant not in known:
-        meant = _ELSEWHERE.get(meant)
+        within = meant
+        meant = _ELSEWHERE.get(within)
+    if meant == "retry":
+        meant = f"retry=Retry({within}=...)"
     close = [meant] if meant else get_close_matches(option, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     names = ", ".join(sorted(known))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast import tracing
 from holdfast.core.errors import Invalid
 from holdfast.core.job import Job
-from holdfast.ports import Inspector, JobRequest, Registry
+from holdfast.ports import EnqueuedJobs, Inspector, JobRequest, Registry
 from holdfast.registry.job_requests import with_trace
 from holdfast.runner.call import Call
 from holdfast.runner.context import current_context
@@ -27,7 +27,7 @@ class JobSubmission:
         self._url = url
         self._outputs = lazy_outputs(url, outputs)
 
-    async def create(self, calls: Sequence[Call[object]], connection: object) -> list[Job]:
+    async def create(self, calls: Sequence[Call[object]], connection: object) -> EnqueuedJobs:
         """Create these jobs. Nothing runs for a job whose results exist already, unless it has to be part
         of a transaction."""
         requests = [await self._with_outputs(call) for call in calls]
@@ -60,14 +60,20 @@ class JobSubmission:
     def _at_server(self) -> bool:
         return StoreUrl(self._url).is_server
 
-    async def _submit(self, requests: Sequence[JobRequest]) -> list[Job]:
+    async def _submit(self, requests: Sequence[JobRequest]) -> EnqueuedJobs:
         inspector = await self._inspector()
         others = [one for one in requests if not _needs_inspector(one)]
-        created = iter(await self._registry.enqueue_many(others, actor=actor()) if others else ())
-        return [
-            await inspector.submit(one, actor=actor()) if _needs_inspector(one) else next(created)
-            for one in requests
-        ]
+        made = await self._registry.enqueue_many(others, actor=actor()) if others else EnqueuedJobs()
+        created, existed, jobs = iter(made), set(made.existed), list[Job]()
+        for one in requests:
+            if not _needs_inspector(one):
+                jobs.append(next(created))
+                continue
+            jobs.append(job := await inspector.submit(one, actor=actor()))
+            cached = job.found is not None and job.claim_op_id is None
+            if job.version > 1 and not cached:
+                existed.add(job.job_id)
+        return EnqueuedJobs(jobs, existed)
 
     async def close(self) -> None:
         await self._outputs.close()

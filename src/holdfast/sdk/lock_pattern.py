@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import check_id
+from holdfast.runner.json_forms import text_of
 from holdfast.runner.signature import Signature
 
 
@@ -40,6 +41,7 @@ class LockPattern:
         """Return the name for a call with this payload."""
         given = msgspec.json.decode(payload)
         for name in self._names:
+            given[name] = text_of(given[name])
             if type(given[name]) not in (str, int):
                 raise Invalid(
                     f"{self._arguments.kind}: {name} is part of the lock's name, so it is text or a"

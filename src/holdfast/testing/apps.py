@@ -143,21 +143,26 @@ class Bench:
         if asyncio._get_running_loop() is not None:
             raise Invalid("A loop is running here: await run_async(call).")
         [job] = self.app.background.call(lambda client: client.create_jobs([call]))
-        return self._result(call, job.job_id, self.drain(until_idle=True))
+        drained = self.drain(until_idle=True)
+        self._check_succeeded(call, job.job_id, drained)
+        ended = self.app.background.call(lambda client: client.wait_result(job.job_id))
+        return cast("R", result_of(ended, call.result_type))
 
     async def run_async(self, call: Call[R]) -> R:
         """As `run`, for coroutines."""
         [job] = await self.app.background.call_async(lambda client: client.create_jobs([call]))
-        return self._result(call, job.job_id, await self.drain_async(until_idle=True))
+        drained = await self.drain_async(until_idle=True)
+        self._check_succeeded(call, job.job_id, drained)
+        ended = await self.app.background.call_async(lambda client: client.wait_result(job.job_id))
+        return cast("R", result_of(ended, call.result_type))
 
-    def _result(self, call: Call[R], job_id: str, drained: Drained) -> R:
+    def _check_succeeded(self, call: Call[R], job_id: str, drained: Drained) -> None:
         job = next(job for job in self.jobs() if job.job_id == job_id)
         if not job.ended:
             raise AssertionError(f"Job {job_id} ({call.kind}) is still {job.state}: nothing runs it.")
         if job.state is not State.SUCCEEDED:
             errors = (one.error for one in drained.ran if one.job.job_id == job_id)
             raise JobFailed(job) from next(errors, None)
-        return cast("R", result_of(job, call.result_type))
 
     def close(self) -> None:
         self._thread.submit(self._worker.close).result()

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from holdfast.core.catalogue import EventClass, EventType
-from holdfast.core.errors import Conflict, Fenced, Invalid
+from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
 from holdfast.core.event import Event, with_given_id
+from holdfast.core.job import Failure
 from holdfast.core.lifecycle import Success
 from holdfast.ports import JobFilter
 from holdfast.registry.local import LocalRegistry
-from holdfast.testing.world import Opener, World, in_world, output
+from holdfast.testing.world import Opener, World, in_world, output, patient
 
 
 class LogContract:
@@ -195,6 +196,74 @@ class LogContract:
 
         types = [str(event.event_type) for event in page.events]
         assert types == ["job_queued", "job_claimed", "job_started", "job_succeeded"]
+
+    @in_world
+    async def test_what_workers_published_is_read_from_the_newest_back(self, world: World) -> None:
+        await world.enqueue("job-1", retry=patient())
+        for _ in range(2):
+            grant = await world.claim()
+            for n in (1, 3, 5):
+                await world.registry.publish(grant, [output(n, world=world), output(n + 1, world=world)])
+            await world.registry.complete(grant, Failure(message="no"))
+            world.clock.advance(60)
+
+        read = world.store.published_before
+        everything = await read("job-1", (9, 0), limit=100)
+        some = await read("job-1", (9, 0), limit=2)
+        rest = await read("job-1", (2, 3), limit=100)
+
+        places = [(2, n) for n in range(6, 0, -1)] + [(1, n) for n in range(6, 0, -1)]
+        assert [(e.fencing_token, e.sequence) for e in everything] == places
+        assert [(e.fencing_token, e.sequence) for e in some] == places[: len(some)]
+        assert some
+        assert [(e.fencing_token, e.sequence) for e in rest] == places[4:]
+        assert await read("job-1", (1, 1), limit=100) == []
+        assert await read("nobody", (9, 9), limit=100) == []
+        for one in everything:
+            page = await world.store.logs("job-1", after=world.store.log_cursor(one.log_id or 0), limit=1)
+            assert page.events[0].log_id == one.log_id
+
+    @in_world
+    async def test_a_log_begins_at_the_last_lines_or_since_an_instant(self, world: World) -> None:
+        await world.enqueue("job-1", retry=patient())
+        for attempt in (1, 2):
+            grant = await world.claim()
+            for n in range(1, 5):
+                await world.registry.publish(grant, [output(n, f"{attempt}.{n}\n", world=world)])
+                world.clock.advance(1)
+            await world.registry.complete(grant, Failure(message="no"))
+            world.clock.advance(60)
+
+        async def text(**part: object) -> str:
+            """All pages with this part, a small one at a time."""
+            page = await world.registry.logs("job-1", limit=2, **part)  # type: ignore[arg-type]
+            events = list(page.events)
+            rest = {name: part[name] for name in part if name in ("attempt", "stream")}
+            while page.events:
+                page = await world.registry.logs("job-1", after=page.cursor, limit=2, **rest)  # type: ignore[arg-type]
+                events += page.events
+            return b"".join(event.data or b"" for event in events).decode()
+
+        assert await text(tail=2) == "2.3\n2.4\n"
+        assert await text(tail=5) == "1.4\n2.1\n2.2\n2.3\n2.4\n"
+        assert await text(tail=0) == ""
+        assert (
+            await text(tail=99) == await text() == "".join(f"{a}.{n}\n" for a in (1, 2) for n in range(1, 5))
+        )
+        assert await text(attempt=1, tail=1) == "1.4\n"
+        assert await text(attempt=1, tail=9) == await text(attempt=1) == "1.1\n1.2\n1.3\n1.4\n"
+        assert await text(attempt=2) == "2.1\n2.2\n2.3\n2.4\n"
+        assert await text(attempt=7) == await text(stream="stderr") == ""
+        assert await text(attempt=2, stream="stdout", tail=1) == "2.4\n"
+        since = world.clock.now() - timedelta(seconds=62)
+        assert await text(since=since) == "2.3\n2.4\n"
+        assert await text(since=since, tail=1) == "2.4\n"
+        with pytest.raises(Invalid, match="cursor"):
+            await world.registry.logs("job-1", after=world.store.log_cursor(1), tail=1)
+        with pytest.raises(NotFound):
+            await world.registry.logs("nobody", tail=1, attempt=1)
+        with pytest.raises(NotFound):
+            await world.registry.logs("nobody", tail=1)
 
     @in_world
     async def test_a_fact_recorded_before_its_job_is_in_the_jobs_log(self, world: World) -> None:

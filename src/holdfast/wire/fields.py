@@ -94,6 +94,16 @@ Cursor: TypeAlias = Annotated[
 ExitCode: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX)] | None
+TailLines: TypeAlias = Annotated[
+    WholeNumber | None, Meta(description="Begin at the last so many lines of output.", examples=[100])
+]
+AttemptNumber: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None, Meta(description="Leave out what is of other attempts.")
+]
+OutputStream: TypeAlias = Annotated[
+    Text | None,
+    Meta(description="Leave out the output in other streams.", examples=["stdout"]),
+]
 WaitSeconds: TypeAlias = Annotated[
     float, Meta(ge=0, le=3600, description="How long to wait; a server waits at most 25 s.")
 ]

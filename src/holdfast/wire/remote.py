@@ -21,6 +21,7 @@ from holdfast.core.limits import BATCH_ITEMS_MAX, check_actor
 from holdfast.ports import (
     Clock,
     Completion,
+    EnqueuedJobs,
     EventPage,
     Grant,
     Ids,
@@ -130,6 +131,9 @@ class RemoteRegistry:
     counts = derived(Registry.counts)
     locks = derived(Registry.locks)
     why = derived(Registry.why)
+    announce = derived(Registry.announce)
+    workers = derived(Registry.workers)
+    queues = derived(Registry.queues)
     history_page = derived(Registry.history_page, "history")
     logs = derived(Registry.logs)
     events = derived(Registry.events)
@@ -173,7 +177,7 @@ class RemoteRegistry:
 
     async def enqueue_many(
         self, requests: Sequence[JobRequest], *, actor: str, connection: object = None
-    ) -> list[Job]:
+    ) -> EnqueuedJobs:
         if connection is not None:
             raise Invalid("Only a postgresql:// store can create jobs inside a transaction of the caller.")
         if any(one.found is not None for one in requests):
@@ -184,7 +188,7 @@ class RemoteRegistry:
             else structs.replace(one, job_id=self._ids.new())
             for one in requests
         ]
-        jobs: list[Job] = []
+        jobs, existed = list[Job](), set[str]()
         enqueue_commands(named, self._ids, actor=actor)  # all are checked before any is created
         for some in chunks([JOB_REQUEST.encode(one) for one in named]):
             try:
@@ -195,7 +199,10 @@ class RemoteRegistry:
                     error.applied = "unknown"
                 raise
             jobs += check_count(some, made.jobs)
-        return jobs
+            existed.update(made.existed)
+        # An id that was generated here exists already only when the request was sent twice.
+        generated = {one.job_id for one, asked in zip(named, requests, strict=True) if one is not asked}
+        return EnqueuedJobs(jobs, existed - generated)
 
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
         token, job = task_token(grant), grant.job

@@ -8,6 +8,7 @@ from holdfast.core.access import Key
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.core.workers import QueueInfo, WorkerInfo
 from holdfast.ports import Finding, Grant
 
 
@@ -18,9 +19,10 @@ class JobResponse(Struct, frozen=True):
 
 
 class JobList(Struct, frozen=True):
-    """Jobs, one for each item of the request."""
+    """Jobs, one for each item of the request, and the ids of those that existed before it."""
 
     jobs: tuple[Job, ...]
+    existed: tuple[str, ...] = ()
 
 
 class BatchResponse(Struct, frozen=True):
@@ -51,6 +53,18 @@ class Explanation(Struct, frozen=True):
     """Why a job is in its state."""
 
     text: str
+
+
+class WorkerList(Struct, frozen=True):
+    """Workers, the last seen first."""
+
+    workers: tuple[WorkerInfo, ...]
+
+
+class QueueList(Struct, frozen=True):
+    """Queues, by name."""
+
+    queues: tuple[QueueInfo, ...]
 
 
 class StoredManifest(Struct, frozen=True):

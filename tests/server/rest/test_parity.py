@@ -225,6 +225,8 @@ async def test_what_is_read_over_rest_is_what_is_read_over_connect(plain: Thread
     rest.post("/v1/grants/heartbeat", {"task_token": grant["task_token"], "progress": progress})
     rest.post("/v1/keys", {"name": "ana", "scopes": ["work"]})
 
+    rest.post("/v1/workers", {"name": "w-1", "instance": "1", "queues": [QUEUE], "kinds": ["report:2"]})
+
     remote = plain.served.remote()
     page = await remote.list_jobs(JobFilter(queue=QUEUE))
     feed, log = await remote.events(), await remote.logs("job-1")
@@ -238,6 +240,9 @@ async def test_what_is_read_over_rest_is_what_is_read_over_connect(plain: Thread
         "/v1/events": {"events": feed.events, "cursor": feed.cursor},
         "/v1/events/tail": {"cursor": await remote.tail()},
         "/v1/locks/disk": await remote.locks("disk"),
+        "/v1/workers": {"workers": await remote.workers()},
+        f"/v1/workers?queue={QUEUE}": {"workers": await remote.workers(QUEUE)},
+        "/v1/queues": {"queues": await remote.queues()},
         "/v1/doctor": {"findings": await remote.doctor()},
         "/v1/now": {"now": await remote.now()},
         "/v1/keys": {"keys": await remote.list_keys()},

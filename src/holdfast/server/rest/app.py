@@ -17,6 +17,7 @@ from holdfast.server.edge import Service
 from holdfast.server.rest import facade, routes
 from holdfast.server.rest.docs_page import POLICY, page
 from holdfast.server.rest.endpoints import Endpoints, not_routed
+from holdfast.server.rest.logs import JobLogs, text_or
 from holdfast.server.rest.openapi import Schema, describe
 from holdfast.server.rest.problems import RequestError, request_error_response
 from holdfast.server.rest.request_decoder import JSON
@@ -32,10 +33,13 @@ def rest_app(context: ServerContext, authentication: Authentication, verbs: Verb
     calls, front, paths = Endpoints(context, authentication), facade.Facade(context, verbs), list[Path]()
     for path in STREAMS:
         paths.append(Path(path, stream(path, calls, verbs), methods=["GET"]))
+    logs = JobLogs(context, verbs)
     for route in routes.ROUTES:
-        paths.append(
-            Path(route.path, calls.endpoint(route, verbs.handler(route.verb)), methods=[route.method])
-        )
+        verb = logs.page if route.text else verbs.handler(route.verb)
+        endpoint = calls.endpoint(route, verb)
+        if route.text:
+            endpoint = text_or(endpoint, calls.guarded(logs.text, f"GET {route.path}", waits=False))
+        paths.append(Path(route.path, endpoint, methods=[route.method]))
     for route in facade.ROUTES:
         paths.append(
             Path(

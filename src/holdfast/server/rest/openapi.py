@@ -34,6 +34,7 @@ _UNITS = "".join(rf"({_NUMBER} *[{unit}{unit.upper()}] *)?" for unit in "wdhms")
 WRITTEN_DURATION = rf"^ *(?=[.0-9])({_NUMBER}|{_UNITS}({_NUMBER} *[mM][sS])?) *$"
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
+AS_TEXT = "With `Accept: text/plain`, the output itself, as text."
 IDEMPOTENT = "Sent again, the request returns the original response."
 SELF_IDENTIFYING = "Not needed: the content identifies the request, so that it is applied only once."
 ABOUT = """\
@@ -175,6 +176,8 @@ def _operation(route: Route, form: Schema, components: dict[str, Schema], *, key
         "parameters": _parameters(route, form),
         "responses": _responses(route),
     }
+    if route.text:  # as a second content it would make what generated clients return a union
+        operation["description"] = AS_TEXT
     if route.method != "GET":
         body = _body(route, form, components)
         required = bool(body.get("required"))

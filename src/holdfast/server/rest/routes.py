@@ -10,6 +10,7 @@ from msgspec import Struct
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.job import Job, ResourceLock
 from holdfast.ports import (
+    Announced,
     EventPage,
     Grant,
     HistoryPage,
@@ -20,6 +21,7 @@ from holdfast.ports import (
     Verification,
 )
 from holdfast.server.rest import forms, output_forms
+from holdfast.server.rest.log_form import LogsForm
 from holdfast.server.rest.problems import Problem, problem
 from holdfast.wire import requests, responses
 from holdfast.wire.verbs import VERBS, VERBS_BY_NAME, Caller, Load, Verb
@@ -43,6 +45,7 @@ class Route(Struct, frozen=True, kw_only=True):
     status: int = 200
     operation: str | None = None
     load: Load | None = None
+    text: bool = False
 
     def load_of(self, request: Any) -> Load:  # noqa: ANN401
         """What a call with this request costs: as its verb, unless the route has a load of its own."""
@@ -154,8 +157,8 @@ _ROUTES = (
          "Explain why a job is in its state."),
     _get("/v1/jobs/{job_id}/history", "history", requests.History, HistoryPage,
          "List the registry's events of a job, page by page."),
-    _get("/v1/jobs/{job_id}/logs", "logs", requests.Logs, EventPage,
-         "List all events of a job, page by page."),
+    _get("/v1/jobs/{job_id}/logs", "logs", LogsForm, EventPage,
+         "List all events of a job, page by page; or its output as text.", text=True),
     _act("/v1/jobs/{job_id}/replay", "replay", requests.Replay, "Create a new job from a dead letter."),
     _post("/v1/jobs/{job_id}/acquire", "acquire", forms.AcquireForm, Grant, "Claim this job.",
           unwrap=_grant, idempotency_field="op_id"),
@@ -188,6 +191,10 @@ _ROUTES = (
          "Return the cursor after the newest event."),
     _post("/v1/events", "record", forms.RecordForm, responses.RecordResult, "Record external events."),
     _get("/v1/locks/{key}", "locks", requests.Locks, ResourceLock, "Read who holds a lock."),
+    _post("/v1/workers", "announce", requests.Announce, Announced, "Announce a worker.",
+          changes=False),
+    _get("/v1/workers", "workers", requests.Workers, responses.WorkerList, "List the workers."),
+    _get("/v1/queues", "queues", requests.Empty, responses.QueueList, "List the queues and who serves them."),
     _post("/v1/changes", "changes", requests.Changes, responses.ChangeMark, "Wait for a change.",
           changes=False),
     _post("/v1/expire", "expire", requests.Expire, responses.ExpireResult, "Expire overdue leases."),

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from holdfast.core.access import Scope
 from holdfast.core.errors import Conflict, Exhausted, Invalid
-from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX, check_id
-from holdfast.ports import JobRequest
+from holdfast.ports import EnqueuedJobs, JobRequest
 from holdfast.server import admission
 from holdfast.server.calls import current_principal
 from holdfast.server.context import ServerContext
@@ -45,12 +44,13 @@ class JobVerbs:
             jobs = await self._make(prepared_requests, actor_of(request.actor), reuse=request.reuse)
         except Conflict as error:
             raise await visible_conflict(self._registry, error, many=many) from error
-        return JobList(tuple(without_excess_data(check_readable(job, many=many) for job in jobs)))
+        readable = tuple(without_excess_data(check_readable(job, many=many) for job in jobs))
+        return JobList(readable, tuple(sorted(jobs.existed)))
 
-    async def _make(self, new: Sequence[JobRequest], actor: str, *, reuse: bool) -> Sequence[Job]:
+    async def _make(self, new: Sequence[JobRequest], actor: str, *, reuse: bool) -> EnqueuedJobs:
         if not reuse:
             return await self._registry.enqueue_many(new, actor=actor)
-        return await self._context.outputs.submit(new, actor=actor)
+        return EnqueuedJobs(await self._context.outputs.submit(new, actor=actor))
 
     async def _admit(self, new: Sequence[JobRequest]) -> None:
         """Raise `Exhausted` if a queue would become too long. A repeat makes no job, so it is admitted."""

@@ -9,7 +9,7 @@ from holdfast.core.catalogue import EventClass
 from holdfast.core.event import Event
 from holdfast.ports import EventPage, HistoryPage
 from holdfast.stores.cas.documents import DocumentStore, LoadedDocument, Segment, each
-from holdfast.stores.filters import HistoryBuilder, cursor_number
+from holdfast.stores.filters import HistoryBuilder, cursor_number, place_of
 
 
 class LogDocuments:
@@ -71,6 +71,21 @@ class LogDocuments:
                 return sorted(known)
             found = await self._documents.fetch(segments.pop(), Segment)
             events = found[0] if found else ()
+
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        """Read from the newest segment back, until there are enough."""
+        loaded = await self._documents.load(job_id)
+        if loaded.document is None:
+            return []
+        found: dict[tuple[int, int], Event] = {}  # segments may overlap
+        events: Sequence[Event] = [entry.event for entry in loaded.document.outbox]
+        segments = list(await self._documents.segments(job_id, after=0))
+        while True:
+            found |= {place_of(e): e for e in events if e.sequence is not None and place_of(e) < before}
+            if not segments or len(found) >= limit:
+                return [found[place] for place in sorted(found, reverse=True)][:limit]
+            segment = await self._documents.fetch(segments.pop(), Segment)
+            events = segment[0] if segment else ()
 
     async def _events(self, loaded: LoadedDocument, last: int) -> AsyncGenerator[Event, None]:
         """Yield the events behind log number `last`, each once: segments may overlap."""

@@ -15,6 +15,7 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change
 from holdfast.core.lifecycle.draft import unchanged
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
     ById,
@@ -46,6 +47,7 @@ from holdfast.stores.cas.logs import LogDocuments
 from holdfast.stores.cas.outbox import OutboxBatch, OutboxRelay
 from holdfast.stores.cas.prune import Pruner
 from holdfast.stores.cas.revision import DecidedStep, Proposal
+from holdfast.stores.cas.workers import all_workers, put_worker
 from holdfast.stores.cas.writer import DocumentWriter
 from holdfast.stores.commit_signal import CommitSignal
 
@@ -196,6 +198,11 @@ class CasStore:
         """Count by reading every record: fine for thousands of jobs."""
         return await self._index.counts(queue)
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        return await self._hints.count(queue, ahead_of, delayed=delayed, limit=limit)
+
     async def census(self, limit: int) -> Census:
         """Read every record, as `counts` does."""
         return await self._index.census(limit, self._writer.retries)
@@ -211,6 +218,12 @@ class CasStore:
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._logs.published(job_id, token, first=first)
+
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        return await self._logs.published_before(job_id, before, limit=limit)
+
+    def log_cursor(self, log_id: int) -> str:
+        return str(log_id - 1)
 
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._logs.read(job_id, after=after, limit=limit, output=output)
@@ -253,6 +266,12 @@ class CasStore:
     async def put_key(self, key: Key) -> None:
         await put_key(self._documents, key)
         self._signal.set(ready=False)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await all_workers(self._documents)
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        await put_worker(self._documents, worker, forget_before)
 
     async def now(self) -> datetime:
         return self._clock.now()

@@ -106,6 +106,11 @@ class PostgresEventLog:
         found = [event.sequence or 0 for row in rows for event in events_of(row)]
         return [sequence for sequence in found if sequence >= first]
 
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        parameters = (job_id, *before, limit, filters.EVENT_PAGE_BYTES)
+        rows = await self._fetch("select_published_before", *parameters)
+        return [event for row in rows for event in reversed(events_of(row))]
+
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool) -> EventPage:
         """Facts have a number of their own in the cursor: one may be recorded, and read, while the job it
         is about is still being made by a transaction that drew its log numbers earlier."""

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.ports import (
     ById,
     Census,
@@ -47,7 +48,7 @@ from holdfast.stores.postgres.partitions import drop_empty_partitions
 from holdfast.stores.postgres.prune import prune
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rebuild import rebuild
-from holdfast.stores.postgres.rows import key_row
+from holdfast.stores.postgres.rows import key_row, worker_row
 from holdfast.stores.postgres.scan_starts import ScanStarts
 from holdfast.stores.postgres.schema import migrate, secret_of
 from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
@@ -306,6 +307,13 @@ class PostgresStore:
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda r: r.counts(queue))
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        return await self._read(
+            lambda r: r.count_ready(queue, ahead_of, delayed=delayed, limit=limit), scanning=True
+        )
+
     async def census(self, limit: int) -> Census:
         return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
@@ -324,6 +332,12 @@ class PostgresStore:
 
     async def published(self, job_id: str, token: int, *, first: int) -> list[int]:
         return await self._read_log(lambda r: r.published(job_id, token, first=first), scanning=False)
+
+    async def published_before(self, job_id: str, before: tuple[int, int], *, limit: int) -> list[Event]:
+        return await self._read_log(lambda r: r.published_before(job_id, before, limit=limit))
+
+    def log_cursor(self, log_id: int) -> str:
+        return f"{self._context.epoch}.0.{log_id - 1}.{log_id - 1}"
 
     async def logs(self, job_id: str, *, after: str | None, limit: int, output: bool = True) -> EventPage:
         return await self._read_log(lambda r: r.logs(job_id, after=after, limit=limit, output=output))
@@ -344,6 +358,13 @@ class PostgresStore:
         sql = statement("put_api_key", self._address.schema)
         await self._commit(lambda session: session.write(sql, *key_row(key)))
         self._signal.set(ready=False)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._read(lambda r: r.list_workers())
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        sql = statement("put_worker", self._address.schema)
+        await self._commit(lambda session: session.write(sql, *worker_row(worker), forget_before))
 
     async def now(self) -> datetime:
         if self._context.clock:

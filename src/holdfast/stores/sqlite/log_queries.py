@@ -96,6 +96,21 @@ def published(connection: apsw.Connection, job_id: str, token: int, first: int) 
     return [sequence for sequence in found if sequence >= first]
 
 
+def published_before(
+    connection: apsw.Connection, job_id: str, before: tuple[int, int], limit: int
+) -> list[Event]:
+    found: list[Event] = []
+    size = 0
+    rows = connection.execute(statement("select_published_before"), (job_id, *before, limit))
+    with closing(rows):
+        for entry in map(_entry, rows):
+            found += reversed(entry.events)
+            size += entry.size
+            if size > filters.EVENT_PAGE_BYTES:
+                break
+    return found
+
+
 def logs(
     connection: apsw.Connection,
     epoch: int,

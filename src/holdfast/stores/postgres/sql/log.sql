@@ -60,6 +60,28 @@ WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND fencing_token =
 ORDER BY sequence
 LIMIT $4
 
+-- name: select_published_before
+-- What workers published, the newest first: before sequence $3 of token $2.
+SELECT log_id, job_id, event_offset, transition_no, event_type, event_class, from_state,
+       to_state, attempt, fencing_token, sequence, end_sequence, op_id, actor,
+       occurred_at, received_at, NULL, body
+FROM (
+    SELECT *, sum(octet_length(body::text)) OVER (
+        ORDER BY fencing_token DESC, sequence DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+    FROM (
+        SELECT *, sum(pg_column_size(body) - 4) OVER (
+            ORDER BY fencing_token DESC, sequence DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stored_before
+        FROM (
+            SELECT event.*, $1::text AS job_id
+            FROM holdfast.event
+            WHERE job = (SELECT seq FROM holdfast.job WHERE job_id = $1) AND sequence IS NOT NULL
+              AND (fencing_token, sequence) < ($2::bigint, $3::bigint)
+            ORDER BY fencing_token DESC, sequence DESC
+            LIMIT $4) AS chosen) AS stored
+    WHERE stored_before IS NULL OR stored_before < $5) AS sized
+WHERE bytes_before IS NULL OR bytes_before < $5
+ORDER BY fencing_token DESC, sequence DESC
+
 -- name: select_logs
 -- With the commits of the job's registry events, as they are at the same moment.
 SELECT (SELECT state.log FROM holdfast.job JOIN holdfast.state ON state.seq = job.seq WHERE job.job_id = $1),

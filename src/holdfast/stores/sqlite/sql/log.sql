@@ -79,3 +79,14 @@ WHERE job = (SELECT seq FROM job WHERE job_id = ?1) AND fencing_token = ?2 AND s
       ORDER BY before.sequence DESC LIMIT 1), ?3)
 ORDER BY sequence
 LIMIT ?4
+
+-- name: select_published_before
+-- What workers published, the newest first: before sequence ?3 of token ?2.
+SELECT log_id, ?1, event_offset, event.transition_no, event_type, event_class, from_state,
+       to_state, event.attempt, event.fencing_token, sequence, end_sequence, op_id, actor,
+       occurred_at, received_at, given_id, body
+FROM event
+WHERE job = (SELECT seq FROM job WHERE job_id = ?1) AND sequence IS NOT NULL
+  AND (fencing_token, sequence) < (?2, ?3)
+ORDER BY fencing_token DESC, sequence DESC
+LIMIT ?4
