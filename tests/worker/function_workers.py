@@ -81,7 +81,7 @@ class FunctionWorkers:
     def enqueue(self, kind: str, payload: dict[str, object] | None = None, **spec: object) -> str:
         """A job, with a short lease and quick retries unless given others."""
         job_id = spec.pop("job_id", None)
-        document = spec.pop("payload_raw", None) or msgspec.Raw(msgspec.json.encode(payload or {}))
+        document = msgspec.Raw(msgspec.json.encode(payload or {}))
         options: dict[str, Any] = {"lease": LEASE, "retry": QUICK} | spec
         request = JobRequest(
             spec=Spec(kind=kind, payload=document, **options),

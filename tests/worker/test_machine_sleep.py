@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job
-from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.ports import Grant, JobRequest
@@ -66,8 +65,7 @@ class Lid:
 
 def command(workers: FunctionWorkers, name: str) -> str:
     script = f"echo began >> {name}; while [ ! -e enough ]; do sleep 0.02; done"
-    spec = ProcessSpec(argv=("sh", "-c", script), cwd=str(workers.folder))
-    return workers.enqueue("command", payload_raw=encode_process_spec(spec))
+    return workers.enqueue("command", {"argv": ["sh", "-c", script], "cwd": str(workers.folder)})
 
 
 def enough(workers: FunctionWorkers) -> None:
