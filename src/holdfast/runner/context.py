@@ -75,6 +75,8 @@ class Context:
     """The names of the outputs that the function declares. Internal."""
     output_fault: Exception | None = None
     """The error of the output store or of a disk that kept outputs from being stored. Internal."""
+    behind_server = False
+    """Whether the worker reaches its registry by a server. Internal."""
     _attempt_outputs: "AttemptOutputs | None" = None
     _stop_requested = False
     _stop_event: threading.Event | None = None

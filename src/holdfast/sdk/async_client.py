@@ -22,6 +22,7 @@ from holdfast.core.state import State
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
+from holdfast.runner.json_forms import typed_form
 from holdfast.sdk.caller_connection import async_connection
 from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
 from holdfast.sdk.handle import Handle, handles, result_of
@@ -366,5 +367,13 @@ def _filter(which: ListOptions) -> JobFilter:
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
-        arguments={name: argument_text(name, one) for name, one in which.get("arguments", {}).items()},
+        arguments={name: _argument_text(name, one) for name, one in which.get("arguments", {}).items()},
     )
+
+
+def _argument_text(name: str, value: object) -> str:
+    """Return the text by which jobs with this argument are found, as `enqueue` writes it."""
+    try:
+        return argument_text(name, typed_form(value, arrays=False))
+    except TypeError as error:
+        raise Invalid(f"arguments: {name}: cannot be written as JSON: {error}.") from error

@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobFailed(HoldfastError):
-    """The job has ended without success. `job` says how."""
+    """The job has ended without success. `job` says how; Python prints the traceback of the handler, too."""
 
     advice = "Read the reason; holdfast why says what to do."
 
@@ -32,6 +32,8 @@ class JobFailed(HoldfastError):
             version=job.version,
         )
         self.job = job
+        if job.error is not None and job.error.traceback is not None:
+            self.add_note(f"In the worker:\n{job.error.traceback}")
 
     def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job]]:
         return JobFailed, (self.job,)
