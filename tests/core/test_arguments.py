@@ -37,6 +37,15 @@ def spec(arguments: object, kind: str = "fit") -> Spec:
         ({"a": "x\x1b[2J\n\u202e"}, "fit(a='x\\x1b[2J\\n\\u202e')"),
         ({"no name\n": 1}, "fit('no name\\n'=1)"),
         ([1, 2], "fit([1, 2])"),
+        ({"lr": {"holdfast:float": "NaN"}}, "fit(lr=NaN)"),
+        ([{"holdfast:datetime": "2026-03-01T12:00:00Z"}], "fit([2026-03-01T12:00:00Z])"),
+        ({"at": {"holdfast:path": "a b\n"}}, "fit(at='a b\\n')"),
+        ({"a": {"holdfast:tuple": [1, {"holdfast:float": "-Infinity"}]}}, "fit(a=(1, -Infinity))"),
+        ({"a": {"holdfast:set": [2, 1]}, "b": {"holdfast:frozenset": ["x"]}}, "fit(a={1, 2}, b={'x'})"),
+        ({"a": {"holdfast:set": [[1]]}}, "fit(a=set(…))"),
+        ({"a": {"holdfast:array": {"dtype": "int64"}}}, "fit(a=array(…))"),
+        ({"a": {"holdfast:\x1b": 1}, "b": {"holdfast:tuple": 1}}, "fit(a=1, b=tuple(…))"),
+        ({"a": {"b": {"holdfast:float": "NaN"}, "c": 1}}, "fit(a={'b': NaN, 'c': 1})"),
         (None, "fit"),
     ],
 )
@@ -105,6 +114,9 @@ def test_whatever_it_is_given_a_call_is_one_short_printable_line(arguments: obje
         ("ada", "ada", True),
         ("ada", "ad", False),
         (7, "{", False),
+        ({"holdfast:float": "NaN"}, "NaN", True),
+        ({"holdfast:uuid": "a"}, "b", False),
+        ({"a": "b"}, "b", False),
     ],
 )
 def test_jobs_are_found_by_an_argument_as_it_is_typed(value: object, text: str, found: bool) -> None:

@@ -1,5 +1,6 @@
 """The arguments of a job: how they are shown on one line, and how jobs are found by them."""
 
+import re
 import reprlib
 from collections.abc import Iterator, Mapping
 
@@ -15,6 +16,9 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _COMMANDS = (COMMAND_KIND, JOB_V1_KIND)
 _PYTHON_NAMES: dict[str, Json] = {"True": True, "False": False, "None": None}
 _NOT_JSON = object()
+_MARK = "holdfast:"
+"""The beginning of the name of a form, of a value for which JSON has no word (docs/data.md)."""
+_WORD = re.compile(r"[A-Za-z0-9_:.+-]+\Z", re.ASCII)
 
 _values = reprlib.Repr()
 _values.maxstring = _values.maxother = _values.maxlong = VALUE_CHARACTERS_MAX
@@ -43,9 +47,46 @@ def describe_call(spec: Spec, payload: bytes | None = None) -> str:
 
 def _arguments(given: Json) -> Iterator[str]:
     if isinstance(given, dict):
-        yield from (f"{_name(name)}={_values.repr(value)}" for name, value in given.items())
+        yield from (f"{_name(name)}={_values.repr(_shown(value))}" for name, value in given.items())
     else:
-        yield _values.repr(given)
+        yield _values.repr(_shown(given))
+
+
+class _Word:
+    """A value that is shown by this word."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def __repr__(self) -> str:
+        return self._word
+
+
+def _shown(value: Json) -> object:
+    """Return a value with its forms as they are in Python: NaN, a time, a tuple, a set."""
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    name, form = _form(value)
+    if name is None:
+        return {key: _shown(one) for key, one in value.items()}
+    if isinstance(form, str):
+        return _Word(form) if _WORD.match(form) else form
+    if name == "tuple" and isinstance(form, list):
+        return tuple(_shown(one) for one in form)
+    if name in ("set", "frozenset") and isinstance(form, list) and all(type(i) in (int, str) for i in form):
+        return set(form)
+    return _Word(f"{name}(…)") if _WORD.match(name) else form
+
+
+def _form(value: Json) -> tuple[str | None, Json]:
+    """Return the name and the content of a form; no name for any other value."""
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, form),) = value.items()
+        if name.startswith(_MARK):
+            return name.removeprefix(_MARK), form
+    return None, value
 
 
 def _name(name: str) -> str:
@@ -65,7 +106,8 @@ def has_arguments(spec: Spec, wanted: Mapping[str, str]) -> bool:
 
 
 def _is_meant(value: Json, text: str) -> bool:
-    if value == text:
+    name, form = _form(value)
+    if value == text or (name is not None and form == text):
         return True
     meant = _parsed(text)
     return value == meant and isinstance(value, bool) is isinstance(meant, bool)

@@ -20,8 +20,10 @@ async def enqueue(commits: CommitQueue, request: JobRequest, *, actor: str, conn
     submit = commits.submit if connection is None else _within(commits.store, connection)
     command = enqueue_command(request, commits.ids, actor=actor)
     size = memoryview(request.spec.payload).nbytes
-    [job] = _jobs(await submit(_work(request, command), size_bytes=size))
-    return job
+    [[decision]] = await submit(_work(request, command), size_bytes=size)
+    if isinstance(decision, Refusal):
+        raise decision.error
+    return decision.after
 
 
 async def enqueue_many(
@@ -66,7 +68,10 @@ class _Creation(Struct, frozen=True, gc=False):
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:
     if not isinstance(store, Joinable):
-        raise Invalid("Only a postgresql:// store can make jobs inside a transaction of yours.")
+        raise Invalid(
+            "Only a postgresql:// store can make jobs inside a transaction of yours.",
+            advice="With another store, enqueue when you have committed (Django: transaction.on_commit).",
+        )
 
     async def submit(*works: Work, size_bytes: int) -> list[list[Decision]]:
         return await store.transact_within(connection, works)

@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from inspect import iscoroutinefunction
 from threading import RLock, Thread, current_thread
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -59,6 +58,10 @@ class BackgroundClient:
             if future.cancelled() and task is not None and not task.cancelling():
                 raise Unavailable(_CLOSED, applied="unknown") from None
             raise
+
+    def begin(self, work: Callable[[AsyncClient], Awaitable[T]]) -> Future[T]:
+        """Begin `work` with the client, and return without waiting. To cancel the future cancels the work."""
+        return self._send(work)
 
     def stream(self, make: Callable[[AsyncClient], AsyncGenerator[T, None]]) -> Iterator[T]:
         """Yield what an asynchronous stream yields. The stream is closed when the caller leaves."""
@@ -206,16 +209,6 @@ class _LoopClient:
 async def _generator(client: AsyncClient) -> AsyncGenerator[AsyncClient, None]:
     async with client:
         yield client
-
-
-def check_blocking(connection: object) -> None:
-    """Raise `Invalid` for a database connection that only its own loop may use."""
-    driver = type(connection).__module__.partition(".")[0]
-    if driver == "asyncpg" or iscoroutinefunction(getattr(connection, "execute", None)):
-        raise Invalid(
-            "This connection belongs to an event loop: use the form for coroutines, or give a blocking"
-            " connection of psycopg."
-        )
 
 
 _instances: WeakSet[BackgroundClient] = WeakSet()

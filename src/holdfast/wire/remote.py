@@ -179,7 +179,10 @@ class RemoteRegistry:
         self, requests: Sequence[JobRequest], *, actor: str, connection: object = None
     ) -> EnqueuedJobs:
         if connection is not None:
-            raise Invalid("Only a postgresql:// store can create jobs inside a transaction of the caller.")
+            raise Invalid(
+                "Only a postgresql:// store can create jobs inside a transaction of the caller.",
+                advice="Give the client the URL of the database itself.",
+            )
         if any(one.found is not None for one in requests):
             raise Invalid("A server itself checks which outputs exist already: use its inspector.")
         named = [
@@ -202,7 +205,7 @@ class RemoteRegistry:
             existed.update(made.existed)
         # An id that was generated here exists already only when the request was sent twice.
         generated = {one.job_id for one, asked in zip(named, requests, strict=True) if one is not asked}
-        return EnqueuedJobs(jobs, existed - generated)
+        return EnqueuedJobs.of(jobs, existed - generated)
 
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
         token, job = task_token(grant), grant.job
