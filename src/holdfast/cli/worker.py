@@ -40,6 +40,7 @@ from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import (
     SystemClock,
     SystemIds,
+    asleep_seconds,
     boot_id,
     machine_name,
     tune_garbage_collector,
@@ -230,6 +231,7 @@ async def run_worker(
                 queues=settings.queues if commands else (),
             ),
             redactor=Redactor(hidden),
+            suspended=asleep_seconds,
         )
         leaving = _handle_signals(worker, settings, log)
         source = _gauges(registry, settings, worker, spool, leaving)

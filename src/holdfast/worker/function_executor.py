@@ -217,7 +217,7 @@ class FunctionExecutor:
         worker begins without a word to the process supervisor."""
         now = self._host.clock.monotonic()
         held_jobs = [attempt.held for attempt in runner.attempts.values()]
-        deadlines = [held.deadline for held in held_jobs if not held.abandoned]
+        deadlines = [held.ends_at for held in held_jobs if not held.abandoned]
         if deadlines:
             runner.set_deadline(min(deadlines), now)
         elif not now + IDLE_SECONDS / 2 < runner.deadline < now + 2 * IDLE_SECONDS:
