@@ -294,6 +294,9 @@ class Workload:
             "replays": len(await registry.replays(["last"])) == 1,
             "tail": (await registry.events(after=await registry.tail())).events == (),
             "keys": self._key_id in {key.key_id for key in await registry.list_keys()},
+            "workers": (await registry.announce("w", instance="1", queues=["mail"])).worker
+            == (await registry.workers("mail"))[0],
+            "queues": {SPEC.queue, "mail"} <= {one.queue for one in await registry.queues()},
             "why": "succeeded" in await registry.why("second"),
             "examine": (await registry.doctor())[0].topic == "store",
             "verify": (await registry.verify()).jobs == len(JOBS),

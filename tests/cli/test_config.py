@@ -48,7 +48,7 @@ def sample(table: str, option: click.Option) -> str:
     if option.is_flag:
         return "true"
     with COMMANDS[table].make_context(table, []) as ctx:
-        for text in (*map(str, reversed(choices)), "127.0.0.1:7", "jobs", "7"):
+        for text in (*map(str, reversed(choices)), "127.0.0.1:7", "jobs", "7", "https://a.example"):
             try:
                 value = option.type_cast_value(ctx, [text] if option.multiple else text)
             except click.BadParameter:

@@ -120,6 +120,8 @@ CALLED = f"It is called as: {SHOP}:resize PATH [--width INT] [--fit FIT] [--dry-
         (["resize", "x", "1", "y"], f"There is no place for 'y'.\n{CALLED}"),
         (["resize", "x", "--width"], f"--width needs a value.\n{CALLED}"),
         (["resize", "x", "--width", "1", "--width", "2"], f"--width is given 2 times.\n{CALLED}"),
+        (["monthly"], f"It is called as: {SHOP}:monthly DAY [--price DECIMAL] [--tags STR...]"),
+        (["crop"], f"It is called as: {SHOP}:crop BOX [--boxes BOX...] [--extra JSON]"),
         (["reszie", "x"], f"{SHOP} has no job reszie.\nThere are: {SHOP}:add, "),
         (["plain"], "plain is no job: put @app.job above it.\nThere are: "),
         (["app"], f"{SHOP}:app is an app.\nThere are: {SHOP}:app.add, "),
@@ -169,6 +171,12 @@ def add(left: int, right: int) -> dict[str, int]:
 @app.job
 def train(size: int) -> dict[str, object]:
     return {"loss": float("nan"), "curve": "x" * size}
+
+
+@app.job(outputs=["out.txt"])
+def write(ctx: holdfast.Context) -> None:
+    with ctx.output("out.txt") as file:
+        file.write(b"x")
 """
 
 
@@ -226,3 +234,14 @@ def test_a_store_in_memory_is_refused(cli: CommandLine) -> None:
         "ends with this command"
         in cli.run("enqueue", "--store", "memory://", f"{SHOP}:add", "1", "2", code=2).stderr
     )
+
+
+def test_the_outputs_of_a_function_are_promised_where_they_are_to_be(cli: CommandLine, folder: Path) -> None:
+    kept = ["--store", cli.url, "--outputs", str(folder / "kept")]
+
+    made = cli.process("enqueue", *kept, "shop:write")
+    worked = cli.process("worker", "shop:app", "--drain", *kept)
+
+    assert (made.returncode, worked.returncode) == (0, 0), (made.stderr, worked.stderr)
+    assert "1 of 1 output verified" in cli.run("outputs", made.stdout.decode().strip()).stderr
+    assert list((folder / "kept").rglob("out.txt"))

@@ -36,4 +36,4 @@ def test_events_as_json_are_one_object_a_line(cli: CommandLine) -> None:
 def test_why_says_it_in_a_sentence(cli: CommandLine) -> None:
     job_id = cli.submit("-q", "gpu")
 
-    assert "waits for a worker on queue gpu" in cli.run("why", job_id).stdout
+    assert "No known worker serves queue gpu" in cli.run("why", job_id).stdout

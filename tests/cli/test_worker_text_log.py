@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from holdfast.cli.worker_text_log import TextLog
 from holdfast.core.state import State
 from holdfast.ports import Grant
 from holdfast.testing.fakes import ManualClock
+from holdfast.worker.redaction import Redactor
 from tests.cli.worker_reports import HOSTILE, RecordedOutput, calls_per_job, granted
 
 CALLS_MAX = 6
@@ -65,6 +67,22 @@ def test_a_job_that_comes_alone_gets_one_line_when_it_has_ended(setup: TextLogSe
 
     assert setup.out.lines == ["✔ job-1 resize succeeded in 10 ms"]
     assert setup.out.writes[0].startswith("00:00:00 ")
+
+
+def test_lines_show_the_arguments_without_secrets_however_they_are_shortened(setup: TextLogSetup) -> None:
+    redactor = Redactor(["hf_secret"])
+    setup.lines = TextLog("w1", setup.clock, setup.out, later=setup._later, redact=redactor.document)
+    payload = msgspec.Raw(b'{"alpha": 0.3, "key": "0123456789012345678901234567890hf_secret"}')
+
+    grant = setup.start("fit", payload=payload)
+    setup.wait(2)
+    setup.lines.ended(replace(grant.job, state=State.FAILED, reason="KeyError: 'b'"), 2.0)
+
+    call = "fit(alpha=0.3, key='0123456789012345678901234567890***')"
+    assert setup.out.lines == [
+        f"▶ job-1 {call} is running",
+        f"✘ job-1 {call} failed in 2.0 s: KeyError: 'b'",
+    ]
 
 
 def test_jobs_that_come_fast_share_a_line(setup: TextLogSetup) -> None:

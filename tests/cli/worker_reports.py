@@ -91,7 +91,7 @@ class RecordedOutput:
 
 
 def granted(job_id: str, kind: str = "resize", **more: object) -> Grant:
-    spec = Spec(kind=kind, name=more.pop("name", None))  # type: ignore[arg-type]
+    spec = Spec(kind=kind, name=more.pop("name", None), payload=more.pop("payload", Spec().payload))  # type: ignore[arg-type]
     job = Job(
         job_id=job_id,
         spec=spec,

@@ -31,6 +31,7 @@ HEARD = (
     "Its owner was last heard of 5.0 s ago; unless it renews, the lease ends in 55 s"
     " and another worker may take over."
 )
+RUNNING = "It has been running for 5.0 s, without any output or event so far. It has no timeout."
 START = "If nothing moves, start one: holdfast worker -q default"
 OVERRIDE = " If you know better: holdfast validate job-1 --override succeeded --reason ..."
 SENTENCES = {
@@ -38,8 +39,8 @@ SENTENCES = {
     State.SUBMITTING: "It is being handed to an executor, 5.0 s so far.",
     State.QUEUED: f"It has been ready for 5.0 s and waits for a worker on queue default. {START}",
     State.ASSIGNED: f"w has claimed it but not started (attempt 1, token 1). {HEARD}",
-    State.RUNNING: f"w is running it (attempt 1, token 1). {HEARD}",
-    State.AGGREGATING: f"w is evaluating its targets (attempt 1, token 1). {HEARD}",
+    State.RUNNING: f"w is running it (attempt 1, token 1). {HEARD} {RUNNING}",
+    State.AGGREGATING: f"w is evaluating its targets (attempt 1, token 1). {HEARD} {RUNNING}",
     State.VALIDATING: f"The work is done; it waits for your own validator to validate its outputs.{OVERRIDE}",
     State.PARTIAL_SUCCESS: "5 of its 8 outputs are there, 3 are missing."
     " To make only those: holdfast resume job-1",
@@ -171,11 +172,12 @@ def test_a_running_job_tells_its_progress_and_when_its_lease_ends() -> None:
     counted = changed(job, heartbeat(progress=Progress(3))).after
 
     running = "w is running it (attempt 1, token 1)"
-    assert explain(told, NOW + 5 * SECOND) == f"{running}, 3 of 8 done. {HEARD}"
-    assert explain(counted, NOW + 5 * SECOND) == f"{running}, 3 done. {HEARD}"
+    assert explain(told, NOW + 5 * SECOND) == f"{running}, 3 of 8 done. {HEARD} {RUNNING}"
+    assert explain(counted, NOW + 5 * SECOND) == f"{running}, 3 done. {HEARD} {RUNNING}"
     assert explain(job, NOW + 60 * SECOND) == (
         f"{running}. Its owner was last heard of 60 s ago;"
         " the lease has lapsed, so the next claim takes the job from it."
+        f" {RUNNING.replace('5.0 s', '60 s')}"
     )
 
 
@@ -196,8 +198,9 @@ def test_a_timeout_that_the_registry_keeps_is_told() -> None:
     assert explain(timed, NOW + 5 * SECOND) == (
         "w is running it (attempt 1, token 1). Its owner was last heard of 5.0 s ago;"
         " its timeout ends the attempt in 15 s, if it has not ended by then."
+        " It has been running for 5.0 s, without any output or event so far."
     )
-    assert explain(kept, NOW + 5 * SECOND).endswith(HEARD)
+    assert f"{HEARD} It has been running" in explain(kept, NOW + 5 * SECOND)
 
 
 def test_a_cancel_request_and_a_suspicion_are_told() -> None:
@@ -249,3 +252,22 @@ def test_a_reason_ends_with_one_full_stop_or_is_said_to_be_missing() -> None:
 )
 def test_a_span_is_said_as_people_say_it(seconds: float, words: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == words
+
+
+@pytest.mark.parametrize(
+    ("timeout", "published", "words"),
+    [
+        (None, 3, "for 5.0 s, its last output or event came 2.0 s ago. It has no timeout."),
+        (9, 3, "for 5.0 s, its last output or event came 2.0 s ago. Its timeout of 9.0 s is over in 4.0 s."),
+        (4, None, "without any output or event so far. Its timeout of 4.0 s was over 1.0 s ago."),
+    ],
+)
+def test_a_running_job_says_how_long_it_runs_and_since_when_it_is_silent(
+    timeout: float | None, published: int | None, words: str
+) -> None:
+    running = job_in(State.RUNNING)
+    limit = None if timeout is None else timeout * SECOND
+    running = replace(running, spec=replace(running.spec, timeout=limit))
+    published_at = None if published is None else NOW + published * SECOND
+
+    assert words in explain(running, NOW + 5 * SECOND, published_at=published_at)

@@ -43,6 +43,7 @@ def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
         "not_understood": False,
         "not_started": False,
         "seconds": None,
+        "traceback": None,
     }
 
 

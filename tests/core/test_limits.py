@@ -80,6 +80,9 @@ PROMISED: dict[str, object] = {
     "KEYS_ACTIVE_MAX": 2,
     "KEYS_MAX": 1000,
     "GRANT_PATTERNS_MAX": 64,
+    "WORKERS_MAX": 5000,
+    "ANNOUNCED_QUEUES_MAX": 100,
+    "ANNOUNCED_KINDS_MAX": 500,
 }
 
 

@@ -33,3 +33,15 @@ def test_the_first_output_of_a_later_attempt_has_a_seam_before_it() -> None:
 
 def test_without_its_claim_the_seam_has_the_time_of_the_output() -> None:
     assert SeamTracker().before(replace(OUTPUT, actor=None)) == "── attempt 2, 16:50:23 UTC ──"
+
+
+def test_a_traceback_that_comes_without_output_has_a_seam_before_it() -> None:
+    tracker = SeamTracker(2)
+    failed = replace(OUTPUT, event_type=WorkerEventType.PROCESS_ERROR, data=None)
+
+    requeued = replace(
+        CLAIM, event_type=EventType.REQUEUED, attributes={"error": {"traceback": "of the first"}}
+    )
+    assert tracker.before(requeued) is None
+    assert tracker.before(replace(failed, attributes={"error_message": "7 bytes"})) is None
+    assert tracker.before(replace(failed, attributes={"traceback": "Trace"})) is not None

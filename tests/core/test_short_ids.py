@@ -38,6 +38,7 @@ def test_the_end_of_an_id_counts_only_where_it_is_random() -> None:
     assert fits_short_id(TIMED, "019a9c")
     assert not fits_short_id(TIMED, "c0ffee")
     assert not fits_short_id("nightly", "tly")
+    assert not fits_short_id("01-of-a-queue", "queue")
     assert not fits_short_id(derived_id("q", "r"), derived_id("q", "r")[-8:])
 
 

@@ -31,6 +31,7 @@ _MASKS: Masks = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"\b\d+(\.\d+)? (ms|s|min)\b", "DURATION"),
     (r"\S+-\d+ (runs|left|is asked)", r"WORKER \1"),
+    (r"sqlite:////\S+/(\w+\.db)", r"sqlite:////FOLDER/\1"),
     (r"worker:\S+-\d+", "WORKER"),
     (r"by user:\w+", "by USER"),
     (r"(row|Progress) +\d+", r"\1 N"),

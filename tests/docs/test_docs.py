@@ -24,7 +24,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CALL = re.compile(r"(?:^|[|;&(]\s*)(?:\w+=\S*\s+)*holdfast\b(.*)")
 
 
-@pytest.mark.parametrize("tool", ["states.py", "cli_reference.py"])
+@pytest.mark.parametrize("tool", ["states.py", "cli_reference.py", "api_reference.py"])
 def test_the_generated_parts_of_the_documentation_are_current(tool: str) -> None:
     found = subprocess.run(
         [sys.executable, str(ROOT / "tools" / tool), "--check"],

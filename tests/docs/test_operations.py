@@ -77,6 +77,12 @@ def test_every_figure_of_disk_and_memory_is_the_one_that_was_measured() -> None:
     assert f"follows a job | {memory['follow a job']} kB" in PAGE
 
 
+async def announce_worker(url: str) -> None:
+    registry = await open_registry(url)
+    await registry.announce("w1", instance="1", queues=["default"], kinds=["command"])
+    await registry.close()
+
+
 def test_what_the_page_shows_is_what_is_said(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     runner = CliRunner(env={"HOLDFAST_STORE": url})
@@ -89,6 +95,7 @@ def test_what_the_page_shows_is_what_is_said(tmp_path: Path) -> None:
     said("submit", "--job-id", "nightly", "-q", "reports", "--", "true")
     said("submit", "--job-id", "later", "--delay", "2h", "--", "true")
     said("submit", "--job-id", "invoice-7", "--", "./invoice", "7")
+    asyncio.run(announce_worker(url))
     shown = [said("why", "nightly"), said("why", "later")]
     said("cancel", "invoice-7", "--reason", "wrong month")
     shown += said("verify").splitlines()

@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 SERVER = "postgresql://ana@db.example.org/jobs"
 MASKS = (
     (r"postgresql://[^ ,]+", "SERVER"),
+    (r'File "[^"]*/', 'File "'),
     (r"worker \S+, \d\d:\d\d:\d\d UTC", "worker NAME, TIME UTC"),
 )
 

@@ -53,7 +53,7 @@ async def test_what_is_not_there_is_not_found(world: World) -> None:
 
 async def test_why_counts_the_others_and_names_the_holder_of_the_lock(world: World) -> None:
     await world.enqueue("one", lock="disk")
-    assert "and waits for a worker on queue default. " in await world.registry.why("one")
+    assert "No known worker serves queue default" in await world.registry.why("one")
     await world.enqueue("two", lock="disk")
     await world.enqueue("three")
     await world.registry.acquire("one", owner="w")
@@ -350,3 +350,59 @@ async def test_why_can_leave_out_how_many_others_wait(world: World) -> None:
 
     assert "beside 2 other jobs" in await world.local.why("job-0")
     assert "beside" not in await world.local.why("job-0", beside=False)
+
+
+async def test_why_tells_a_queue_that_nobody_serves_from_busy_workers_and_from_unknown_kinds(
+    world: World,
+) -> None:
+    async def announce(name: str, **more: object) -> None:
+        await world.registry.announce(
+            name,
+            instance=name,
+            queues=["default"],
+            slots=2,
+            kinds=["report"],
+            **more,  # type: ignore[arg-type]
+        )
+
+    await announce("w1", busy=2)
+    for n in range(3):
+        await world.enqueue(f"job-{n}", kind="report")
+    await world.enqueue("typo", kind="report", queue="defualt")
+    await world.enqueue("newer", kind="report:2")
+    await world.enqueue("command", priority=0)
+
+    assert "Did you mean queue default? w1 serves it." in await world.registry.why("typo")
+    assert "not for report:2, only for report (w1)" in await world.registry.why("newer")
+    assert "served by w1, but not for commands" in await world.registry.why("command")
+    assert (
+        "w1, the only worker that can run it, is busy, with 2 of 2 slots taken 0.0 s ago;"
+        " 3 jobs are ahead of it in its queue."
+    ) in await world.registry.why("job-2")
+    await announce("w2")
+    assert "claimed by w2, with 2 free slots 0.0 s ago" in await world.registry.why("job-2")
+    hidden = await world.local.why("typo", beside=False, reaches=lambda queue: queue != "default")
+    assert ("mean" in hidden, "w1" in hidden) == (False, False)
+
+
+async def test_why_says_how_long_a_job_runs_and_since_when_it_is_silent(world: World) -> None:
+    await world.enqueue("job-1", timeout=timedelta(hours=1))
+    grant = await world.claim(lease=timedelta(hours=2))
+    await world.registry.heartbeat(grant)
+    world.clock.advance(60)
+    silent = await world.registry.why("job-1")
+    await world.registry.publish(grant, [output(1, world=world)])
+    world.clock.advance(240)
+
+    assert "It has been running for 60 s, without any output or event so far." in silent
+    assert "It has been running for 5 min, its last output or event came 4 min ago." in (
+        await world.registry.why("job-1")
+    )
+
+
+async def test_a_queue_whose_jobs_somebody_runs_is_served(world: World) -> None:
+    for n in range(2):
+        await world.enqueue(f"job-{n}")
+    await world.claim()
+
+    assert "and waits for a worker on queue default" in await world.registry.why("job-1")

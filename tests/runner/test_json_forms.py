@@ -229,6 +229,19 @@ def test_what_would_lose_its_class_is_refused_before_anything_runs(value: object
     assert words in caught.value.message
 
 
+def test_a_union_that_json_cannot_tell_apart_is_refused_at_the_declaration() -> None:
+    with pytest.raises(Invalid, match="Take one of them; only None may stand beside it"):
+        of(str | Path)
+
+
+def test_a_dict_that_looks_like_a_form_is_a_dict() -> None:
+    for name in ("float", "stored", "unencodable", "anything"):
+        value = {f"holdfast:{name}": {"a": 1}}
+        for hint in (Any, dict[str, Any], dict[str, dict[str, int]]):
+            assert returned(value, hint) == value
+        assert through(FREE, value) == value
+
+
 @pytest.mark.parametrize(("value", "plain"), [(Level.HIGH, 3), (Mode.FAST, "fast"), (bytearray(b"a"), b"a")])
 def test_a_number_or_text_of_a_class_is_the_number_or_text(value: object, plain: object) -> None:
     assert through(FREE, value) == plain

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from math import nan
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast import App, AsyncClient, Client, Invalid, JobFailed, NotFound, State
@@ -95,7 +97,7 @@ def test_a_command_is_a_list_and_a_call_has_its_arguments() -> None:
 def test_a_job_is_asked_about_and_cancelled(client: Client) -> None:
     handle = client.enqueue("resize")
 
-    assert "waits for a worker on queue default" in client.why(handle.job_id)
+    assert "No known worker serves queue default" in client.why(handle.job_id)
     assert client.cancel(handle.job_id, reason="a typo").state is State.CANCELLED
     assert client.status(handle.job_id).reason == "a typo"
     with pytest.raises(JobFailed, match="a typo"):
@@ -200,7 +202,7 @@ async def test_the_client_for_coroutines_says_the_same(url: str) -> None:
         assert total == await client.result(handle.job_id) == 3
         assert (await client.wait(handle.job_id)).state is State.SUCCEEDED
         assert await client.counts("other") == {State.QUEUED: 2}
-        assert "waits for a worker" in await client.why(command.job_id)
+        assert "No known worker serves" in await client.why(command.job_id)
         await client.cancel(other.job_id)
         assert (await other.refresh_async()).state is State.CANCELLED
         found = [found.job_id async for found in client.list()]
@@ -315,3 +317,19 @@ def test_nothing_is_told_where_the_code_and_the_variable_name_one_store(
         client.submit(["true"])
 
     assert not [record for record in caplog.records if record.name == "holdfast"]
+
+
+def test_jobs_are_found_by_numbers_of_numpy_nan_and_times(client: Client) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    fit = App("memory://").job(untyped)
+    made = client.enqueue_many([fit.call(np.float64(0.5)), fit.call(nan), fit.call(at)])
+
+    for value, handle in zip((np.float64(0.5), nan, at), made, strict=True):
+        assert [job.job_id for job in client.list(arguments={"value": value})] == [handle.job_id]
+    with pytest.raises(
+        Invalid, match="arguments: value: cannot be written as JSON: a object has no JSON form"
+    ):
+        list(client.list(arguments={"value": object()}))
+
+
+def untyped(value): ...  # type: ignore[no-untyped-def]  # noqa: ANN001

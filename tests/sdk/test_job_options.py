@@ -353,7 +353,8 @@ def test_an_unknown_option_of_the_decorator_is_told_which_there_are(
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("max_retries", r"Did you mean retry\? There are: connection, "),
+        ("max_retries", r"Did you mean retry=Retry\(max_failures=\.\.\.\)\? There are: connection, "),
+        ("backoff", r"Did you mean retry=Retry\(backoff=\.\.\.\)\?"),
         ("countdown", r"Did you mean delay\?"),
         ("eta", r"Did you mean run_at\?"),
         ("title", r"Did you mean name\?"),

@@ -1,6 +1,7 @@
 """A result that is too large, or that has no JSON form, is not the end of the work: its caller gets it, or is
 told what was lost."""
 
+import asyncio
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ import holdfast
 from holdfast import Client, State
 from holdfast.core.limits import RESULT_BYTES_MAX
 from holdfast.core.retry import Retry
+from holdfast.outputs.directory import DirectoryOutputs
 from holdfast.runner import stored_result
 from holdfast.runner.json_forms import Unencodable
 from holdfast.sdk.stored_results import ResultAway
 from holdfast.testing import memory_app
+from tests.sdk.sample_jobs import finish
 from tests.server.programs import service
 from tests.worker.function_workers import STORES, FunctionWorkers, open_workers
 
@@ -57,7 +60,7 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Function
             yield workers
             return
         with service(tmp_path) as url:
-            workers.start("w-1", url=url)
+            workers.start("w-1", "--outputs", str(tmp_path / "of-the-worker"), url=url)
             workers.url = url
             yield workers
 
@@ -102,23 +105,27 @@ def test_a_result_without_a_form_is_told_and_the_rest_of_it_is_kept(workers: Fun
 def test_a_caller_without_the_output_store_is_told_where_the_result_is(tmp_path: Path) -> None:
     with open_workers("sqlite", tmp_path, APP) as workers:
         workers.start("w-1")
-        other = tmp_path / "elsewhere"
         with Client(workers.url) as client:
             handle = client.enqueue("train", {"n": MANY})
             handle.result(timeout=60)
-        [stored] = [
-            path for path in (tmp_path / "jobs.outputs").rglob("*.json") if handle.job_id in str(path)
-        ]
-        with (
-            Client(workers.url, outputs=str(other)) as client,
-            pytest.raises(ResultAway, match="HOLDFAST_OUTPUTS"),
-        ):
+            result = client.status(handle.job_id).result
+    other = tmp_path / "elsewhere"
+    for words in ("cannot be opened", rf"and this process has {other.as_uri()}\. Give it the same one"):
+        with Client(workers.url, outputs=str(other)) as client, pytest.raises(ResultAway, match=words):
             client.result(handle.job_id)
+        asyncio.run(DirectoryOutputs.open(other, create=True))
+    with Client(workers.url) as client:
+        # No result names the file of another job.
+        copied = client.enqueue("other")
+        finish(client, result)
+        with pytest.raises(holdfast.Invalid, match="it has a form that cannot be read"):
+            copied.result()
+        [stored] = (tmp_path / "jobs.outputs" / "returned" / handle.job_id).iterdir()
         stored.write_bytes(b"[]")
-        with Client(workers.url) as client, pytest.raises(holdfast.HoldfastError, match="damaged"):
+        with pytest.raises(holdfast.HoldfastError, match="damaged"):
             client.result(handle.job_id)
         stored.unlink()
-        with Client(workers.url) as client, pytest.raises(holdfast.NotFound, match="is not there any more"):
+        with pytest.raises(holdfast.NotFound, match="is not there any more"):
             client.result(handle.job_id)
 
 
@@ -131,9 +138,8 @@ def large(size: int) -> str:
 
 
 @app.job
-def pretend(path: str) -> dict[str, object]:
-    form = {"bytes": 1, "sha256": "0" * 64, "path": path, "store": "s", "place": "p"}
-    return {"holdfast:stored": form}
+def pretend(path: str) -> dict[str, dict[str, str | int]]:
+    return {"holdfast:stored": {"bytes": 1, "sha256": "0" * 64, "path": path, "store": "s", "place": "p"}}
 
 
 def test_a_result_at_the_limit_stays_in_its_record() -> None:
@@ -147,7 +153,7 @@ def test_a_result_at_the_limit_stays_in_its_record() -> None:
 def test_a_result_that_looks_like_a_stored_one_is_the_handlers_own() -> None:
     with memory_app(app) as bench:
         for path in ("returned/other/1.json", "../../etc/passwd"):
-            assert bench.run(pretend.call(path))["holdfast:stored"]["path"] == path  # type: ignore[index]
+            assert bench.run(pretend.call(path))["holdfast:stored"]["path"] == path
 
 
 @pytest.mark.parametrize("broken", ["a folder that is a file", "too large"])

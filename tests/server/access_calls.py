@@ -270,6 +270,11 @@ OUTPUT_CALLS = {
     ),
 }
 
+
+def announcement(_: Subject) -> pb.AnnounceRequest:
+    return pb.AnnounceRequest(name="w-1", instance="1", queues=[QUEUE], region=REGION)
+
+
 READ_CALLS = {
     "Status": registry("status", lambda one: pb.StatusRequest(job_ids=[one.job_id]), found=answered),
     "ListJobs": registry("list_jobs", lambda _: pb.ListJobsRequest(limit=1000), found=among_jobs),
@@ -294,6 +299,9 @@ READ_CALLS = {
         lambda one: pb.LocksRequest(key=one.lock),
         found=lambda one, answers: answers[0].holder == one.job_id,
     ),
+    "Announce": registry("announce", announcement),
+    "Workers": registry("workers", lambda _: pb.WorkersRequest()),
+    "Queues": registry("queues", lambda _: pb.QueuesRequest()),
     "Changes": registry("changes", lambda one: pb.ChangesRequest(job_id=one.job_id, seconds=0)),
     "Changes of all": registry("changes", lambda _: pb.ChangesRequest()),
     "Changes for a claim": registry("changes", lambda _: pb.ChangesRequest(claim=claim(), seconds=0)),

@@ -67,6 +67,9 @@ RegistryService.Tail                           -    -      +     +     +    -   
 RegistryService.Watch                          +0   +      +     +     +    0      0        0
 RegistryService.Watch of all                   -    -      +     +     +    -      0        0
 RegistryService.Locks                          -    +      +     +     +    -      0        0
+RegistryService.Announce                       -    +      -     -     -    -      -        -
+RegistryService.Workers                        -    +      +     +     +    -      +        +
+RegistryService.Queues                         -    -      +     +     +    -      +        -
 RegistryService.Changes                        +0   +      +     +     +    0      0        0
 RegistryService.Changes of all                 +    +      +     +     +    +      +        +
 RegistryService.Changes for a claim            -    +      -     -     -    -      -        -

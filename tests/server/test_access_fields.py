@@ -39,6 +39,8 @@ _PLAIN = """
     without_output claim older_than output_older_than scopes regions life job_params
     visibility_timeout_seconds worker_id heartbeat_interval_seconds job_result state from_sequence
     from_timestamp event_filter attempt success failure stopped compensated
+    stream since tail thread_kinds thread_slots thread_busy instance executors slots busy host pid app
+    paused leaving started_at
 """
 PLAIN = set(_PLAIN.split())
 """Fields by which nothing of others can be meant."""
@@ -119,7 +121,12 @@ NAMES: dict[str, tuple[Asked, ...]] = {
     ),
     "RegistryService.Record": (recorded,),
 }  # fmt: skip
-OF_ONE_KEY = {"RegistryService.Claim", "JobService.DequeueJob", "JobService.EnqueueJob"}
+OF_ONE_KEY = {
+    "RegistryService.Announce",
+    "RegistryService.Claim",
+    "JobService.DequeueJob",
+    "JobService.EnqueueJob",
+}
 """Names that are kept with their key or queue: see `test_task_tokens.py` and `test_key_names.py`."""
 
 FOLLOW_UPS = {"RegistryService.Complete"}

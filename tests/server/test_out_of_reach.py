@@ -76,6 +76,26 @@ async def test_a_page_and_its_next_know_of_nothing_out_of_reach(
     assert [page for page in await pages(ana) if page] == [["job-2"], ["job-6"], ["job-10"]]
 
 
+async def test_a_name_and_a_short_id_find_nothing_out_of_reach(keyed: KeyedServer) -> None:
+    for queue in (MINE, OTHERS):
+        asked = JobRequest(spec=Spec(queue=queue, name="nightly"), job_id=f"nightly-{queue}")
+        await keyed.registry.enqueue(asked, actor="user:root")
+    ana = await caller(keyed, "ana", Scope.OBSERVE)
+    _, text = await keyed.registry.create_key(
+        name="ben", actor="user:root", scopes=(Scope.OBSERVE,), queues=("a*",)
+    )
+    rest = RestClient(ThreadedServer(keyed.server, keyed.registry, asyncio.get_running_loop()), text)
+
+    by_name, by_id = pb.JobFilter(name="nightly"), pb.JobFilter(short_id="nigh")
+    for which, words in ((by_name, "name=nightly"), (by_id, "short_id=nigh")):
+        told = await ana.registry.list_jobs(pb.ListJobsRequest(which=which))
+        read = await asyncio.to_thread(rest.get, f"/v1/jobs?{words}")
+        assert [one.job_id for one in told.jobs] == [f"nightly-{MINE}"]
+        assert [one["job_id"] for one in json.loads(read.body)["jobs"]] == [f"nightly-{MINE}"]
+    short = await asyncio.to_thread(rest.get, "/v1/jobs?short_id=nig")
+    assert short.status == 400
+
+
 class SlowRegistry(LocalRegistry):
     """A registry whose reads of much take a tenth of a second each."""
 

@@ -1,6 +1,7 @@
 """The helpers for users' tests: an app in memory, virtual time, and faults that find what is unsafe."""
 
 import asyncio
+import pickle
 import re
 import subprocess
 import sys
@@ -154,6 +155,10 @@ def test_run_raises_the_failure_from_what_the_handler_raised(bench: Bench) -> No
 
     assert repr(failed.value.__cause__) == "ValueError('stumbled in attempt 3')"
     assert failed.value.job.state is State.DEAD_LETTERED
+    [note] = failed.value.__notes__
+    assert note.startswith("In the worker:\nTraceback (most recent call last):\n")
+    assert note.endswith("\nValueError: stumbled in attempt 3")
+    assert pickle.loads(pickle.dumps(failed.value)).__notes__ == [note]
 
 
 def test_a_check_shows_the_tracebacks_of_those_that_failed(bench: Bench) -> None:
@@ -164,7 +169,7 @@ def test_a_check_shows_the_tracebacks_of_those_that_failed(bench: Bench) -> None
         bench.drain().check()
 
     words = str(shown.value)
-    assert "(stumble_plainly) is failed after 1 attempt: never\n" in words
+    assert "(stumble_plainly) is failed after 1 attempt: PermanentError: never\n" in words
     assert 'raise PermanentError("never")' in words
     assert "(add)" not in words
 

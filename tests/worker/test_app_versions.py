@@ -86,7 +86,7 @@ def test_a_rolling_deploy_burns_nothing(workers: FunctionWorkers) -> None:
     assert {(job.failures, job.crashes) for job in jobs} == {(0, 0)}
     assert all(job.not_understood for job in jobs[:10])
     assert not any(job.not_understood for job in jobs[10:])
-    assert "send given back: w-old does not understand it: send: there is no argument gift" in (
+    assert ") given back: w-old does not understand it: send: there is no argument gift" in (
         workers.worker_log("w-old")
     )
     workers.assert_consistent()

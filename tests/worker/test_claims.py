@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from holdfast.core.spec import COMMAND_KIND
 from holdfast.core.state import State
 from holdfast.registry.local import LocalRegistry
 from holdfast.system import SystemClock, SystemIds
+from holdfast.testing.world import open_world
 from holdfast.worker.claim_pause import RESERVE_MAX
-from holdfast.worker.claims import Claims, WorkerSettings
+from holdfast.worker.claims import Claims, WorkerSettings, choose_queues
 from holdfast.worker.executor import Host
 from holdfast.worker.failures import machine_fault
 from holdfast.worker.held_job import HeldJob
@@ -20,7 +22,8 @@ from holdfast.worker.leaving import Leaving
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.spool import MemorySpool
 from holdfast.worker.worker import Worker
-from tests.worker.command_workers import CommandWorkers
+from tests.conftest import memory_store
+from tests.worker.command_workers import CommandWorkers, SilentObserver
 
 
 class FaultyExecutor:
@@ -111,3 +114,36 @@ def test_after_a_fault_of_the_machine_one_job_at_a_time_is_claimed(
 
     assert asked == [5, 1, 1, 1]
     assert {(job.state, job.failures, job.crashes) for job in given} == {(State.QUEUED, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "chosen"),
+    [
+        ((), (), (("default",), ())),
+        ((), ("mail", "images", "mail"), (("mail", "images", "default"), ())),
+        ((), ("default", "mail"), (("default", "mail"), ())),
+        (("mail",), ("default", "mail", "images"), (("mail",), ("default", "images"))),
+        (("other", "mail"), ("mail",), (("other", "mail"), ())),
+    ],
+)
+def test_a_worker_serves_the_queues_of_its_app_unless_some_are_given(
+    given: tuple[str, ...], named: tuple[str, ...], chosen: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    assert choose_queues(given, named) == chosen
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "order"), [(True, ["a", "b", "a", "b", "a", "a"]), (False, ["a", "a", "a", "a", "b", "b"])]
+)
+async def test_no_queue_has_to_wait_for_another_unless_their_order_was_given(
+    in_turn: bool, order: list[str]
+) -> None:
+    async with open_world(memory_store, Path()) as world:
+        for queue in "aaaabb":
+            await world.enqueue(queue=queue)
+        settings = WorkerSettings(owner="w1", queues=("a", "b"), in_turn=in_turn)
+        claims = Claims(world.registry, settings, SilentObserver(), clock=world.clock, kinds=())
+
+        claimed = [await claims.claim(f"claim-{n}", 1, Leaving()) for n in range(6)]
+
+    assert [held.grant.job.spec.queue for [held] in claimed] == order

@@ -117,7 +117,11 @@ def test_what_always_fails_is_a_dead_letter_with_all_that_is_needed_and_can_be_r
     letter = job.dead_letter
     assert letter is not None
     assert (job.state, letter.reason_code) == (State.DEAD_LETTERED, ReasonCode.EXHAUSTED_RETRIES)
-    assert (letter.last_error, letter.attempts, letter.stage) == ("not yet 2", 2, Stage.EXEC)
+    assert (letter.last_error, letter.attempts, letter.stage) == (
+        "TransientError: not yet 2",
+        2,
+        Stage.EXEC,
+    )
     assert (letter.correlation_id, letter.last_owner) == (job.correlation, "w-1")
     assert letter.last_lease_expires_at is not None
     twin = workers.use(lambda r: r.replay(job_id, actor="user:ana"))
@@ -148,7 +152,7 @@ def test_a_permanent_error_ends_the_job_and_a_validation_error_parks_it(
 
     failed, parked = workers.ended(permanent), workers.ended(invalid)
 
-    assert (failed.state, failed.attempt, failed.reason) == (State.FAILED, 1, "never")
+    assert (failed.state, failed.attempt, failed.reason) == (State.FAILED, 1, "PermanentError: never")
     assert parked.dead_letter is not None
     assert parked.dead_letter.reason_code is ReasonCode.VALIDATION_FAILED
 

@@ -236,5 +236,5 @@ def test_a_compensation_for_which_there_is_no_thread_is_tried_again(
     job = sqlite_workers.ended(job_id)
 
     assert sqlite_workers.file("undone") == "undone"
-    assert str(job.reason).startswith("exhausted_retries: no good")
+    assert str(job.reason).startswith("exhausted_retries: ValueError: no good")
     assert sqlite_workers.types(job_id).count("job_compensated") == 1

@@ -47,6 +47,30 @@ def test_no_secret_survives_whatever_the_chunks(secrets: list[str], chunks: list
     assert not any(secret.encode() in out for secret in secrets)
 
 
+@given(
+    st.lists(st.text("ab", min_size=4, max_size=6), min_size=1, max_size=3),
+    st.lists(st.integers(min_value=0, max_value=5), min_size=3, max_size=12),
+    st.integers(min_value=0, max_value=40),
+    st.integers(min_value=0, max_value=40),
+)
+def test_no_part_of_a_secret_is_left_where_a_text_was_cut(
+    secrets: list[str], order: list[int], head: int, tail: int
+) -> None:
+    mark = "\n  … [1,234 characters left out]\n"
+    text = ".".join([secrets[n % len(secrets)] if n else "" for n in order])
+    head = min(head, len(text))
+
+    shown = Redactor(secrets).text(f"{text[:head]}{mark}{text[max(head, len(text) - tail) :]}")
+
+    assert mark in shown
+    assert set(shown.replace(mark, "")) <= set(".*")
+
+
+def test_a_secret_at_the_end_of_a_shortened_message_is_masked() -> None:
+    assert Redactor(["hf_secret"]).text("refused hf_sec … [shortened]") == "refused  … [shortened]"
+    assert Redactor(["hf_secret"]).text("refused hf_sec") == "refused hf_sec"
+
+
 def test_why_a_job_snoozes_is_told_without_secrets() -> None:
     ending = Ending(snooze=timedelta(seconds=1), reason="hf_secret is refused")
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from holdfast.cli.bulk import run_many
 from holdfast.cli.bulk_options import Chosen, bulk_options
 from holdfast.cli.job_argument import job_argument, run_for_job
-from holdfast.cli.job_view import replays_of, shown_id, title
+from holdfast.cli.job_view import call, print_traceback, replays_of, shown_id, title
 from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import Column
 from holdfast.cli.options import store_option
@@ -110,6 +110,7 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
         [
             ("Job", job.job_id),
             ("Command", title(job)),
+            ("Call", call(job) if job.spec.name else None),
             ("Queue", job.spec.queue),
             ("Reason code", letter.reason_code),
             ("Last error", letter.last_error),
@@ -124,6 +125,7 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
             ("Replayed as", ", ".join(replays)),
         ]
     )
+    print_traceback(job)
     if job.resumable:
         hint(f"Make what is missing: holdfast resume {job_id}")
     if not replays:

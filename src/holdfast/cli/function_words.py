@@ -98,11 +98,13 @@ class FunctionWords:
         parameter, option = self._parameters[name], _option(name)
         if parameter.default is not Parameter.empty:
             return (
-                f"[{option}]" if self._is(name, bool) else f"[{option} {_type_word(self._hints.get(name))}]"
+                f"[{option}]"
+                if self._is(name, bool)
+                else f"[{option} {_type_word(self._hints.get(name, Any))}]"
             )
         if name in self._by_place:
             return name.upper()
-        return f"{option} {_type_word(self._hints.get(name))}"
+        return f"{option} {_type_word(self._hints.get(name, Any))}"
 
     def _meaning(self, name: str) -> str:
         parameter = self._parameters[name]
@@ -203,7 +205,9 @@ def _item_type(hint: Any) -> Any:  # noqa: ANN401
 
 def _type_word(hint: Any) -> str:  # noqa: ANN401
     """Return one word for what is to be typed."""
+    if (item := _item_type(hint)) is not None:
+        return f"{_type_word(item)}..."
     kinds = [one for one in _members(hint) if one is not type(None)]
     if len(kinds) == 1 and isinstance(kinds[0], type) and get_origin(kinds[0]) is None:
         return kinds[0].__name__.upper()
-    return "JSON" if kinds and _item_type(hint) is None and hint is not None else "VALUE"
+    return "VALUE" if _is_free(hint) else "JSON"

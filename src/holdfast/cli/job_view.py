@@ -1,14 +1,18 @@
 """A job in words: what it runs, how it stands, what came of it."""
 
 import shlex
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
+import click
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
 from holdfast.cli.output_summary import is_cached, missing_names, output_counts, validation_status
 from holdfast.cli.terminal import clock, on_terminal
+from holdfast.cli.terminal_escape import safe_text
+from holdfast.core.arguments import describe_call
 from holdfast.core.catalogue import EventType
 from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job
@@ -24,8 +28,8 @@ _PAGE = 200
 
 
 def title(job: Job) -> str:
-    """Return the name of a job, else its command, else its kind."""
-    return job.spec.name or command_line(job) or job.spec.kind
+    """Return the name of a job, else its command, else its function with its arguments."""
+    return job.spec.name or command_line(job) or describe_call(job.spec)
 
 
 def shown_id(job_id: str) -> str:
@@ -33,12 +37,19 @@ def shown_id(job_id: str) -> str:
     return short_id(job_id) if on_terminal() else job_id
 
 
-def program_name(job: Job) -> str:
-    """Return the name of a job, else its program, else its kind: a log shows nothing of the payload."""
+def call(job: Job) -> str | None:
+    """Return the function of a job with its arguments; None for a command, and where they are hidden."""
+    shown = describe_call(job.spec)
+    return None if shown == job.spec.kind else shown
+
+
+def program_name(job: Job, redact: Callable[[bytes], bytes]) -> str:
+    """Return the name of a job, else its program, else its function with its arguments, for a log: secrets
+    are redacted in the payload, before it is shortened."""
     if job.spec.name:
         return job.spec.name
     command = process_spec_of(job.spec)
-    return job.spec.kind if command is None else command.argv[0]
+    return describe_call(job.spec, redact(bytes(job.spec.payload))) if command is None else command.argv[0]
 
 
 def command_line(job: Job) -> str | None:
@@ -78,6 +89,7 @@ def job_facts(
         ("State", f"{job.state}, attempt {job.attempt}"),
         ("Name", spec.name),
         ("Command" if command_line(job) else "Kind", command_line(job) or spec.kind),
+        ("Call", call(job)),
         *_command(job),
         ("Queue", f"{spec.queue}{priority}"),
         ("Executor", spec.executor),
@@ -166,10 +178,16 @@ def _ending(job: Job) -> Facts:
         ),
         (
             "Reason",
-            job.reason if job.reason and (not error or job.reason != error.message) else None,
+            job.reason if job.reason and (not error or job.reason != error.summary) else None,
         ),
         ("Result", _result(job)),
     ]
+
+
+def print_traceback(job: Job) -> None:
+    """Print the traceback of the job's last failure, if it has one."""
+    if job.error is not None and job.error.traceback is not None:
+        click.echo(f"\n{safe_text(job.error.traceback)}")
 
 
 def _outputs(job: Job, now: datetime) -> Facts:

@@ -54,6 +54,14 @@ _REASON_WIDTH = 200
 @click.option("--owner", help="Only what this worker holds.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
+    "--arg",
+    "arguments",
+    type=Pair(),
+    multiple=True,
+    metavar="K=V",
+    help="Only functions with this argument, such as seed=7; may be given several times.",
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, PAGE_ITEMS_MAX),
     default=50,
@@ -73,6 +81,7 @@ def list_jobs(
     name: str | None,
     owner: str | None,
     labels: tuple[tuple[str, str], ...],
+    arguments: tuple[tuple[str, str], ...],
     limit: int,
     after: str | None,
     oldest: bool,
@@ -81,7 +90,13 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first."""
     which = JobFilter(
-        queue=queue, kind=kind, name=name, states=states_of(states), owner=owner, labels=dict(labels)
+        queue=queue,
+        kind=kind,
+        name=name,
+        states=states_of(states),
+        owner=owner,
+        labels=dict(labels),
+        arguments=dict(arguments),
     )
     show = _show_json if as_json else _show_table
     size = PAGE_ITEMS_MAX if everything else limit

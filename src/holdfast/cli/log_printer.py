@@ -16,6 +16,7 @@ from holdfast.core.job import Job
 from holdfast.core.output_chunks import chunks_of
 from holdfast.core.output_part import EVERYTHING, OutputPart
 from holdfast.core.seams import SeamTracker
+from holdfast.core.tracebacks import AttemptTraceback, traceback_in
 from holdfast.ports import Registry
 
 PAGE = 50  # events of up to 64 kB each: a page stays near 3 MB
@@ -35,6 +36,7 @@ class LogPrinter:
         self._seams = SeamTracker()
         self._gaps = GapTracker()
         self._unpruned: int | None = None
+        self._failed: set[int | None] = set()
         self._sinks = {"stdout": _Sink(err=False), "stderr": _Sink(err=True)}
 
     def show(self, event: Event) -> None:
@@ -53,6 +55,8 @@ class LogPrinter:
         if seam is not None:
             self._end_lines()
             note(seam)
+        if (found := traceback_in(event)) is not None:
+            self._show_traceback(found, event.occurred_at)
         for piece in chunks_of(event):
             sink = self._sinks["stderr" if piece.stream == "stderr" else "stdout"]
             sink.write(piece.data, piece.at if self._timestamps else None)
@@ -61,6 +65,14 @@ class LogPrinter:
         """Begin a new line on a terminal, where the last one has not ended."""
         if on_terminal(err=True) and not all(sink.at_line_start for sink in self._sinks.values()):
             note("")
+
+    def _show_traceback(self, found: AttemptTraceback, at: datetime) -> None:
+        """Print a traceback on stderr: where its worker published it, or else where it was recorded."""
+        again = not found.published and found.attempt in self._failed
+        self._failed.add(found.attempt)
+        wanted = self.part.stream in (None, "stderr") and self.part.attempt in (None, found.attempt)
+        if wanted and not again:
+            self._sinks["stderr"].write_lines(found.text, at if self._timestamps else None)
 
     def begin(self, job: Job) -> None:
         """Take output missing at the beginning of an attempt as pruned, unless the job says otherwise."""
@@ -89,6 +101,11 @@ class _Sink:
         self._err = err
         self._cleaner = Cleaner(colours=not os.environ.get("NO_COLOR")) if on_terminal(err=err) else None
         self.at_line_start = True
+
+    def write_lines(self, text: str, at: datetime | None) -> None:
+        """Write whole lines, after the end of the line that was begun."""
+        begin = "" if self.at_line_start else "\n"
+        self.write(f"{begin}{text}\n".encode(), at)
 
     def write(self, data: bytes, at: datetime | None) -> None:
         safe = data if self._cleaner is None else self._cleaner.feed(data).encode()

@@ -34,6 +34,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "outputs:outputs",
             "List the outputs that a job promised, and which are there.",
         ),
+        "workers": ("workers:workers", "List the workers, what they serve and how busy they are."),
+        "queues": ("queues:queues", "List the queues: what waits, since when, and who serves them."),
         "verify": ("verify:verify", "Derive every job from its log again, and compare."),
     },
     "Step in": {
@@ -64,6 +66,10 @@ EPILOG = """\
 The store is chosen by --store, else by HOLDFAST_STORE, else by a file
 holdfast.toml (see: holdfast config), else it is sqlite:///holdfast.db:
 the file holdfast.db in the current folder.
+
+\b
+A JOB is named by its id, the short id that tables show, any unique
+beginning of its id, its name, or @last, the newest job.
 
 \b
 Exit codes:

@@ -38,7 +38,7 @@ def name_list(names: tuple[str, ...], total: int) -> str:
 def verdict_words(job: Job) -> str:
     """Return the verdict, such as `partial_success: 5 of 8 outputs verified, 3 missing: a, b, c.`"""
     if job.state is State.FAILED and job.error is not None and not ended_for_other_reason(job):
-        return f"{job.state}: {job.error.message}"
+        return f"{job.state}: {job.error.summary}"
     names = missing_names(job)
     found = output_counts(job) or "no outputs were promised"
     return f"{job.state}: {found}{': ' if names else ''}{names or ''}."

@@ -13,7 +13,9 @@ from holdfast.cli.options import (
     outputs_option,
     store_option,
 )
+from holdfast.core.errors import Invalid
 from holdfast.server.app import SERVICES
+from holdfast.server.cors import ANY, check_origin
 
 WAIT_MAX = timedelta(seconds=60)
 LOCALHOST = "127.0.0.1"
@@ -54,6 +56,18 @@ class Listen(click.ParamType[tuple[str, int]]):
         return host.strip("[]") or LOCALHOST, int(port)
 
 
+class Origin(click.ParamType[str]):
+    """The origin of a page: scheme, host and port."""
+
+    name = "origin"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return check_origin(str(value))
+        except Invalid as error:
+            self.fail(error.message, param, ctx)
+
+
 @click.command()
 @click.option(
     "--listen", type=Listen(), metavar="HOST:PORT", default="127.0.0.1:8080", show_default=True,
@@ -89,6 +103,11 @@ class Listen(click.ParamType[tuple[str, int]]):
     help="Waiting jobs a queue may have before more are refused.",
 )  # fmt: skip
 @click.option(
+    "--cors-origin", "cors_origins", type=Origin(), metavar="ORIGIN", multiple=True,
+    help="Let pages of this origin call the server from a browser, such as https://app.example.org; may be"
+    " given several times. With --keys, * is every origin.",
+)  # fmt: skip
+@click.option(
     "--log", "style", type=click.Choice(["text", "json"]), default="text", show_default=True,
     help="Format of the log on stderr: lines for people, or JSON.",
 )  # fmt: skip
@@ -109,6 +128,7 @@ def serve(
     behind_proxy: bool,
     poll: timedelta,
     queue_limit: int,
+    cors_origins: tuple[str, ...],
     style: str,
     verbose: bool,
 ) -> None:
@@ -146,8 +166,16 @@ def serve(
     if grpc_listen is not None:
         grpc_place = replace(place, host=grpc_listen[0], port=grpc_listen[1])
         check_address(grpc_place, keys=keys)
+    if ANY in cors_origins and not keys:
+        raise Invalid(
+            "--cors-origin '*' lets every page in a browser in: name the origins, or require --keys."
+        )
     settings = ServerSettings(
-        services=services, keys=keys, poll_seconds=poll.total_seconds(), queue_items_max=queue_limit
+        services=services,
+        keys=keys,
+        poll_seconds=poll.total_seconds(),
+        queue_items_max=queue_limit,
+        cors_origins=cors_origins,
     )
     log = ServerLog(style, verbose=verbose)
     try:

@@ -5,7 +5,7 @@ import click
 from holdfast.cli.costs import cost_fields, cost_words, job_cost
 from holdfast.cli.exit_codes import outcome_exit
 from holdfast.cli.job_argument import job_argument, run_for_job
-from holdfast.cli.job_view import Facts, job_facts, links_of
+from holdfast.cli.job_view import Facts, job_facts, links_of, print_traceback
 from holdfast.cli.json_output import print_json
 from holdfast.cli.layout import fixed
 from holdfast.cli.options import store_option
@@ -32,6 +32,8 @@ def status(job_id: str, *, watch: bool, as_json: bool) -> None:
     """Show one job: state, attempt, owner, lease, budgets, times, outcome and why."""
     if watch:
         job = run_for_job(job_id, lambda registry, found: _watch(registry, found, as_json=as_json))
+        if not as_json:
+            print_traceback(job)
         raise SystemExit(outcome_exit(job))
     run_for_job(job_id, lambda registry, found: _show(registry, found, as_json=as_json))
 
@@ -42,6 +44,7 @@ async def _show(registry: Registry, job_id: str, *, as_json: bool) -> None:
         print_json(await _document(registry, job))
     else:
         facts(await _job_facts(registry, job))
+        print_traceback(job)
 
 
 async def _job_facts(registry: Registry, job: Job) -> Facts:

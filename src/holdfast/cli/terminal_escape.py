@@ -148,6 +148,12 @@ def plain(text: str) -> str:
     return _PLAIN_SPECIAL.sub(" ", clean).strip()
 
 
+def safe_text(text: str) -> str:
+    """Return safe text of several lines, without colours."""
+    cleaner = Cleaner(colours=False)
+    return cleaner.feed(text.encode("utf-8", "replace")) + cleaner.finish()
+
+
 def json_text(document: bytes) -> str:
     """Return JSON as text, unchanged in meaning, with what a terminal might act on as \\uXXXX."""
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found.group()):04x}", document.decode())

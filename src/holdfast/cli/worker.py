@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from holdfast import __version__
 from holdfast.cli.durations import Duration
 from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import (
@@ -35,7 +36,7 @@ from holdfast.runner import RUNNER_ARGV
 from holdfast.sdk.defaults import unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
-from holdfast.sdk.store_url import StoreUrl, shown_url
+from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import (
     SystemClock,
     SystemIds,
@@ -44,7 +45,8 @@ from holdfast.system import (
     tune_garbage_collector,
     usable_cores,
 )
-from holdfast.worker.claims import ThreadSlots, WorkerSettings
+from holdfast.worker.announcer import Announcer, WorkerProcess
+from holdfast.worker.claims import ThreadSlots, WorkerSettings, choose_queues
 from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.executor import Executor
 from holdfast.worker.function_executor import FunctionExecutor
@@ -65,8 +67,9 @@ THREADS_MAX = 32
 @click.command()
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option(
-    "--queue", "-q", "queues", multiple=True, default=("default",), show_default=True,
-    help="Queue to claim from; may be given several times, the first has priority.",
+    "--queue", "-q", "queues", multiple=True,
+    help="Queue to claim from; may be given several times, the first has priority."
+    "  [default: those that the app's functions name, in turn, and default]",
 )  # fmt: skip
 @click.option(
     "--concurrency", "-c", "slots", type=click.IntRange(1, 10_000),
@@ -162,10 +165,11 @@ def _open_log(owner: str, style: str) -> tuple[StderrWriter, WorkerLog]:
     clock = SystemClock()
     if style == "json":
         out = StderrWriter()
-        return out, JsonLog(owner, clock, out)
+        return out, JsonLog(owner, clock, out, redact=out.redact)
     out = StderrWriter(partial(width, err=True))
     bare = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return out, TextLog(owner, clock, out, colours=on_terminal(err=True) and not bare)
+    colours = on_terminal(err=True) and not bare
+    return out, TextLog(owner, clock, out, colours=colours, redact=out.redact)
 
 
 async def run_worker(
@@ -195,6 +199,9 @@ async def run_worker(
             threads=settings.slots if slots_given else THREADS_MAX,
             passed=passed if commands else None,
         )
+        queues, left_out = choose_queues(settings.queues, _named_queues(executors))
+        in_turn = not settings.queues and len(queues) > 1
+        settings = replace(settings, queues=queues, in_turn=in_turn)
         if app is not None and not slots_given:
             settings = _with_default_slots(settings, executors)
         out.hide(hidden := own_secrets(url, outputs))
@@ -231,18 +238,42 @@ async def run_worker(
         leaving = _handle_signals(worker, settings, log)
         source = _gauges(registry, settings, worker, spool, leaving)
         with _serve_metrics(counted, source, metrics) as address:
-            log.opened(_worker_start(settings, app, url, address))
+            log.opened(_worker_start(settings, app, url, address, left_out))
             if app is not None and given_store() is None and (told := unused_store(url)):
                 log.trouble(told)
-            recovery = asyncio.create_task(
-                recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
+            announcer = Announcer(
+                registry,
+                settings,
+                _process(app, executors),
+                clock=clock,
+                ids=ids,
+                leaving=leaving,
+                running=lambda: worker.running,
+                threads_running=lambda: worker.threads_running,
+                paused=lambda: worker.pause.on,
+                trouble=log.trouble,
             )
+            recovery = recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
+            beside = [asyncio.create_task(recovery), asyncio.create_task(announcer.run())]
             tune_garbage_collector(own_code_only=True)
             try:
                 await worker.run()
             finally:
-                await stop(recovery)
+                await stop(*beside)
+                await announcer.left()
     log.left()
+
+
+def _process(app: str | None, executors: Sequence[Executor]) -> WorkerProcess:
+    names = ("function" if isinstance(one, FunctionExecutor) else "command" for one in executors)
+    return WorkerProcess(
+        host=machine_name(),
+        pid=os.getpid(),
+        version=__version__,
+        app=app,
+        kinds=tuple(kind for executor in executors for kind in executor.kinds),
+        executors=tuple(names),
+    )
 
 
 def _check_shared(url: str) -> None:
@@ -291,6 +322,10 @@ async def _load_executors(
     return executors, url, outputs
 
 
+def _named_queues(executors: Sequence[Executor]) -> tuple[str, ...]:
+    return tuple(queue for one in executors if isinstance(one, FunctionExecutor) for queue in one.queues)
+
+
 def _with_default_slots(settings: WorkerSettings, executors: Sequence[Executor]) -> WorkerSettings:
     """Return the settings with the slots of a worker that was given none: a hundred for coroutines, and one
     per core for jobs that take a thread or a process each."""
@@ -331,15 +366,18 @@ def _handle_signals(worker: Worker, settings: WorkerSettings, log: WorkerLog) ->
     return leaving
 
 
-def _worker_start(settings: WorkerSettings, app: str | None, url: str, address: str | None) -> WorkerStart:
+def _worker_start(
+    settings: WorkerSettings, app: str | None, url: str, address: str | None, left_out: tuple[str, ...]
+) -> WorkerStart:
     return WorkerStart(
         worker=settings.owner,
         app=app,
-        store=shown_url(url),
+        store=StoreUrl(url).name,
         queues=settings.queues,
         slots=settings.slots,
         threads=None if settings.threads is None else settings.threads.slots,
         metrics=address,
+        left_out=left_out,
     )
 
 

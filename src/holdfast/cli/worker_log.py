@@ -21,6 +21,7 @@ from holdfast.cli.output_summary import (
     output_counts,
 )
 from holdfast.cli.terminal_escape import json_text
+from holdfast.core.arguments import describe_call
 from holdfast.core.job import Job
 from holdfast.core.state import State
 from holdfast.ports import Clock, Grant
@@ -52,6 +53,8 @@ class WorkerStart(Struct, frozen=True, kw_only=True):
     slots: int
     threads: int | None = None
     metrics: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Queues of the app that it does not serve."""
 
 
 class WorkerLog(WorkerObserver, Protocol):
@@ -93,6 +96,10 @@ class StderrWriter:
         self._redactor = self._redactor.copy(secrets)
         self._put(self._stray.flush(), 0)
         self._stray = self._redactor.copy()
+
+    def redact(self, document: bytes) -> bytes:
+        """Return the document without secrets: for what is shortened before it is written."""
+        return self._redactor.document(document)
 
     def write(self, text: str) -> None:
         """Write whole lines, soon."""
@@ -175,6 +182,8 @@ class Entry(Struct, omit_defaults=True, gc=False):
     threads: int | None = None
     metrics: str | None = None
     jobs: int | None = None
+    call: str | None = None
+    left_out: tuple[str, ...] | None = None
 
 
 _LEVELS = {
@@ -187,9 +196,13 @@ _LEVELS = {
 
 
 class JsonLog:
-    """Every job, as JSON. The lines of one turn of the loop are written together."""
+    """Every job, as JSON; with its arguments if it has not succeeded. The lines of one turn of the loop are
+    written together. `redact` returns a JSON document without secrets."""
 
-    def __init__(self, worker: str, clock: Clock, out: LineWriter) -> None:
+    def __init__(
+        self, worker: str, clock: Clock, out: LineWriter, *, redact: Callable[[bytes], bytes] = bytes
+    ) -> None:
+        self._redact = redact
         self._worker = worker
         self._clock = clock
         self._out = out
@@ -240,8 +253,13 @@ class JsonLog:
                 outcome_words(job),
                 job.correlation,
                 job.trace_id,
+                call=None if state is State.SUCCEEDED else self._call(job),
             )
         )
+
+    def _call(self, job: Job) -> str | None:
+        shown = describe_call(job.spec, self._redact(bytes(job.spec.payload)))
+        return None if shown == job.spec.kind else shown
 
     def lost(self, grant: Grant, why: str) -> None:
         job = grant.job
@@ -280,6 +298,7 @@ class JsonLog:
             app=opening.app,
             store=opening.store,
             queues=opening.queues,
+            left_out=opening.left_out or None,
             slots=opening.slots,
             threads=opening.threads,
             metrics=opening.metrics,

@@ -54,12 +54,15 @@ class TextLog:
         *,
         colours: bool = False,
         later: Later | None = None,
+        redact: Callable[[bytes], bytes] = bytes,
     ) -> None:
+        """`redact` returns a JSON document without secrets."""
         self._worker = worker
         self._clock = clock
         self._out = out
         self._colours = colours
         self._later = later
+        self._redact = redact
         self._timer: object = None
         self._running: dict[str, Grant] = {}
         self._aging: dict[str, Grant] = {}
@@ -122,6 +125,10 @@ class TextLog:
         where = f"from {opening.store}, queue {', '.join(opening.queues)}"
         words = f"{opening.worker} {what} {where}, {_at_a_time(opening)}. Ctrl-C to leave."
         self._write(plain(words))
+        if opening.left_out:
+            queues = f"queue{'s' * (len(opening.left_out) > 1)} {', '.join(opening.left_out)}"
+            words = f"It leaves out {queues}, which {opening.app} names: jobs there wait for another worker."
+            self._write(self._marked("⚠", "yellow", plain(words)))
         if opening.metrics:
             self._write(f"Metrics: {opening.metrics}")
 
@@ -214,25 +221,28 @@ class TextLog:
 
     def _started_line(self, grant: Grant) -> str:
         again = f", attempt {grant.attempt}" if grant.attempt > 1 else ""
-        return self._marked("▶", "cyan", f"{_title(grant.job)} is running{again}")
+        return self._marked("▶", "cyan", f"{self._title(grant.job)} is running{again}")
 
     def _ended_line(self, job: Job, seconds: float) -> str:
         mark, colour = _MARKS.get(job.state, ("✘", "red"))
         why = "" if job.state is State.SUCCEEDED else f": {_reason(outcome_words(job))}"
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-        words = f"{_title(job)} {job.state} in {_took(seconds)}{again}{why}"
+        words = f"{self._title(job)} {job.state} in {_took(seconds)}{again}{why}"
         return self._marked(mark, colour, words)
 
     def _retried_line(self, job: Job, seconds: float) -> str:
-        words = f"{_title(job)} failed in {_took(seconds)}, {describe_retry(job)}"
+        words = f"{self._title(job)} failed in {_took(seconds)}, {describe_retry(job)}"
         return self._marked("↻", "yellow", f"{words}: {_reason(job.reason)}")
 
     def _given_back_line(self, job: Job) -> str:
-        return self._marked("↻", "yellow", f"{_title(job)} given back: {_reason(job.reason)}")
+        return self._marked("↻", "yellow", f"{self._title(job)} given back: {_reason(job.reason)}")
 
     def _lost_line(self, grant: Grant, why: str) -> str:
-        words = f"{_title(grant.job)} is no longer ours: {_reason(why)}"
+        words = f"{self._title(grant.job)} is no longer ours: {_reason(why)}"
         return self._marked("⚠", "yellow", words)
+
+    def _title(self, job: Job) -> str:
+        return f"{job.job_id} {shorten(program_name(job, self._redact), TITLE_CHARACTERS)}"
 
     def _marked(self, mark: str, colour: str, words: str) -> str:
         return f"{self._mark(mark, colour)} {words}"
@@ -261,10 +271,6 @@ def _at_a_time(opening: WorkerStart) -> str:
 def _totals(succeeded: int, others: Counter[str], pace: str = "") -> str:
     more = "".join(f", {number:,} {what}" for what, number in sorted(others.items()) if number)
     return f"{count(succeeded, 'job')} done{pace}{more}"
-
-
-def _title(job: Job) -> str:
-    return f"{job.job_id} {shorten(program_name(job), TITLE_CHARACTERS)}"
 
 
 def _took(seconds: float) -> str:

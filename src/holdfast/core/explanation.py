@@ -17,10 +17,22 @@ MISSING_NAMES_SHOWN = 5
 """How many missing outputs a sentence lists: those of a study have long names."""
 
 
-def explain(job: Job, now: datetime, *, waiting: int | None = None, holder: Job | None = None) -> str:
+def explain(
+    job: Job,
+    now: datetime,
+    *,
+    waiting: int | None = None,
+    holder: Job | None = None,
+    wait: str | None = None,
+    published_at: datetime | None = None,
+) -> str:
     """Return why the job is in its state. `waiting` is the number of other queued jobs, `holder` the job
-    that holds the resource lock."""
-    state = _state(job, now, waiting, holder)
+    that holds the resource lock, `wait` what `wait_explanation` says about the workers; `published_at` is
+    when its owner last published something."""
+    if job.state is State.QUEUED:
+        state = _queued(job, now, waiting, holder, wait)
+    else:
+        state = _state(job, now, published_at)
     return " ".join([state, *_clock_steps(job, now), *describe_flaws(job)])
 
 
@@ -59,16 +71,14 @@ def describe_clock_change(by: timedelta) -> str:
     return f"{format_duration(abs(by))} {'ahead' if by > timedelta() else 'back'}"
 
 
-def _state(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
+def _state(job: Job, now: datetime, published_at: datetime | None) -> str:
     match job.state:
         case State.PENDING:
             return f"It is registered and waits for its submitter to hand it to {_executor(job)}."
         case State.SUBMITTING:
             return f"It is being handed to {_executor(job)}, {format_duration(now - job.updated_at)} so far."
-        case State.QUEUED:
-            return _queued(job, now, waiting, holder)
         case State.ASSIGNED | State.RUNNING | State.AGGREGATING:
-            return _leased(job, now)
+            return " ".join([_leased(job, now), *_running(job, now, published_at)])
         case State.VALIDATING:
             return _validating(job, now)
         case _:
@@ -79,19 +89,28 @@ def _executor(job: Job) -> str:
     return f"executor {job.spec.executor}" if job.spec.executor else "an executor"
 
 
-def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) -> str:
+def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None, wait: str | None) -> str:
     spec = job.spec
     past = f" Attempt {job.attempt - 1} ended: {_clause(job)}." if job.attempt > 1 else ""
     past += _not_understood(job) + _not_started(job)
     if job.ready_at > now:
         until = f"It waits until {job.ready_at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(job.ready_at - now)})"
-        return f"{until}; then any worker on queue {spec.queue} may claim it.{_tries(job, now)}{past}"
+        nobody = f" {wait}" if wait else ""
+        claimed = f"then any worker on queue {spec.queue} may claim it"
+        return f"{until}; {claimed}.{_tries(job, now)}{past}{nobody}"
     if holder is not None and holder.job_id != job.job_id and holder.leased:
         held = WAITS_FOR_HOLDER.format(lock=spec.lock, holder=holder.job_id)
         return (
             f"It waits for {held}{holder.state}, owner {holder.owner}); it is claimable as soon as that"
             f" ends.{past}"
         )
+    lacking = holdfast_worker_reason(spec)
+    own = f" It needs a holdfast worker: {lacking}." if lacking else ""
+    deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
+    others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
+    ready = f"It has been ready for {format_duration(now - job.ready_at)}"
+    if wait is not None:
+        return f"{ready}{others}.{own}{deadline}{past} {wait}"
     who = (
         f"a claim on behalf of executor {spec.executor}"
         if spec.executor
@@ -104,14 +123,7 @@ def _queued(job: Job, now: datetime, waiting: int | None, holder: Job | None) ->
         if spec.kind == COMMAND_KIND and not spec.executor
         else ""
     )
-    others = f", beside {waiting} other job{'s' * (waiting != 1)}" if waiting else ""
-    deadline = f" It is given up at {job.deadline_at:%H:%M:%S} UTC." if job.deadline_at else ""
-    lacking = holdfast_worker_reason(spec)
-    own = f" It needs a holdfast worker: {lacking}." if lacking else ""
-    return (
-        f"It has been ready for {format_duration(now - job.ready_at)} and waits for {who}{others}.{own}"
-        f"{deadline}{past}{next_step}"
-    )
+    return f"{ready} and waits for {who}{others}.{own}{deadline}{past}{next_step}"
 
 
 def _tries(job: Job, now: datetime) -> str:
@@ -196,6 +208,31 @@ def _next(job: Job, lease: Lease, now: datetime) -> str:
         f"{silent}{suspected}; unless it renews, the lease ends in {format_duration(lease.expires_at - now)}"
         " and another worker may take over."
     )
+
+
+def _running(job: Job, now: datetime, published_at: datetime | None) -> list[str]:
+    """How long an attempt has been running, since when it is silent, and what ends it."""
+    if job.started_at is None or job.state is State.ASSIGNED or job.cancel is not None:
+        return []
+    ran = format_duration(now - job.started_at)
+    if published_at is not None:
+        silent = f"its last output or event came {format_duration(now - published_at)} ago"
+    else:
+        silent = "without any output or event so far"
+    return [f"It has been running for {ran}, {silent}.", *_time_left(job, now)]
+
+
+def _time_left(job: Job, now: datetime) -> list[str]:
+    """How much of its timeout is left, unless that is said with the lease."""
+    limit = job.spec.timeout
+    if limit is None or job.started_at is None:
+        return ["It has no timeout."]
+    left = job.started_at + limit - now
+    if job.timeout_at is not None:
+        return []
+    if left <= timedelta():
+        return [f"Its timeout of {format_duration(limit)} was over {format_duration(-left)} ago."]
+    return [f"Its timeout of {format_duration(limit)} is over in {format_duration(left)}."]
 
 
 def _validating(job: Job, now: datetime) -> str:

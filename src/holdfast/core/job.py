@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.catalogue import ReasonCode, Stage
+from holdfast.core.limits import clip
 from holdfast.core.outputs import ValidationProgress, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import ENDED, LEASED, UNSUCCESSFUL, State
@@ -44,7 +45,10 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     `not_started` is set when nothing was started, because the owner's machine lacks what the job asks for,
     such as its folder, or when its outputs could not be stored. Another machine may do better, or this one
-    later."""
+    later.
+
+    `traceback` is set when an exception ended the attempt: the text that Python would print, or what another
+    language has for it; `code` is then the type of the exception."""
 
     message: str
     code: str = "Error"
@@ -57,6 +61,14 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     not_understood: bool = False
     not_started: bool = False
     seconds: float | None = None
+    traceback: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The message; of an exception, its type and message, as the last line of a traceback has them."""
+        message, code = self.message, self.code
+        told = message == code or message.startswith((f"{code}:", f"{code},"))
+        return message if self.traceback is None or told else clip(f"{code}: {message}")
 
 
 def timeout_failure(limit: timedelta, *, exit_code: int | None = None) -> Failure:
@@ -130,37 +142,59 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     job_id: str
+    """Its id."""
     spec: Spec
+    """What was asked for."""
     state: State
+    """Where it is now."""
     created_at: datetime
     updated_at: datetime
     ready_at: datetime
+    """When it may be claimed."""
     attempt: int = 1
+    """The number of the attempt, from 1."""
     version: int = 0
+    """The number of its registry events."""
     transition_no: int = 0
     failures: int = 0
+    """How many attempts have failed."""
     crashes: int = 0
+    """How many workers were lost with it."""
     fencing_token: int = 0
+    """The rising number of its owners."""
     lease: Lease | None = None
+    """Who has it, and until when; None while nobody has."""
     claim_op_id: str | None = None
     cancel: CancelRequest | None = None
+    """A request to stop that its owner has not met yet."""
     deadline_at: datetime | None = None
+    """When it is given up (`ttl`)."""
     started_at: datetime | None = None
+    """When the current attempt began."""
     ended_at: datetime | None = None
+    """When it ended."""
     reason: str | None = None
+    """Why it is in its state, in a few words."""
     error: Failure | None = None
+    """The last failure: its message, code and attributes."""
     dead_letter: DeadLetter | None = None
+    """What was known when it was given up."""
     result: Json = None
+    """What the handler returned."""
     found: ValidationResult | None = None
+    """Which promised outputs were found."""
     handle: dict[str, str] | None = None
     submitted_by: str | None = None
+    """Who enqueued it."""
     correlation_id: str | None = None
     trace_id: str | None = None
     traceparent: str | None = None
     heartbeats: int = 0
     published: int = 0
     progress: Progress | None = None
+    """How far the attempt says it is."""
     checkpoint: Json = None
+    """What the next attempt goes on from."""
     check: ValidationProgress | None = None
     not_understood: int = 0
     completed_at: datetime | None = None
@@ -185,14 +219,17 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def owner(self) -> str | None:
+        """The name of the worker that has it."""
         return self.lease.owner if self.lease else None
 
     @property
     def ended(self) -> bool:
+        """Whether nothing happens to it any more."""
         return self.state in ENDED
 
     @property
     def leased(self) -> bool:
+        """Whether a worker has it."""
         return self.state in LEASED
 
     @property

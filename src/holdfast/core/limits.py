@@ -89,6 +89,12 @@ KEYS_ACTIVE_MAX = 2
 KEYS_MAX = 1_000
 GRANT_PATTERNS_MAX = 64
 
+WORKERS_MAX = 5_000
+"""Workers that a store keeps; of more, those last seen longest ago are forgotten."""
+ANNOUNCED_QUEUES_MAX = 100
+ANNOUNCED_KINDS_MAX = 500
+"""Queues and kinds of one worker that are kept, so that what all of them announce stays small."""
+
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]+\Z")
 
 
@@ -145,11 +151,14 @@ def check_lease(value: timedelta) -> timedelta:
     return value
 
 
+SHORTENED = " … [shortened]"
+
+
 def clip(text: str, most: int = MESSAGE_CHARACTERS_MAX) -> str:
     """Return free text from outside as it can be stored: shortened if long, with characters that databases
     refuse (lone surrogates, NUL) replaced. The rest stays, terminal escapes too."""
     if len(text) > most:
-        text = text[: most - 15] + " … [shortened]"
+        text = text[: most - 15] + SHORTENED
     if not text.isascii():
         text = text.encode(errors="replace").decode()
     return text.replace("\0", "?")

@@ -44,13 +44,21 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     `outputs` names."""
 
     kind: Literal["simulation", "aggregation"] = "simulation"
+    """`simulation` or `aggregation`."""
     bundle: str
+    """The checksum of the code: `sha256:…`."""
     entrypoint: str
+    """What in the code is run."""
     params: dict[str, Scalar] = {}
+    """The parameters."""
     seed: int | None = None
+    """The seed of a simulation."""
     outputs: tuple[str, ...] = ()
+    """The files that its result has at least."""
     target: str | None = None
+    """What an aggregation computes."""
     seeds: tuple[int, ...] = ()
+    """The seeds of the replicates that an aggregation is made of."""
 
     @property
     def digest(self) -> str:
@@ -59,6 +67,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
 
     @cached_property
     def param_id(self) -> str:
+        """The id of the parameters."""
         return param_id(self.params)
 
     @property

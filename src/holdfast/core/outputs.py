@@ -43,9 +43,13 @@ class File(Struct, frozen=True, omit_defaults=True):
     have to match. A field that is None is not checked."""
 
     path: str
+    """The path or pattern, relative to where the command runs."""
     count: int | None = None
+    """How many files have to match."""
     size: int | None = None
+    """The size of the file in bytes."""
     sha256: str | None = None
+    """The checksum of the file."""
 
 
 class OutputPromise(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -37,13 +37,20 @@ class Retry(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """
 
     max_failures: int = 5
+    """How many attempts may fail."""
     max_crashes: int = 5
+    """How many workers may be lost with the job, or crash."""
     backoff: timedelta = timedelta(milliseconds=500)
+    """The wait after the first failure is anything below this."""
     factor: float = 2.0
+    """The bound of the wait grows by this with each failure."""
     backoff_max: timedelta = timedelta(seconds=60)
+    """The bound of the wait is never more than this."""
     on_exhausted: OnExhausted = OnExhausted.DEAD_LETTER
+    """How the job ends when a budget is used up."""
 
     def check(self) -> None:
+        """Raise `Invalid` for a budget or a wait that is out of range."""
         if not 1 <= self.max_failures <= ATTEMPTS_MAX or not 1 <= self.max_crashes <= ATTEMPTS_MAX:
             raise Invalid(f"max_failures and max_crashes are from 1 to {ATTEMPTS_MAX}.")
         if not timedelta() <= self.backoff <= self.backoff_max <= DELAY_MAX:

@@ -18,6 +18,7 @@ TIMED_RANGES = (("01", "02"), ("cached-01", "cached-02"))
 _SHOWN = 8
 _UUID = re.compile(r"(?:cached-)?[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _SHORT = re.compile(r"[0-9a-f]{8,12}\Z")
+_END = re.compile(r"[0-9a-f-]+\Z")
 
 
 def short_id(job_id: str) -> str:
@@ -38,8 +39,14 @@ def is_shown(text: str) -> bool:
     return _SHORT.match(text) is not None
 
 
+def may_be_end(text: str) -> bool:
+    """Whether an id that was generated in the order of time may end so."""
+    return _END.match(text) is not None
+
+
 def fits_short_id(job_id: str, text: str) -> bool:
     """Whether the id begins with the text or, if it was generated in the order of time, ends with it."""
     if job_id.startswith(text):
         return True
-    return job_id.endswith(text) and any(first <= job_id < end for first, end in TIMED_RANGES)
+    timed = any(first <= job_id < end for first, end in TIMED_RANGES)
+    return timed and job_id.endswith(text) and may_be_end(text)

@@ -45,24 +45,43 @@ class Spec(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     alone, the caller's own validator finds them."""
 
     kind: str = COMMAND_KIND
+    """What runs it: the name of a function, or `command`."""
     queue: str = "default"
+    """The queue that workers claim it from."""
     payload: msgspec.Raw = msgspec.Raw(b"null")
+    """The arguments."""
     name: str | None = None
+    """A name for people, who find the job by it."""
     priority: int = PRIORITY_DEFAULT
+    """From 0, which comes first, to 9."""
     region: str | None = None
+    """Only workers of this region claim it."""
     lock: str | None = None
+    """Jobs with the same lock run one after the other."""
     executor: str | None = None
+    """Only claims on behalf of this executor get it."""
     lease: timedelta = LEASE_DEFAULT
+    """How long its worker may be silent."""
     timeout: timedelta | None = None
+    """How long one attempt may take."""
     delay: timedelta | None = None
+    """How long after its creation it may begin."""
     run_at: datetime | None = None
+    """When it may begin."""
     ttl: timedelta | None = None
+    """How long after its creation it is given up."""
     retry: Retry = RETRY_DEFAULT
+    """When a failed attempt is tried again."""
     labels: dict[str, str] = {}
+    """Names and values to find it by."""
     promised_outputs: int = 0
+    """How many outputs it has to leave behind."""
     outputs: OutputPromise | None = None
+    """Which these are."""
     replayed_from: str | None = None
+    """The job that it repeats."""
     resumed_from: str | None = None
+    """The job whose missing outputs it makes."""
 
 
 def check_spec(spec: Spec, checked: Spec | None = None) -> Spec:

@@ -34,6 +34,20 @@ def can_see(principal: Principal, job: Job) -> bool:
     )
 
 
+def can_read(principal: Principal, job: Job) -> bool:
+    """Return whether the caller may read the data of the job: payload, result, output, traceback."""
+    return (
+        principal is ANONYMOUS
+        or principal.may(Scope.DATA, job.spec.queue, job.spec.region)
+        or is_submitter(principal, job)
+    )
+
+
+def can_read_all(principal: Principal) -> bool:
+    """Return whether the caller may see every job, and read its data."""
+    return can_see_all(principal) and principal.has(Scope.DATA)
+
+
 def can_see_all(principal: Principal) -> bool:
     """Return whether the caller may see every job."""
     return principal is ANONYMOUS or (principal.everywhere and principal.has(Scope.OBSERVE))

@@ -13,6 +13,7 @@ from holdfast.ports.outputs import (
     Resumption,
 )
 from holdfast.ports.registry import (
+    Announced,
     Completion,
     EnqueuedJobs,
     Grant,
@@ -51,6 +52,7 @@ from holdfast.ports.system import (
 )
 
 __all__ = [
+    "Announced",
     "Backup",
     "ById",
     "Census",

@@ -14,6 +14,7 @@ from holdfast.core.lifecycle import HandoffStep, Outcome
 from holdfast.core.outputs import Output, OutputPromise, ValidationResult
 from holdfast.core.spec import Json, Spec
 from holdfast.core.state import State
+from holdfast.core.workers import QueueInfo, WorkerInfo
 from holdfast.ports.store import EventPage, Finding, HistoryPage, JobFilter, JobPage, PruneResult
 
 
@@ -72,6 +73,13 @@ class Completion(Struct, frozen=True, gc=False):
     op_id: str | None = None
     compensated: bool | None = None
     follow_ups: tuple[JobRequest, ...] = ()
+
+
+class Announced(Struct, frozen=True, kw_only=True):
+    """A worker as it is kept now, and the live workers that have its name in other processes."""
+
+    worker: WorkerInfo
+    namesakes: tuple[WorkerInfo, ...] = ()
 
 
 class Mismatch(Struct, frozen=True):
@@ -337,6 +345,43 @@ class Registry(Protocol):
     async def wait(self, job_id: str, *, timeout: float | None = None) -> Job: ...  # noqa: ASYNC109
 
     async def why(self, job_id: str) -> str: ...
+
+    async def announce(
+        self,
+        name: str,
+        *,
+        instance: str,
+        queues: Sequence[str],
+        kinds: Sequence[str] = (),
+        executors: Sequence[str] = (),
+        slots: int = 1,
+        busy: int = 0,
+        thread_kinds: Sequence[str] = (),
+        thread_slots: int = 0,
+        thread_busy: int = 0,
+        region: str | None = None,
+        host: str = "",
+        pid: int = 0,
+        app: str | None = None,
+        version: str = "",
+        paused: bool = False,
+        leaving: bool = False,
+        stopped: bool = False,
+        started_at: datetime | None = None,
+    ) -> Announced:
+        """Tell that a worker is there, and what it serves; again and again, and with `stopped` at its end.
+        `started_at` is what the first response said. It is presence, no event: it expires."""
+        ...
+
+    async def workers(self, queue: str | None = None) -> list[WorkerInfo]:
+        """Return the workers that have announced themselves in the last day, the last seen first; only
+        those that serve the `queue`, if one is named."""
+        ...
+
+    async def queues(self) -> list[QueueInfo]:
+        """Return every queue that has jobs or a known worker, by name. Delayed jobs are counted up to a
+        limit."""
+        ...
 
     async def verify(self) -> Verification: ...
 

@@ -11,6 +11,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change, Command, Refusal
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 
 
 class ById(Struct, frozen=True, gc=False):
@@ -68,7 +69,8 @@ class Work(Struct, frozen=True, gc=False):
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs a listing shows; empty means all. With a `viewer`, only those it may see
-    (`core.visibility`): others do not influence a page.
+    (`core.visibility`): others do not influence a page. `arguments` are those of functions, as text
+    (`core.arguments`); a job whose data the viewer may not read has none.
 
     With a `short_id`, those whose id it fits (`core.short_ids`): they are found by the index of ids, which
     looks at so many generated ids at most, and reads so many jobs.
@@ -81,6 +83,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     states: tuple[State, ...] = ()
     owner: str | None = None
     labels: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     viewer: Principal | None = None
 
 
@@ -214,6 +217,14 @@ class Store(Protocol):
         """Return how many jobs are in each state."""
         ...
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        """Return how many jobs of the queue are ready; with `ahead_of`, only those that come before it in
+        ready order; with `delayed`, in place of these, those that are not due yet. It counts no further
+        than `limit`, and costs no more than that, except in a store of documents. Locks do not matter."""
+        ...
+
     async def census(self, limit: int) -> Census:
         """Return the counts by queue and state, and the leases. `ready` has at most `limit` queues. The
         call takes no longer for many jobs than for few, except in a store of documents, which reads them
@@ -277,6 +288,15 @@ class Store(Protocol):
 
     async def put_key(self, key: Key) -> None:
         """Store this key; it replaces the one with its `key_id`, if there is one."""
+        ...
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return every worker that was put and not forgotten, the last seen first."""
+        ...
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        """Store this worker; it replaces the one with its name and `instance`, if there is one. Forget those
+        that were last seen before the instant. It is no change that waiting callers are woken for."""
         ...
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import HoldfastError, Invalid
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Complete, Outcome, Success
-from holdfast.core.spec import check_struct
+from holdfast.core.tracebacks import check_failure
 from holdfast.ports import Completion, Grant, JobRequest
 from holdfast.registry.commit_queue import CommitQueue, CompletionCommand
 from holdfast.registry.job_requests import follow_up_commands
@@ -51,7 +51,7 @@ def _command(done: Completion, op_id: str) -> Complete:
         op_id=op_id,
         token=grant.fencing_token,
         actor=f"worker:{grant.job.owner}",
-        outcome=check_struct(outcome) if isinstance(outcome, Failure) else outcome,
+        outcome=check_failure(outcome) if isinstance(outcome, Failure) else outcome,
         compensated=done.compensated,
     )
     if done.follow_ups and isinstance(outcome, Success):

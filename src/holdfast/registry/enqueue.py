@@ -66,7 +66,10 @@ class _Creation(Struct, frozen=True, gc=False):
 
 def _within(store: Store, connection: object) -> Callable[..., Awaitable[list[list[Decision]]]]:
     if not isinstance(store, Joinable):
-        raise Invalid("Only a postgresql:// store can make jobs inside a transaction of yours.")
+        raise Invalid(
+            "Only a postgresql:// store can make jobs inside a transaction of yours.",
+            advice="With another store, enqueue when you have committed (Django: transaction.on_commit).",
+        )
 
     async def submit(*works: Work, size_bytes: int) -> list[list[Decision]]:
         return await store.transact_within(connection, works)

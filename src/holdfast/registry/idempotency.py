@@ -68,8 +68,12 @@ def reword_fenced(error: HoldfastError, command: Command, history: list[Event]) 
     words += ": the first outcome stands."
     reworded = copy(error)
     reworded.message, reworded.args = words, (words,)
+    if not given_back:
+        reworded.advice = COUNTED
     return reworded
 
+
+COUNTED = "The attempt was yours, and its outcome has counted: nothing is left to report."
 
 _GIVEN_BACK = ("released", "undelivered")
 

@@ -41,6 +41,7 @@ from holdfast.registry.resume import resume
 from holdfast.registry.validation import complete_validation, report_validation
 from holdfast.registry.verify import verify
 from holdfast.registry.watch import wait, watch
+from holdfast.registry.workers import announce, queues, workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,6 +119,9 @@ class LocalRegistry:
     watch = bind(watch)
     wait = bind(wait)
     why = bind(why)
+    announce = bind(announce)
+    workers = bind(workers)
+    queues = bind(queues)
     verify = bind(verify)
     prune = bind(prune)
     create_key = bind(create_key)

@@ -1,6 +1,8 @@
 """query: read jobs and their logs, and explain the state of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import chain
 
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -8,7 +10,8 @@ from holdfast.core.explanation import explain
 from holdfast.core.job import Job
 from holdfast.core.limits import LABEL_CHARACTERS_MAX, PAGE_ITEMS_MAX, check_text
 from holdfast.core.short_ids import SHORT_ID_CHARACTERS_MIN
-from holdfast.core.state import State
+from holdfast.core.state import LEASED, State
+from holdfast.core.wait_explanation import AHEAD_MAX, Surroundings, describe_wait
 from holdfast.ports import EventPage, HistoryPage, JobFilter, JobPage
 from holdfast.registry.commit_queue import CommitQueue
 
@@ -23,7 +26,8 @@ async def list_jobs(
 ) -> JobPage:
     """Return a page in creation order, or in the reverse order."""
     texts = (which.queue, which.kind, which.name, which.short_id, which.owner)
-    for text in (*texts, *which.labels, *which.labels.values()):
+    pairs = (*which.labels.items(), *which.arguments.items())
+    for text in (*texts, *chain.from_iterable(pairs)):
         check_text(text or "", "A filter", LABEL_CHARACTERS_MAX)
     if which.short_id is not None and len(which.short_id) < SHORT_ID_CHARACTERS_MIN:
         raise Invalid(f"A short id has at least {SHORT_ID_CHARACTERS_MIN} characters.")
@@ -66,20 +70,49 @@ async def events(commits: CommitQueue, *, after: str | None = None, limit: int =
     return await commits.store.events(after=after, limit=_page(limit))
 
 
-async def why(commits: CommitQueue, job_id: str, *, beside: bool = True) -> str:
-    """Return why the job is in its state and what happens next; with `beside`, how many others wait."""
-    job = await commits.get(job_id)
-    now = await commits.store.now()
-    holder = waiting = None
+async def why(
+    commits: CommitQueue,
+    job_id: str,
+    *,
+    beside: bool = True,
+    reaches: Callable[[str], bool] = lambda queue: True,
+) -> str:
+    """Return why the job is in its state and what happens next; with `beside`, how many others wait, and
+    which workers are there. Other queues are named only where the caller `reaches` them."""
+    job, now = await commits.get(job_id), await commits.store.now()
     if job.state is State.QUEUED:
-        if beside:
-            counts = await commits.store.counts(job.spec.queue)
-            waiting = counts.get(State.QUEUED, 0) - 1
-        if job.spec.lock:
-            resource = await commits.store.locks(job.spec.lock)
-            if resource.holder is not None:
-                [holder] = await commits.store.get([resource.holder])
-    return explain(job, now, waiting=waiting, holder=holder)
+        return await _why_queued(commits, job, now, beside=beside, reaches=reaches)
+    return explain(job, now, published_at=await _published_at(commits, job))
+
+
+async def _published_at(commits: CommitQueue, job: Job) -> datetime | None:
+    """Return when the last event of the attempt under way came."""
+    if not job.leased or not job.published:
+        return None
+    beyond = (job.fencing_token + 1, 0)
+    newest = await commits.store.published_before(job.job_id, beyond, limit=1)
+    return next((one.received_at for one in newest if one.fencing_token == job.fencing_token), None)
+
+
+async def _why_queued(
+    commits: CommitQueue, job: Job, now: datetime, *, beside: bool, reaches: Callable[[str], bool]
+) -> str:
+    store, spec, holder = commits.store, job.spec, None
+    counts = await store.counts(spec.queue)
+    ahead = await store.count_ready(spec.queue, ahead_of=job, limit=AHEAD_MAX) if beside else None
+    around = Surroundings(
+        workers=await store.list_workers(),
+        ahead=ahead,
+        moving=any(counts.get(state) for state in LEASED),
+        names=beside,
+        reaches=reaches,
+    )
+    if spec.lock:
+        resource = await store.locks(spec.lock)
+        if resource.holder is not None:
+            [holder] = await store.get([resource.holder])
+    waiting = counts.get(State.QUEUED, 0) - 1 if beside else None
+    return explain(job, now, waiting=waiting, holder=holder, wait=describe_wait(job, now, around))
 
 
 def _page(limit: int) -> int:

@@ -44,6 +44,9 @@ class Handler(HandlerFunction, Protocol):
     def has_lock(self) -> bool: ...
 
     @property
+    def queue(self) -> str: ...
+
+    @property
     def outputs(self) -> tuple[str, ...]: ...
 
 

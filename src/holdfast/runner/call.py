@@ -22,25 +22,31 @@ class Call(Struct, Generic[R_co], frozen=True, gc=False):
     """
 
     request: JobRequest
+    """The job as it will be enqueued."""
     result_type: Any = Any
     promised: PromisedOutputs | None = None
     given: Mapping[str, Any] = {}
     connection: object = None
+    """The caller's database connection that it is created on."""
 
     @property
     def spec(self) -> Spec:
+        """What is asked for."""
         return self.request.spec
 
     @property
     def kind(self) -> str:
+        """What runs it."""
         return self.request.spec.kind
 
     @property
     def payload(self) -> msgspec.Raw:
+        """Its arguments, as JSON."""
         return self.request.spec.payload
 
     @property
     def request_id(self) -> str | None:
+        """The id by which a repeated request is known."""
         return self.request.request_id
 
 

@@ -75,6 +75,8 @@ class Context:
     """The names of the outputs that the function declares. Internal."""
     output_fault: Exception | None = None
     """The error of the output store or of a disk that kept outputs from being stored. Internal."""
+    behind_server = False
+    """Whether the worker reaches its registry by a server. Internal."""
     _attempt_outputs: "AttemptOutputs | None" = None
     _stop_requested = False
     _stop_event: threading.Event | None = None
@@ -88,14 +90,23 @@ class Context:
         outputs: "LazyOutputs | None" = None,
     ) -> None:
         self.job_id = run.job_id
+        """The id of the job."""
         self.kind = run.kind
+        """The kind of the job, with its version."""
         self.queue = run.queue
+        """The queue that it was claimed from."""
         self.attempt = run.attempt
+        """The number of this attempt, from 1."""
         self.fencing_token = run.fencing_token
+        """The rising number of its owners; `guard` makes a fence of it."""
         self.lock = run.lock
+        """The lock of the job, if it has one."""
         self.correlation_id = run.correlation_id
+        """What ties this job to others of the same cause."""
         self.trace_id = run.trace_id
+        """The trace that the job belongs to."""
         self.traceparent = run.traceparent
+        """The span that caused the job."""
         self.follow_ups: list[JobRequest] = []
         self.follow_up_outputs: dict[int, PromisedOutputs] = {}
         """The outputs that follow-ups promise, by the follow-up's index. Internal."""

@@ -1,7 +1,9 @@
 """One call of a handler: its arguments from the payload, its ending from what it returns or raises."""
 
 import asyncio
+import concurrent.futures
 import contextvars
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor as Threads
@@ -20,6 +22,7 @@ from holdfast.core.job import Failure
 from holdfast.core.limits import check_delay, clip
 from holdfast.core.process_spec import CRASH_EXITS
 from holdfast.core.spec import Json
+from holdfast.core.tracebacks import clip_traceback
 from holdfast.ports import JobRequest
 from holdfast.runner.app import Handler, HandlerFunction
 from holdfast.runner.context import CheckpointMismatch, Context, current_context
@@ -29,8 +32,10 @@ from holdfast.runner.signature import OtherNames
 from holdfast.runner.stored_result import store_result
 from holdfast.worker.executor import RETURNED, Ending
 
-TRACEBACK_CHARACTERS_MAX = 16_000
-TRACEBACK_BYTES_MAX = 32_000
+_PLUMBING = tuple(
+    os.path.dirname(file) + os.sep for file in (__file__, asyncio.__file__, concurrent.futures.__file__)
+)
+"""The folders of the code that calls handlers."""
 _Returned = tuple[Json, BaseException | None]
 OUTPUT_STORE_DELAY = timedelta(seconds=30)
 """When a job is tried again for which this worker has not the right output store."""
@@ -92,7 +97,7 @@ async def compensate(job: Handler, context: Context, payload: bytes, threads: Th
     except NoThread as error:
         return _machine_fault(_failed(error, retryable=True, stage=Stage.INPUT))
     except BaseException as error:
-        _record_traceback(error, context)
+        context.fail(_words(error), _traceback_of(error))
         return Ending(compensated=False)
     return Ending(compensated=True)
 
@@ -163,7 +168,14 @@ def _raised(error: BaseException, context: Context) -> Ending:
         return Ending(cancelled=True, stopped=True, reason=_words(error) if error.args else None)
     if isinstance(error, asyncio.CancelledError) and context.cancelled:
         return Ending(cancelled=True, stopped=True)
-    _record_traceback(error, context)
+    trace = _traceback_of(error)
+    context.fail(_words(error), trace)
+    ending = _failure_of(error, context)
+    assert ending.failure is not None
+    return replace(ending, failure=replace(ending.failure, traceback=trace))
+
+
+def _failure_of(error: BaseException, context: Context) -> Ending:
     if isinstance(error, CheckpointMismatch):
         return _failed(error, retryable=False, stage=Stage.INPUT, reason=ReasonCode.VALIDATION_FAILED)
     if isinstance(error, ValidationError):
@@ -219,7 +231,10 @@ def not_parsed(words: str, *, not_understood: bool) -> Ending:
 
 def internal_error(error: BaseException) -> Ending:
     """Return the ending of an attempt that failed because of an error in holdfast itself."""
-    return _failed(error, retryable=True)
+    ending = _failed(error, retryable=True)
+    assert ending.failure is not None
+    trace = _formatted(error, error.__traceback__)
+    return replace(ending, failure=replace(ending.failure, traceback=trace))
 
 
 def _failed(
@@ -247,21 +262,21 @@ def _words(error: BaseException) -> str:
         return f"{type(error).__name__}, whose message cannot be shown"
 
 
-def _user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames of this module at its beginning."""
+def _traceback_of(error: BaseException) -> str:
+    """Return the traceback as Python prints it, with the causes of the error, without the frames above the
+    first of the handler's own."""
+    try:
+        return _formatted(error, _user_frames(error))
+    except BaseException:  # the error cannot be shown
+        return _words(error)
+
+
+def _formatted(error: BaseException, trace: TracebackType | None) -> str:
+    return clip_traceback("".join(traceback.format_exception(type(error), error, trace)).rstrip("\n"))
+
+
+def _user_frames(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PLUMBING):
         trace = trace.tb_next
     return trace
-
-
-def _record_traceback(error: BaseException, context: Context) -> None:
-    """Publish the traceback as an event of the job."""
-    try:
-        lines = "".join(traceback.format_exception(type(error), error, _user_traceback(error), limit=-20))
-    except BaseException:
-        lines = _words(error)
-    trace = clip(lines[-TRACEBACK_CHARACTERS_MAX:], TRACEBACK_CHARACTERS_MAX)
-    while len(msgspec.json.encode(trace)) > TRACEBACK_BYTES_MAX:  # escapes take six bytes each
-        trace = trace[len(trace) // 4 :]
-    context.fail(_words(error), trace)

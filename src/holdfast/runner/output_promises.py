@@ -25,7 +25,10 @@ class OutputOptions(TypedDict, total=False):
     """The options for the outputs of one job."""
 
     outputs: Sequence[str | File] | None
+    """What it has to leave behind before it counts as succeeded: names for `ctx.output(name)`, or paths that
+    a command writes."""
     tasks: Iterable[Task] | None
+    """The tasks of a study, for `ctx.tasks()`."""
 
 
 class OutputLocation(Struct, frozen=True):

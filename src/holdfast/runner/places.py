@@ -29,7 +29,10 @@ class Place(Struct, frozen=True):
         """Return the JSON form of a value for this place, as builtins; `TypeError` when it has none."""
         if self.open:
             return OpenForms(self.classes).of(value)
-        return typed_form(value, arrays=self.arrays)
+        try:
+            return typed_form(value, arrays=self.arrays)
+        except TypeError:  # the keys of a dict may be anything
+            return OpenForms(self.classes).of(value)
 
     def check_same(self, given: object, read: object, what: str) -> None:
         """Raise `Invalid` if a worker would read something else than what was given here."""
@@ -49,10 +52,12 @@ class Place(Struct, frozen=True):
             document = _encode(value)
             if not self._loses(value, document):
                 return document
-        except Exception:  # noqa: S110  # code of the user's classes may raise anything
-            pass
+            looks_like_forms = MARK_BYTES in document
+        except Exception:  # code of the user's classes may raise anything
+            looks_like_forms = False
         forms = OpenForms(self.classes, lenient=True, describing=True)
-        return _written(value, self.form) or _written(value, forms.of) or _encode(_described(value))
+        typed = None if looks_like_forms else _written(value, self.form)
+        return typed or _written(value, forms.of) or _encode(_described(value))
 
     def whole(self, value: object, what: str) -> bytes:
         """Return the JSON of a value that nothing annotates; `Invalid` when a part of it has no form.
@@ -71,7 +76,9 @@ class Place(Struct, frozen=True):
     def _loses(self, value: object, document: bytes) -> bool:
         if b"null" in document and has_other_floats(value):
             return True
-        return self.open and (MARK_BYTES in document or bool(msgspec.json.decode(document) != value))
+        if (self.open or self.dicts) and MARK_BYTES in document:  # a dict that looks like a form
+            return True
+        return self.open and bool(msgspec.json.decode(document) != value)
 
 
 def _is_equal(one: object, other: object) -> bool:
@@ -121,7 +128,10 @@ def place_of(hint: object, what: str) -> Place:
     try:
         return _place(type_info(hint), what)
     except (TypeError, ValueError, NameError, RecursionError) as error:
-        raise Invalid(f"{what} has a type that cannot be read from JSON: {error}") from error
+        words = str(error)
+        if words.startswith("Type unions"):
+            words += ". Take one of them; only None may stand beside it"
+        raise Invalid(f"{what} has a type that cannot be read from JSON: {words}.") from error
 
 
 def _place(info: Type, what: str) -> Place:

@@ -52,6 +52,7 @@ class Runner(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(self._loop)
         self._outputs = app.output_store()
+        self._behind_server = app.url.startswith(("http://", "https://"))
         # A buffer of our own: the loop would map and unmap one for each read.
         self._buffer = memoryview(bytearray(READ_BYTES))
 
@@ -98,6 +99,8 @@ class Runner(asyncio.BufferedProtocol):
     def _begin(self, run: Run, *, compensating: bool) -> None:
         channel = FrameChannel(self._sender, run.number)
         context = Context(run, channel, self._clock, self._bridge, self._outputs)
+        if self._behind_server:
+            context.behind_server = True
         job = self._app.jobs.get(run.kind)
         if job is None:  # the app was changed after the worker had read it
             words = f"{run.kind}: the app of this worker no longer has this kind."
@@ -156,7 +159,7 @@ def hello(app: HandlerApp) -> Hello:
 def _known(kind: str, job: Handler) -> KnownJob:
     hook = job.compensate
     only_async = job.is_async and (hook is None or hook.is_async)
-    return KnownJob(kind, job.isolation, job.memory_bytes, hook is not None, only_async)
+    return KnownJob(kind, job.isolation, job.memory_bytes, hook is not None, only_async, job.queue)
 
 
 async def run(connection: socket.socket, app: HandlerApp, threads: int) -> None:

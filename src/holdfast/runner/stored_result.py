@@ -67,10 +67,13 @@ async def store_result(document: bytes, context: "Context") -> bytes:
     else:
         return document
     stored = StoredResult(bytes=len(document), sha256=sha256(document).hexdigest())
-    found = await _in_outputs(document, stored, context)
-    if found is not None:
-        return msgspec.json.encode({IN_OUTPUTS: found})
-    if len(document) <= LOGGED_BYTES_MAX:
+    fits_log = len(document) <= LOGGED_BYTES_MAX
+    # Callers of a server can read the log there, and seldom have the worker's output store.
+    if not (fits_log and context.behind_server):
+        found = await _in_outputs(document, stored, context)
+        if found is not None:
+            return msgspec.json.encode({IN_OUTPUTS: found})
+    if fits_log:
         return msgspec.json.encode({IN_LOG: _in_log(document, stored, context)})
     beginning = document[:_BEGINNING].decode(errors="replace")
     return msgspec.json.encode({TOO_LARGE: {"bytes": len(document), "beginning": beginning}})

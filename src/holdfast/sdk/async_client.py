@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
+from holdfast.core.arguments import argument_text
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
@@ -21,6 +22,8 @@ from holdfast.core.state import State
 from holdfast.outputs.lazy import LazyOutputs
 from holdfast.ports import EnqueuedJobs, JobFilter, Registry
 from holdfast.runner.call import Call
+from holdfast.runner.json_forms import typed_form
+from holdfast.sdk.caller_connection import async_connection
 from holdfast.sdk.defaults import actor, chosen_url, warn_of_unused_store
 from holdfast.sdk.handle import Handle, handles, result_of
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
@@ -44,11 +47,15 @@ class OutputChunk(Struct, frozen=True):
     """A piece of the output of a job, as bytes; `stream` is stdout or stderr."""
 
     stream: str
+    """`stdout` or `stderr`, or a name that the handler gave."""
     data: bytes
+    """The bytes, as they were written."""
     attempt: int | None = None
+    """The attempt that wrote them."""
 
     @property
     def text(self) -> str:
+        """The bytes as text."""
         return self.data.decode(errors="replace")
 
 
@@ -66,13 +73,23 @@ class ListOptions(TypedDict, total=False):
     """Which jobs are listed; all of them by default."""
 
     queue: str | None
+    """Only jobs of this queue."""
     kind: str | None
+    """Only jobs of this kind."""
     name: str | None
+    """Only jobs of this name."""
     states: Iterable[State | str]
+    """Only jobs in one of these states."""
     owner: str | None
+    """Only jobs that this worker has."""
     labels: Mapping[str, str]
+    """Only jobs with all of these labels."""
+    arguments: Mapping[str, object]
+    """Only jobs whose function has these arguments."""
     limit: int | None
+    """At most so many."""
     newest: bool
+    """The newest first."""
 
 
 class AsyncClient:
@@ -112,6 +129,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        """Close the store; `async with` does so at its end."""
         registry, self._opened = self._opened, None
         submission, self._submission = self._submission, None
         stored, self._result_outputs = self._result_outputs, None
@@ -167,7 +185,13 @@ class AsyncClient:
 
     async def create_jobs(self, calls: Sequence[Call[object]], *, connection: object = None) -> EnqueuedJobs:
         """As `enqueue_many`, but return the plain jobs."""
-        connection = one_connection(calls, connection)
+        if (connection := one_connection(calls, connection)) is not None:
+            connection = await async_connection(connection)
+        return await self.create_jobs_on(connection, calls)
+
+    async def create_jobs_on(self, connection: object, calls: Sequence[Call[object]]) -> EnqueuedJobs:
+        """As `create_jobs`, in the transaction of a driver's connection, whatever the calls name, if there is
+        one."""
         if any(call.promised is not None for call in calls):
             self._submission = self._submission or JobSubmission(self.registry, self.url, self._outputs)
             return await self._submission.create(calls, connection)
@@ -343,4 +367,13 @@ def _filter(which: ListOptions) -> JobFilter:
         states=states,
         owner=which.get("owner"),
         labels=dict(which.get("labels", {})),
+        arguments={name: _argument_text(name, one) for name, one in which.get("arguments", {}).items()},
     )
+
+
+def _argument_text(name: str, value: object) -> str:
+    """Return the text by which jobs with this argument are found, as `enqueue` writes it."""
+    try:
+        return argument_text(name, typed_form(value, arrays=False))
+    except TypeError as error:
+        raise Invalid(f"arguments: {name}: cannot be written as JSON: {error}.") from error

@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from inspect import iscoroutinefunction
 from threading import RLock, Thread, current_thread
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -206,16 +205,6 @@ class _LoopClient:
 async def _generator(client: AsyncClient) -> AsyncGenerator[AsyncClient, None]:
     async with client:
         yield client
-
-
-def check_blocking(connection: object) -> None:
-    """Raise `Invalid` for a database connection that only its own loop may use."""
-    driver = type(connection).__module__.partition(".")[0]
-    if driver == "asyncpg" or iscoroutinefunction(getattr(connection, "execute", None)):
-        raise Invalid(
-            "This connection belongs to an event loop: use the form for coroutines, or give a blocking"
-            " connection of psycopg."
-        )
 
 
 _instances: WeakSet[BackgroundClient] = WeakSet()

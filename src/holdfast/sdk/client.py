@@ -11,7 +11,8 @@ from holdfast.core.spec import Json
 from holdfast.core.state import State
 from holdfast.runner.call import Call
 from holdfast.sdk.async_client import AsyncClient, ListOptions, LogOptions, OutputChunk
-from holdfast.sdk.background import BackgroundClient, check_blocking
+from holdfast.sdk.background import BackgroundClient
+from holdfast.sdk.caller_connection import blocking_connection
 from holdfast.sdk.defaults import chosen_url
 from holdfast.sdk.handle import Handle, handles
 from holdfast.sdk.job_calls import check_calls, command, make_call, one_connection
@@ -52,6 +53,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Close the store, if it is open. The next call opens it again."""
         self._background.close()
 
     @property
@@ -94,8 +96,8 @@ class Client:
         checked = check_calls(calls)
         connection = one_connection(checked, connection)
         if connection is not None:
-            check_blocking(connection)
-        jobs = self._background.call(lambda client: client.create_jobs(checked, connection=connection))
+            connection = blocking_connection(connection)
+        jobs = self._background.call(lambda client: client.create_jobs_on(connection, checked))
         return handles(jobs, [call.result_type for call in checked], self._background)
 
     @with_options_of(CommandOptions, Options)

@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobFailed(HoldfastError):
-    """The job has ended without success. `job` says how."""
+    """The job has ended without success. `job` says how; Python prints the traceback of the handler, too."""
 
     advice = "Read the reason; holdfast why says what to do."
 
@@ -32,6 +32,8 @@ class JobFailed(HoldfastError):
             version=job.version,
         )
         self.job = job
+        if job.error is not None and job.error.traceback is not None:
+            self.add_note(f"In the worker:\n{job.error.traceback}")
 
     def __reduce__(self) -> tuple[type["JobFailed"], tuple[Job]]:
         return JobFailed, (self.job,)
@@ -43,6 +45,8 @@ class JobClient(Protocol):
     async def create_jobs(
         self, calls: Sequence[Call[object]], *, connection: object = None
     ) -> EnqueuedJobs: ...
+
+    async def create_jobs_on(self, connection: object, calls: Sequence[Call[object]]) -> EnqueuedJobs: ...
 
     async def status(self, job_id: str) -> Job: ...
 
@@ -87,6 +91,7 @@ class Handle(Generic[R_co]):
 
     @property
     def job_id(self) -> str:
+        """The id of the job."""
         return self.job.job_id
 
     def refresh(self) -> Job:
@@ -94,6 +99,7 @@ class Handle(Generic[R_co]):
         return self._access.call(lambda client: client.status(self.job_id))
 
     async def refresh_async(self) -> Job:
+        """As `refresh`, for coroutines."""
         return await self._access.call_async(lambda client: client.status(self.job_id))
 
     def result(self, timeout: Duration | None = None) -> R_co:

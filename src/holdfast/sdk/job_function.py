@@ -14,7 +14,7 @@ from holdfast.ports import JobRequest
 from holdfast.runner.call import Call
 from holdfast.runner.output_promises import PromisedOutputs, take_promised_outputs
 from holdfast.runner.signature import Function, Signature
-from holdfast.sdk.background import check_blocking
+from holdfast.sdk.caller_connection import blocking_connection
 from holdfast.sdk.handle import ClientAccess, Handle, handles
 from holdfast.sdk.job_calls import check_calls, inherited_options, one_connection
 from holdfast.sdk.job_options import Isolation, Options, with_options
@@ -97,6 +97,11 @@ class JobFunction(Generic[P, R_co, F_co]):
         return self._lock is not None or self._request.spec.lock is not None
 
     @property
+    def queue(self) -> str:
+        """The queue that its jobs are enqueued in."""
+        return self._request.spec.queue
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its handler writes."""
         return () if self._promised is None else self._promised.names
@@ -136,8 +141,8 @@ class JobFunction(Generic[P, R_co, F_co]):
         configured_calls = self._configured(calls)
         connection = one_connection(configured_calls, self._connection)
         if connection is not None:
-            check_blocking(connection)
-        jobs = self._access.call(lambda client: client.create_jobs(configured_calls, connection=connection))
+            connection = blocking_connection(connection)
+        jobs = self._access.call(lambda client: client.create_jobs_on(connection, configured_calls))
         return handles(jobs, repeat(self.result_type), self._access)
 
     async def enqueue_many_async(self, calls: Iterable[Call[R_co]]) -> list[Handle[R_co]]:
@@ -155,8 +160,8 @@ class JobFunction(Generic[P, R_co, F_co]):
         """Return the same function with other options: `resize.configure(delay=60).enqueue(path="a")`.
 
         With a `connection` to the store's own PostgreSQL database that is in a transaction, the jobs exist
-        if and only if you commit: a blocking psycopg connection for `enqueue`, any of asyncpg or psycopg
-        for `enqueue_async`.
+        if and only if you commit. It is one of psycopg (3) or asyncpg, a connection or session of SQLAlchemy
+        on one of them, or one of Django on psycopg; `enqueue` takes only those that block.
         """
         connection = options.pop("connection", self._connection)
         given: Options = {**self._given, **options}  # type: ignore[typeddict-unknown-key]

@@ -32,14 +32,25 @@ class SpecOptions(TypedDict, total=False):
     are."""
 
     queue: str
+    """The queue that workers claim it from; `default` by default."""
     priority: int
+    """From 0, which comes first, to 9; 5 by default."""
     lock: str | None
+    """Jobs with the same lock run one after the other. In `@app.job` it may contain arguments:
+    `order-{order_id}`."""
     region: str | None
+    """Only workers of this region claim it."""
     lease: Duration | None
+    """How long its worker may be silent before another one takes it over; the worker renews it meanwhile. A
+    minute by default."""
     timeout: Duration | None
+    """How long one attempt may take."""
     ttl: Duration | None
+    """How long after its creation it is given up, if it has not ended."""
     retry: Retry | None
+    """When a failed attempt is tried again, and how often."""
     labels: Mapping[str, str] | None
+    """Names and values to find it by."""
 
 
 class Options(SpecOptions, OutputOptions, total=False):
@@ -56,13 +67,21 @@ class Options(SpecOptions, OutputOptions, total=False):
     """
 
     name: str | None
+    """A name for people, who find the job by it."""
     delay: Duration | None
+    """It may begin only after this time."""
     run_at: datetime | None
+    """It may begin only at this moment, which has a time zone."""
     request_id: str | None
+    """Sent again in its queue, the same request returns the same job: it is made once."""
     job_id: str | None
+    """The id of the job itself; a UUID by default."""
     correlation_id: str | None
+    """Ties jobs and events together that belong to one cause."""
     trace_id: str | None
+    """The trace that it belongs to, without a span."""
     traceparent: str | None
+    """The span that caused it, as in W3C Trace Context."""
 
 
 class CommandOptions(Options, total=False):
@@ -74,21 +93,32 @@ class CommandOptions(Options, total=False):
     """
 
     cwd: str | None
+    """The folder that it runs in; by default that of the worker."""
     env: Mapping[str, str]
+    """Its variables, in addition to `PATH`, `HOME`, the locale and little else of the worker."""
     secrets: Iterable[str]
+    """Names of variables in the worker's own environment: it sees them, and no output shows them."""
     pty: bool
+    """Whether it gets a terminal."""
     memory: int | None
+    """How many bytes of memory it may use."""
 
 
 class FunctionOptions(TypedDict, total=False):
     """The options of a function that are not options of its jobs."""
 
     kind: str | None
+    """What its jobs are called in the queue; by default the name of the function."""
     version: int
+    """Raised when old code cannot run new jobs: it becomes a part of the kind."""
     max_failures: int | None
+    """`retry` with this many failures."""
     max_crashes: int | None
+    """`retry` with this many lost workers."""
     isolation: Isolation
+    """`shared`: threads or coroutines of one process; `process`: each attempt has a process of its own."""
     memory: int | None
+    """How many bytes an attempt may use, with a process of its own."""
 
 
 class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
@@ -106,8 +136,11 @@ class DecoratorOptions(SpecOptions, FunctionOptions, total=False):
     """
 
     on_exhausted: OnExhausted | Literal["dead_letter", "fail", "timeout"] | None
+    """How its jobs end when a budget is used up; see `Retry`."""
     compensate: Callable[..., object] | None
+    """A function with the same arguments that undoes what was done, when the last attempt has failed."""
     outputs: Sequence[str] | None
+    """Names that the handler has to write with `ctx.output(name)`."""
 
 
 NOT_OPTIONS = frozenset(
@@ -205,9 +238,12 @@ _ELSEWHERE = {
 
 def unknown_option(option: str, known: Collection[str], what: str) -> Invalid:
     """Return the error for an unknown option, with the probable one and all that exist."""
-    meant = _ELSEWHERE.get(option)
+    meant, within = _ELSEWHERE.get(option), option
     while meant is not None and meant not in known:
-        meant = _ELSEWHERE.get(meant)
+        within = meant
+        meant = _ELSEWHERE.get(within)
+    if meant == "retry":
+        meant = f"retry=Retry({within}=...)"
     close = [meant] if meant else get_close_matches(option, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     names = ", ".join(sorted(known))

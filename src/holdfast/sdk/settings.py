@@ -21,6 +21,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
         "behind_proxy",
         "poll",
         "queue_limit",
+        "cors_origin",
         "grpc",
         "log",
         "verbose",

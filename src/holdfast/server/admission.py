@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import visibility
-from holdfast.core.access import ANONYMOUS, Principal, Scope
+from holdfast.core.access import Principal, Scope
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Denied, NotFound
 from holdfast.core.event import Event, with_given_id
@@ -25,7 +25,8 @@ _RANDOM_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-
 """UUIDs that no other caller can have. Those of version 8 are derived from names, which others may know."""
 
 submitter, owns, sees = visibility.submitter, visibility.is_submitter, visibility.can_see
-"""Which jobs a caller may know of is a rule of the core: stores list by it, too."""
+may_read = visibility.can_read
+"""Which jobs a caller may know of, and read, is a rule of the core: stores list by it, too."""
 
 
 def require_scope(principal: Principal, *scopes: Scope) -> None:
@@ -91,27 +92,23 @@ def check_may_count(principal: Principal, queue: str | None) -> None:
     if queue is not None:
         check_queue(principal, Scope.OBSERVE, queue, None)
     require_scope(principal, Scope.OBSERVE)
+    check_regions(principal)
+    if queue is None and not principal.everywhere:
+        raise Denied("This key does not reach every queue: name one.")
+
+
+def check_regions(principal: Principal) -> None:
+    """Raise `Denied` unless the principal reaches every region: counts are not kept by region."""
     if principal.regions:
         raise Denied(
             "This key does not reach every region: list the jobs that it reaches, by cursor"
             " (holdfast.v1.RegistryService/ListJobs)."
         )
-    if queue is None and not principal.everywhere:
-        raise Denied("This key does not reach every queue: name one.")
 
 
 def may_count(principal: Principal, queue: str) -> bool:
     """Whether the principal may count the jobs of the queue, in every region."""
     return principal.may(Scope.OBSERVE, queue, None) and not principal.regions
-
-
-def may_read(principal: Principal, job: Job) -> bool:
-    """Whether the principal may read the data of the job: payload, result, output."""
-    return (
-        principal is ANONYMOUS
-        or principal.may(Scope.DATA, job.spec.queue, job.spec.region)
-        or owns(principal, job)
-    )
 
 
 def check_may_read(principal: Principal, job: Job) -> None:
@@ -144,8 +141,12 @@ def visible_job(principal: Principal, job: Job) -> Job:
 
 
 def without_data(job: Job) -> Job:
-    """Return the job without its payload, its result and its checkpoint."""
-    return replace(job, spec=replace(job.spec, payload=HIDDEN), result=None, checkpoint=None)
+    """Return the job without its payload, its result, its checkpoint and its traceback."""
+    error = job.error
+    if error is not None and error.traceback is not None:
+        error = replace(error, traceback=None)
+    spec = replace(job.spec, payload=HIDDEN)
+    return replace(job, spec=spec, result=None, checkpoint=None, error=error)
 
 
 def visible_events(events: Iterable[Event], *, data: bool) -> list[Event]:

@@ -19,6 +19,7 @@ from holdfast.server.calls import (
 from holdfast.server.capacity import current_exchange
 from holdfast.server.codecs import codecs, publish_codecs
 from holdfast.server.context import ServerContext, ServerSettings
+from holdfast.server.cors import REFUSED, AllowedOrigins, allow_preflight, is_preflight, with_cors
 from holdfast.server.edge import (
     NOT_FOUND,
     Receive,
@@ -63,6 +64,8 @@ class ServerApp:
         self.context = ServerContext(registry, clock, ids, settings, opening)
         self._services = _services(self.context, settings.services)
         self._probes = Probes(self.context)
+        self._origins = AllowedOrigins(settings.cors_origins)
+        self._about = _about(settings.services)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -77,13 +80,19 @@ class ServerApp:
             return
         service = self._service(path)
         if service is None or scope["type"] != "http":
-            await send_text(send, 404, NOT_FOUND)
+            await send_text(send, *(200, self._about) if path == "/" else (404, NOT_FOUND))
             return
-        if (rejected := rejection(scope, guarded=self.context.settings.keys)) is not None:
+        origin = self._origins.of(scope) if self._origins else None
+        if origin is not None:
+            send = with_cors(send, origin)
+        if (rejected := self._rejection(scope, origin)) is not None:
             if path.startswith(PREFIXES):
                 await refused_response(*rejected)(scope, receive, send)
             else:
                 await send_text(send, *rejected)
+            return
+        if origin is not None and is_preflight(scope):
+            await allow_preflight(send)
             return
         current_asgi_scope.set(scope)
         if (is_gone := scope.get("state", {}).get("client_gone")) is not None:
@@ -102,6 +111,11 @@ class ServerApp:
         finally:
             exchange.close()
 
+    def _rejection(self, scope: Scope, origin: bytes | None) -> tuple[int, bytes] | None:
+        """Return why a request is refused, or None. `origin` is that of the page, if it is allowed."""
+        found = rejection(scope, guarded=self.context.settings.keys, origins=self._origins)
+        return (403, REFUSED) if found is None and origin is None and is_preflight(scope) else found
+
     async def _publish(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
         stream = PublishStream(receive, self.context.publish_memory)
         current_publish_stream.set(stream)
@@ -116,6 +130,20 @@ class ServerApp:
         if path.startswith(PREFIXES):
             return self._services.get("rest")
         return self._services.get(path[: path.rfind("/") + 1])
+
+
+_ABOUT = {
+    "rest": "/docs - the REST API, with a curl line for every path\n/openapi.json - the same for programs\n",
+    "jobs": "/job.v1.JobService/ - the queue of job.v1, over Connect\n",
+    "events": "/job.v1.JobEventsService/ - its streams of events\n",
+    "registry": "/holdfast.v1.RegistryService/ - for holdfast itself: --store with the URL of this server\n",
+}
+
+
+def _about(services: tuple[str, ...]) -> bytes:
+    """Return the text at `/`: what there is here."""
+    lines = "".join(text for name, text in _ABOUT.items() if name in services)
+    return f"This is a holdfast server.\n\n{lines}/health, /readyz, /metrics - for operators\n".encode()
 
 
 def _services(context: ServerContext, wanted: tuple[str, ...]) -> dict[str, Service]:
@@ -146,7 +174,8 @@ def _services(context: ServerContext, wanted: tuple[str, ...]) -> dict[str, Serv
             service = factories[name]()
             services[f"{service.path}/"] = service
     if "events" in wanted:
-        services[PUBLISH] = JobEventsServiceASGIApplication(JobEventsService(context), **publish)
+        published: Any = JobEventsServiceASGIApplication(JobEventsService(context), **publish)
+        services[PUBLISH] = published
     return services
 
 

@@ -40,6 +40,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     keys: bool = False
     poll_seconds: float = 5.0
     queue_items_max: int = QUEUE_ITEMS_MAX
+    cors_origins: tuple[str, ...] = ()
 
 
 class ServerContext:

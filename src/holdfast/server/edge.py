@@ -3,7 +3,7 @@ statuses that the protocol sends without one."""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any, TypeAlias
 
 from connectrpc.code import Code
@@ -17,7 +17,7 @@ Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 Service: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
-NOT_FOUND = b"Not found. See docs/service.md for the paths of this server.\n"
+NOT_FOUND = b"Not found. GET / names what this server has.\n"
 KEY_IN_URL = b"A key in a URL ends up in logs: send it in the Authorization header.\n"
 GRPC = (b"application/grpc+", b"application/grpc;")
 _KEY = re.compile(rb"hf_[0-9a-f]{12}_")
@@ -47,16 +47,20 @@ STATUS_TEXTS = {
 """The texts of the statuses that the protocol sends without a body."""
 
 
-def rejection(scope: Scope, *, guarded: bool) -> tuple[int, bytes] | None:
+def rejection(
+    scope: Scope, *, guarded: bool, origins: Container[bytes] = frozenset()
+) -> tuple[int, bytes] | None:
     """Return why a request is refused, as a status and a text, or None. Unless it is `guarded` by keys, a
-    server also refuses what a page in a browser may have sent under another name (DNS rebinding)."""
+    server also refuses what a page in a browser may have sent under another name (DNS rebinding), except for
+    pages of these `origins`."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     trailers = "http.response.trailers" in scope.get("extensions", ())  # gRPC ends with them
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         if not value.isascii() and not _is_utf8(value):
             return 400, NOT_UTF8
-        if not guarded and name in _LOCAL_HEADERS and not _LOCAL_HEADERS[name].fullmatch(value):
+        elsewhere = not guarded and name in _LOCAL_HEADERS and not _LOCAL_HEADERS[name].fullmatch(value)
+        if elsewhere and (name == b"host" or value not in origins):
             return 403, NOT_LOCAL
         if name == b"content-type" and (value + b";").lower().startswith(GRPC) and not trailers:
             return 415, GRPC_ELSEWHERE

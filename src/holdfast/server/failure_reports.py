@@ -27,6 +27,7 @@ class FailureReport(Struct, frozen=True, kw_only=True):
     code: str | None = None
     exit_code: ExitCode | None = None
     retryable: bool = True
+    traceback: str | None = None
 
 
 def outcome_of(result: Json) -> Outcome:
@@ -45,7 +46,8 @@ def outcome_of(result: Json) -> Outcome:
     except msgspec.ValidationError as error:
         raise Invalid(f"The result is not a valid failure report: {error}.") from error
     failure = failure_of(_message(report, result), report.exit_code or 0)
-    return replace(failure, code=report.code or failure.code, retryable=report.retryable)
+    code = report.code or failure.code
+    return replace(failure, code=code, retryable=report.retryable, traceback=report.traceback)
 
 
 def failure_of(message: str | None, exit_code: int = 0) -> Failure:

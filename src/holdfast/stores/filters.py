@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 from holdfast.core.access import Principal
+from holdfast.core.arguments import has_arguments
 from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
 from holdfast.core.short_ids import fits_short_id
 from holdfast.core.state import State
-from holdfast.core.visibility import can_see, can_see_all
+from holdfast.core.visibility import can_read, can_see, can_see_all
 from holdfast.ports import HistoryPage, JobFilter, JobPage
 
 EVENT_PAGE_BYTES = 4 * 1024 * 1024
@@ -152,7 +153,14 @@ def matches(job: Job, which: JobFilter) -> bool:
         and (which.owner is None or job.owner == which.owner)
         and all(job.spec.labels.get(key) == value for key, value in which.labels.items())
         and (which.viewer is None or can_see(which.viewer, job))
+        and (not which.arguments or _has_arguments(job, which))
     )
+
+
+def _has_arguments(job: Job, which: JobFilter) -> bool:
+    """Whether the job has the arguments, and the viewer may read them: else a filter would tell them."""
+    readable = which.viewer is None or can_read(which.viewer, job)
+    return readable and has_arguments(job.spec, which.arguments)
 
 
 def written_name(which: JobFilter) -> str | None:

@@ -15,6 +15,7 @@ from holdfast.core.eligibility import claimable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock, job_bytes
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo, last_seen_first
 from holdfast.ports import (
     Census,
     Clock,
@@ -44,6 +45,7 @@ class MemoryStore:
         self._jobs: dict[str, Job] = {}
         self._resources: dict[str, ResourceLock] = {}
         self._keys: dict[str, Key] = {}
+        self._workers: dict[tuple[str, str], WorkerInfo] = {}
         self._log: list[Event] = []
         self._known: set[str] = set()
         self._order: dict[str, int] = {}
@@ -160,6 +162,19 @@ class MemoryStore:
                 counts[job.state] = counts.get(job.state, 0) + 1
         return counts
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        now = self._clock.now()
+        queued = (job for job in self._jobs.values() if job.state is State.QUEUED and job.spec.queue == queue)
+        found = [job for job in queued if (job.ready_at > now) is delayed]
+        if ahead_of is not None:
+            found = [job for job in found if self._ready_order(job) < self._ready_order(ahead_of)]
+        return min(len(found), limit)
+
+    def _ready_order(self, job: Job) -> tuple[int, datetime, int]:
+        return job.spec.priority, job.ready_at, self._place(job)
+
     async def census(self, limit: int) -> Census:
         counting = CensusBuilder()
         counting.add(self._jobs.values())
@@ -247,6 +262,14 @@ class MemoryStore:
         old = {j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before}
         rest = [event for event in self._log if event.job_id not in old and is_stale(event, output_before)]
         return PruneResult(len(old), len(rest))
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return last_seen_first(self._workers.values())
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        self._workers[worker.name, worker.instance] = worker
+        kept = self._workers.items()
+        self._workers = {key: one for key, one in kept if one.seen_at >= forget_before}
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         old = [j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before]

@@ -14,6 +14,7 @@ from holdfast.core.event import Attributes, Event
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 
 DAMAGED = (msgspec.DecodeError, KeyError, OverflowError, TypeError, ValueError)
 """The exceptions that decoding raises for a row that holdfast cannot have written."""
@@ -72,6 +73,7 @@ _decode_spec = msgspec.json.Decoder(Spec).decode
 _body = msgspec.json.Decoder(Body)
 _events = msgspec.json.Decoder(list[Event])
 _key = msgspec.json.Decoder(Key)
+_worker = msgspec.json.Decoder(WorkerInfo)
 _STATES = {str(state): state for state in State}
 _CLASSES = {str(kind): kind for kind in EventClass}
 _BODY_FIELDS = tuple(name for name in Body.__struct_fields__ if name != "attributes")
@@ -237,3 +239,12 @@ def key_text(key: Key) -> str:
 def key_from(record: str) -> Key:
     """Return the key of this record; raise one of `DAMAGED` when it does not hold one."""
     return _key.decode(record)
+
+
+def worker_text(worker: WorkerInfo) -> str:
+    return _encoder.encode(worker).decode()
+
+
+def worker_from(record: str) -> WorkerInfo:
+    """Return the worker of this record; raise one of `DAMAGED` when it does not hold one."""
+    return _worker.decode(record)

@@ -82,7 +82,7 @@ class Drained(Struct, frozen=True):
 
 def _describe(one: Ran) -> str:
     job = one.job
-    why = job.reason or (job.error.message if job.error else "no reason was given")
+    why = job.reason or (job.error.summary if job.error else "no reason was given")
     words = f"Job {job.job_id} ({job.spec.kind}) is {job.state} after {_times(one.attempts)}: {why}"
     if one.error is None:
         return words

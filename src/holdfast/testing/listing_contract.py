@@ -52,6 +52,42 @@ class ListingContract:
         assert await world.store.counts() == {State.QUEUED: 2, State.ASSIGNED: 1}
         assert await world.store.counts("images") == {State.QUEUED: 1}
 
+    @pytest.mark.parametrize("newest", [False, True])
+    @in_world
+    async def test_jobs_are_found_by_their_arguments_in_bounded_pages(
+        self, world: World, newest: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(filters, "LIST_ROWS_MAX", 3)
+        for n in range(8):
+            payload = msgspec.Raw(msgspec.json.encode({"seed": n % 4 if n < 6 else str(n % 4), "alpha": 0.3}))
+            await world.enqueue(f"job-{n}", kind="fit", payload=payload)
+
+        async def ids(**arguments: str) -> list[str]:
+            found = _ids(await _walk(world, JobFilter(arguments=arguments), newest=newest))
+            return found[::-1] if newest else found
+
+        assert await ids(seed="3") == ["job-3", "job-7"]
+        assert await ids(seed="3", alpha="0.3") == ["job-3", "job-7"]
+        assert await ids(seed="3", alpha="0.4") == []
+        assert await ids(beta="3") == []
+        pages = await _walk(world, JobFilter(arguments={"seed": "9"}), newest=newest)
+        assert [len(page.jobs) for page in pages] == [0, 0, 0]
+
+    @in_world
+    async def test_arguments_find_only_what_the_viewer_may_read(self, world: World) -> None:
+        payload = msgspec.Raw(b'{"seed": 7}')
+        await _submit(world, "mine", "key:a", kind="fit", payload=payload)
+        await _submit(world, "theirs", "key:b", kind="fit", payload=payload)
+
+        async def ids(*scopes: Scope) -> list[str]:
+            viewer = Principal("a", frozenset(scopes), key_id="0" * 12)
+            return _ids(await _walk(world, JobFilter(viewer=viewer, arguments={"seed": "7"})))
+
+        assert await ids(Scope.OBSERVE) == []
+        assert await ids(Scope.WORK) == []
+        assert await ids(Scope.OBSERVE, Scope.SUBMIT) == ["mine"]
+        assert await ids(Scope.OBSERVE, Scope.DATA) == ["mine", "theirs"]
+
     @in_world
     async def test_the_newest_jobs_can_be_listed_first(self, world: World) -> None:
         for n in range(5):

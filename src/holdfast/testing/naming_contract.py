@@ -37,10 +37,12 @@ class NamingContract:
             f"cached-{_TIMED[0]}",
             "6b5face9-b4b7-81fc-bcba-775bf0c77de5",
             "report-facade78cd56",
+            "01-of-a-queue",
         ):
             await world.enqueue(job_id)
 
         assert await _ids(world, short_id="78cd56") == [_TIMED[2]]
+        assert await _ids(world, short_id="of-a-queue") == []
         assert await _ids(world, short_id="ab34") == [*_TIMED[:2], f"cached-{_TIMED[0]}"]
         assert await _ids(world, short_id="f0c77de5") == []
 

@@ -15,6 +15,7 @@ from holdfast.testing.publish_contract import PublishContract
 from holdfast.testing.quota_contract import QuotaContract
 from holdfast.testing.trace_contract import TraceContract
 from holdfast.testing.verdict_contract import VerdictContract
+from holdfast.testing.worker_list_contract import WorkerListContract
 
 
 class StoreContract(
@@ -33,5 +34,6 @@ class StoreContract(
     QuotaContract,
     TraceContract,
     VerdictContract,
+    WorkerListContract,
 ):
     """Set `open` to a function that opens an empty store in a folder, on a clock."""

@@ -9,7 +9,8 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.job import Failure, Job
 from holdfast.core.lifecycle import Outcome, Stopped, Success
 from holdfast.core.limits import check_follow_ups, clip
-from holdfast.core.spec import Json, check_struct
+from holdfast.core.spec import Json
+from holdfast.core.tracebacks import check_failure
 from holdfast.wire import requests, responses
 from holdfast.wire.errors import error_detail, error_from_detail
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -76,7 +77,7 @@ def _encode_outcome(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
             text = None if result is None else _json(result)
             return _Succeeded("success", pb.Success(result=text, where=where, seconds=seconds))
         case Failure():
-            return _Failed("failure", FAILURE.encode(check_struct(outcome)))
+            return _Failed("failure", FAILURE.encode(check_failure(outcome)))
         case Stopped(reason=reason, where=where, seconds=seconds):
             text = None if reason is None else clip(reason)
             return _Stopped("stopped", pb.Stopped(reason=text, where=where, seconds=seconds))

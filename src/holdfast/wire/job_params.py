@@ -158,7 +158,7 @@ def job_of(job: Job) -> pb.Job:
         attempt=job.attempt,
         owner=job.owner or "",
         result=result_of(job) if job.ended else None,
-        reason=job.reason or (job.error.message if job.error else ""),
+        reason=job.reason or (job.error.summary if job.error else ""),
         kind=job.spec.kind,
         cancel_requested=job.cancel is not None,
     )
@@ -185,4 +185,4 @@ def _why(job: Job) -> str:
     if job.state is State.PARTIAL_SUCCESS:
         promised = job.spec.promised_outputs
         return f"{job.missing_outputs or 0} of {promised} promised outputs are missing."
-    return job.error.message if job.error else job.reason or f"The job is {job.state}."
+    return job.error.summary if job.error else job.reason or f"The job is {job.state}."

@@ -131,6 +131,9 @@ class RemoteRegistry:
     counts = derived(Registry.counts)
     locks = derived(Registry.locks)
     why = derived(Registry.why)
+    announce = derived(Registry.announce)
+    workers = derived(Registry.workers)
+    queues = derived(Registry.queues)
     history_page = derived(Registry.history_page, "history")
     logs = derived(Registry.logs)
     events = derived(Registry.events)
@@ -176,7 +179,10 @@ class RemoteRegistry:
         self, requests: Sequence[JobRequest], *, actor: str, connection: object = None
     ) -> EnqueuedJobs:
         if connection is not None:
-            raise Invalid("Only a postgresql:// store can create jobs inside a transaction of the caller.")
+            raise Invalid(
+                "Only a postgresql:// store can create jobs inside a transaction of the caller.",
+                advice="Give the client the URL of the database itself.",
+            )
         if any(one.found is not None for one in requests):
             raise Invalid("A server itself checks which outputs exist already: use its inspector.")
         named = [

@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.event import Event
 from holdfast.core.job import Progress
 from holdfast.core.lifecycle import HandoffStep, Outcome
-from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, KEY_NAME_CHARACTERS_MAX
+from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX, KEY_NAME_CHARACTERS_MAX, LABELS_MAX
 from holdfast.core.outputs import Output, OutputPromise, ValidationResult
 from holdfast.core.spec import Json
 from holdfast.core.state import State
@@ -233,6 +233,14 @@ class ListFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     states: tuple[State, ...] = ()
     owner: Owner | None = None
     labels: dict[Text, Text] = {}
+    arguments: Annotated[
+        dict[Text, Text],
+        Meta(
+            max_length=LABELS_MAX,
+            description="Arguments of functions, as text: `7` is the number and the text. All must be there."
+            " Needs the right to read the data of jobs.",
+        ),
+    ] = {}
 
 
 class ListJobs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -254,6 +262,44 @@ class JobById(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job, by its id."""
 
     job_id: Id
+
+
+class Announce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tell that a worker is there, and what it serves."""
+
+    name: Id
+    instance: Annotated[Id, Meta(description="An id of the worker's process, new at every start.")]
+    queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1_000, examples=[["default"]])]
+    kinds: Annotated[tuple[Name, ...], Meta(max_length=1_000)] = ()
+    executors: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
+    slots: WholeNumber = 1
+    busy: WholeNumber = 0
+    thread_kinds: Annotated[
+        tuple[Name, ...],
+        Meta(
+            max_length=1_000, description="Kinds of which at most `thread_slots` jobs run at the same time."
+        ),
+    ] = ()
+    thread_slots: WholeNumber = 0
+    thread_busy: WholeNumber = 0
+    region: Name | None = None
+    host: Text = ""
+    pid: WholeNumber = 0
+    app: Text | None = None
+    version: Text = ""
+    paused: bool = False
+    leaving: bool = False
+    stopped: bool = False
+    started_at: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="As the response to the first announcement says it."),
+    ] = None
+
+
+class Workers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """List the workers that have announced themselves in the last day."""
+
+    queue: Name | None = None
 
 
 class History(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from holdfast.core.access import Key
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Job
 from holdfast.core.state import State
+from holdfast.core.workers import QueueInfo, WorkerInfo
 from holdfast.ports import Finding, Grant
 
 
@@ -52,6 +53,18 @@ class Explanation(Struct, frozen=True):
     """Why a job is in its state."""
 
     text: str
+
+
+class WorkerList(Struct, frozen=True):
+    """Workers, the last seen first."""
+
+    workers: tuple[WorkerInfo, ...]
+
+
+class QueueList(Struct, frozen=True):
+    """Queues, by name."""
+
+    queues: tuple[QueueInfo, ...]
 
 
 class StoredManifest(Struct, frozen=True):

@@ -19,6 +19,7 @@ from holdfast.core.job import (
 from holdfast.core.outputs import File, Output, OutputPromise, ValidationProgress, ValidationResult
 from holdfast.core.retry import Retry
 from holdfast.core.spec import Spec
+from holdfast.core.workers import QueueInfo, WorkerInfo
 from holdfast.ports import Finding, Grant, JobRequest, Mismatch, Verification
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
 from holdfast.wire.mapping import Mapping
@@ -51,3 +52,5 @@ VERIFICATION = Mapping(Verification, pb.VerifyResponse, Mapping(Mismatch, pb.Mis
 JobOneof = Oneof[Literal["job"], pb.Job]
 ErrorOneof = Oneof[Literal["error"], pb.ErrorDetail]
 KEY = Mapping(Key, pb.Key, local={"digest": ""})
+WORKER = Mapping(WorkerInfo, pb.Worker)
+QUEUE = Mapping(QueueInfo, pb.Queue)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.core.limits import BATCH_ITEMS_MAX, EVENTS_PER_PUBLISH_MAX
-from holdfast.ports import EventPage, HistoryPage, JobPage, OutputPage, PruneResult, Resumption
+from holdfast.ports import Announced, EventPage, HistoryPage, JobPage, OutputPage, PruneResult, Resumption
 from holdfast.wire import requests, responses
 from holdfast.wire.batch_codecs import BatchCodec, CompletionsCodec
 from holdfast.wire.generated.holdfast.v1 import registry_pb as pb
@@ -22,9 +22,11 @@ from holdfast.wire.values import (
     OUTPUT,
     OUTPUT_PROMISE,
     PROGRESS,
+    QUEUE,
     RESOURCE_LOCK,
     VALIDATION_RESULT,
     VERIFICATION,
+    WORKER,
 )
 
 
@@ -241,6 +243,24 @@ VERBS = (
         reads=True,
     ),
     Verb("locks", Mapping(requests.Locks, pb.LocksRequest), RESOURCE_LOCK, reads=True),
+    Verb(
+        "announce",
+        Mapping(requests.Announce, pb.AnnounceRequest),
+        Mapping(Announced, pb.AnnounceResponse, WORKER),
+    ),
+    Verb(
+        "workers",
+        Mapping(requests.Workers, pb.WorkersRequest),
+        Mapping(responses.WorkerList, pb.WorkersResponse, WORKER),
+        reads=True,
+    ),
+    Verb(
+        "queues",
+        Mapping(requests.Empty, pb.QueuesRequest),
+        Mapping(responses.QueueList, pb.QueuesResponse, QUEUE),
+        load=Load.HEAVY,
+        reads=True,
+    ),
     Verb(
         "changes",
         Mapping(requests.Changes, pb.ChangesRequest, _CLAIM),

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.core.errors import Unavailable
 from holdfast.core.job import Job
 from holdfast.core.limits import BATCH_ITEMS_MAX
+from holdfast.core.spec import Spec
 from holdfast.core.state import LEASED, State
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, JobFilter, Registry
@@ -17,6 +18,7 @@ from holdfast.worker.held_job import HeldJob
 from holdfast.worker.leaving import Leaving
 
 RETRY_SECONDS = 0.5
+DEFAULT_QUEUE = Spec().queue
 
 
 class ThreadSlots(Struct, frozen=True, kw_only=True):
@@ -31,7 +33,8 @@ class ThreadSlots(Struct, frozen=True, kw_only=True):
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """The options of a worker. `drain` ends it when its queues have nothing left to run; with `shares` it
-    leaves a part of a burst to other idle workers."""
+    leaves a part of a burst to other idle workers. With `in_turn` each claim begins with the next queue;
+    otherwise the first queue has priority."""
 
     owner: str
     queues: tuple[str, ...] = ("default",)
@@ -40,8 +43,17 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     shares: bool = True
     region: str | None = None
     lease: timedelta | None = None
+    in_turn: bool = False
     drain: bool = False
     leave_seconds: float = 10.0
+
+
+def choose_queues(given: tuple[str, ...], named: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the queues that a worker serves, and those it leaves out of the ones that its app has `named`.
+    Unless some are given, it serves all of these, and the default one."""
+    if given:
+        return given, tuple(queue for queue in named if queue not in given)
+    return tuple(dict.fromkeys((*named, DEFAULT_QUEUE))), ()
 
 
 class Claims:
@@ -61,6 +73,7 @@ class Claims:
         self._observer = observer
         self._clock = clock
         self._kinds = kinds
+        self._turn = 0
         self.claimed_at = 0.0
         self.not_understood: set[str] = set()
         """The jobs that this worker gave back because its code does not know their kind or version."""
@@ -73,11 +86,12 @@ class Claims:
         may have been granted to it: other workers could not have them before their leases end."""
         settings, since = self._settings, self._clock.monotonic()
         unsure = late = False
+        queues = self._next_queues()
         while True:
             asked_at = self.claimed_at = self._clock.monotonic()
             try:
                 grants = await self._registry.claim(
-                    settings.queues,
+                    queues,
                     owner=settings.owner,
                     limit=min(wanted, BATCH_ITEMS_MAX),
                     op_id=op_id,
@@ -99,6 +113,13 @@ class Claims:
                     continue
                 failpoint("worker.granted")
                 return [HeldJob(grant, asked_at + grant.lease_seconds) for grant in grants]
+
+    def _next_queues(self) -> tuple[str, ...]:
+        queues = self._settings.queues
+        if not self._settings.in_turn:
+            return queues
+        first, self._turn = self._turn, (self._turn + 1) % len(queues)
+        return queues[first:] + queues[:first]
 
     async def any_left(self) -> bool:
         """Whether the queues hold anything that this worker can run, now or later; true when the store is

@@ -61,7 +61,8 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
             return self
         if failure is not None:
             message, code = redactor.text(failure.message), redactor.text(failure.code)
-            failure = replace(failure, message=message, code=code)
+            trace = None if failure.traceback is None else redactor.text(failure.traceback)
+            failure = replace(failure, message=message, code=code, traceback=trace)
         result, reason = redactor.document(self.result), redactor.value(self.reason)
         return replace(self, failure=failure, result=result, reason=reason)
 

@@ -71,6 +71,8 @@ class KnownJob(Struct, array_like=True, frozen=True):
     compensates: bool
     only_async: bool = False
     """Whether its handler and its compensation are coroutines: then it takes no thread."""
+    queue: str = "default"
+    """The queue that its jobs are enqueued in, unless a caller names another."""
 
 
 class Hello(Struct, array_like=True, tag=11, frozen=True):

@@ -101,6 +101,11 @@ class FunctionExecutor:
         known = self._known.items()
         return frozenset(kind for kind, job in known if not job.only_async or job.isolation == "process")
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that the functions of the app name, each once."""
+        return tuple(dict.fromkeys(job.queue for job in self._known.values()))
+
     async def open(self, host: Host) -> None:
         self._host = host
         self._tasks = Tasks(host.trouble)

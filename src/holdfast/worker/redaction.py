@@ -7,9 +7,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core.limits import SHORTENED
+from holdfast.core.tracebacks import LEFT_OUT
+
 MASK = b"***"
 SECRET_BYTES_MIN = 4
 T = TypeVar("T")
+
+_CUT = re.compile(f"({LEFT_OUT.pattern}|{re.escape(SHORTENED)}$)")
+"""Where a text was shortened before it came here, which may be in the middle of a secret."""
 
 
 class Redactor:
@@ -47,7 +53,18 @@ class Redactor:
     def text(self, text: str) -> str:
         if not self._values:
             return text
-        return self.document(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+        parts = _CUT.split(text)
+        parts[::2] = [self._part(part, n, len(parts)) for n, part in enumerate(parts) if n % 2 == 0]
+        return "".join(parts)
+
+    def _part(self, text: str, place: int, parts: int) -> str:
+        """Return one of the parts into which a text was cut, without what may be left of a secret there."""
+        data = text.encode(errors="surrogatepass")
+        if place > 0:
+            data = data[self._safe_start(data) :]
+        if place < parts - 1:
+            data = data[: self._safe_end(data)]
+        return self.document(data).decode(errors="surrogatepass")
 
     def value(self, value: T) -> T:
         """Return the JSON value with secrets masked in all of its strings."""
@@ -74,6 +91,15 @@ class Redactor:
     def flush(self) -> bytes:
         rest, self._held = self._pattern.sub(MASK, self._held), b""
         return rest
+
+    def _safe_start(self, text: bytes) -> int:
+        """Return where the text begins behind what may be the end of a secret."""
+        ends = range(min(len(text), self._longest - 1), 0, -1)
+        start = next((n for n in ends if any(value.endswith(text[:n]) for value in self._values)), 0)
+        for match in self._pattern.finditer(text):
+            if match.start() < start < match.end():
+                return match.end()
+        return start
 
     def _safe_end(self, text: bytes) -> int:
         """Return where the text can be cut so that no secret is cut: before a tail that may be the

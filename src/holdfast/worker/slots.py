@@ -40,6 +40,11 @@ class Slots:
         self.running = 0
         """How many jobs are being run."""
 
+    @property
+    def threads_running(self) -> int:
+        """How many of these take one of the slots of `settings.threads`."""
+        return 0 if self._threads is None else self._threads.running
+
     def next_claim(self, waiting: deque[HeldJob], storing: int) -> ClaimSize:
         """Return what to claim, while these jobs wait for a slot and the output of so many is stored."""
         count, without = len(waiting), _NONE

@@ -82,6 +82,11 @@ class Worker:
         return self._slots.running
 
     @property
+    def threads_running(self) -> int:
+        """How many of them take a thread or process each."""
+        return self._slots.threads_running
+
+    @property
     def waiting(self) -> int:
         """How many jobs are claimed and wait for a slot."""
         return len(self._waiting)

@@ -90,11 +90,35 @@ def test_every_method_of_connect_has_a_path_and_every_path_a_method() -> None:
 def test_every_path_is_called_here_and_described() -> None:
     told = {f"{one.method} {one.path}" for one in routes.ROUTES}
     told |= {f"GET {path}" for path in STREAMS}
+    told -= {f"GET /v1/jobs/{{job_id}}/{part}" for part in DATA_ALONE}
 
     assert {f"{way.method} {way.route}" for way in ROUTE_CALLS} == told
     assert {f"RegistryService.{way.row}" for way in ROUTE_CALLS} == {
         name for name in rows() if name.startswith("RegistryService.")
     }
+
+
+DATA_ALONE = {"result": "result"}
+"""What is nothing but data of a job, and the canary in it."""
+
+
+@pytest.mark.parametrize(("part", "secret"), DATA_ALONE.items())
+def test_data_alone_is_refused_to_those_who_may_not_read_it(
+    house: KeyedRestServer, part: str, secret: str
+) -> None:
+    """I31: in place of an empty response, which would say that there is none."""
+    others = dict.fromkeys(KNOWN, 404) | {"observe": 403, "data": 200, "admin": 200}
+
+    def asked(caller: str, owner: str) -> int:
+        subject = house.subject(owner, "ended", caller)
+        answer = house.caller(caller).get(f"/v1/jobs/{subject.job_id}/{part}")
+        house.free(subject)
+        assert seen_in(answer.body) == ({secret} if answer.status == 200 else set()), caller
+        return answer.status
+
+    assert {caller: asked(caller, STRANGER) for caller in KNOWN} == others
+    assert asked("submit", "submit") == 200
+    assert {asked(caller, STRANGER) for caller in REFUSED} == {401}
 
 
 @pytest.mark.parametrize("way", ROUTE_CALLS, ids=lambda way: f"{way.method} {way.route} {way.row}")
@@ -225,6 +249,8 @@ async def test_what_is_read_over_rest_is_what_is_read_over_connect(plain: Thread
     rest.post("/v1/grants/heartbeat", {"task_token": grant["task_token"], "progress": progress})
     rest.post("/v1/keys", {"name": "ana", "scopes": ["work"]})
 
+    rest.post("/v1/workers", {"name": "w-1", "instance": "1", "queues": [QUEUE], "kinds": ["report:2"]})
+
     remote = plain.served.remote()
     page = await remote.list_jobs(JobFilter(queue=QUEUE))
     feed, log = await remote.events(), await remote.logs("job-1")
@@ -238,6 +264,9 @@ async def test_what_is_read_over_rest_is_what_is_read_over_connect(plain: Thread
         "/v1/events": {"events": feed.events, "cursor": feed.cursor},
         "/v1/events/tail": {"cursor": await remote.tail()},
         "/v1/locks/disk": await remote.locks("disk"),
+        "/v1/workers": {"workers": await remote.workers()},
+        f"/v1/workers?queue={QUEUE}": {"workers": await remote.workers(QUEUE)},
+        "/v1/queues": {"queues": await remote.queues()},
         "/v1/doctor": {"findings": await remote.doctor()},
         "/v1/now": {"now": await remote.now()},
         "/v1/keys": {"keys": await remote.list_keys()},

@@ -189,3 +189,23 @@ def test_after_a_hard_cancel_a_completion_over_the_registry_is_refused(
     problem(registry.rest.post(f"/v1/jobs/{job_id}/cancel", {}), 409, "cancelled")
     assert ended["state"] == "cancelled"
     assert registry.job(job_id)["result"] is None
+
+
+def test_a_failure_has_its_traceback_and_a_job_is_found_by_its_arguments(registry: RestRegistry) -> None:
+    retry = {"max_failures": 1}
+    jobs = [registry.enqueue(kind="fit", payload={"seed": seed}, retry=retry) for seed in (70, 71)]
+    token = registry.take(jobs[0], "w")["task_token"]
+    failure = {"message": "'b'", "code": "KeyError", "traceback": "Traceback ...\nKeyError: 'b'"}
+    registry.act("complete", token, failure=failure)
+    fenced = registry.acquire(jobs[1], "w")
+    report = {"success": False, "error": "x is undefined", "code": "TypeError", "traceback": "at a.js:7"}
+    registry.facade("complete-job", jobs[1], "w", fencing_token=fenced, result=report)
+
+    found = [registry.job(job_id) for job_id in jobs]
+    assert [job["error"]["traceback"] for job in found] == [failure["traceback"], "at a.js:7"]
+    assert [job["dead_letter"]["last_error"] for job in found] == [
+        "KeyError: 'b'",
+        "TypeError: x is undefined",
+    ]
+    listed = result_of(registry.rest.get("/v1/jobs?kind=fit&arguments[seed]=71"))
+    assert [job["job_id"] for job in listed["jobs"]] == [jobs[1]]

@@ -19,7 +19,8 @@ MAJOR = int(os.environ.get("HOLDFAST_POSTGRES", "15"))
 NEWEST = 18
 _RESET = """
 TRUNCATE {0}.job, {0}.state, {0}.ready, {0}.lane, {0}.alarm, {0}.rare, {0}.segment,
-    {0}.event, {0}.fact, {0}.queue_count, {0}.resource, {0}.claim, {0}.api_key;
+    {0}.event, {0}.fact, {0}.queue_count, {0}.resource, {0}.claim, {0}.api_key,
+    {0}.worker;
 DELETE FROM {0}.meta WHERE name NOT IN ('schema', 'needs');
 """
 _folders: dict[tuple[Path, int], str] = {}

@@ -34,6 +34,7 @@ from holdfast.core.outputs import OWNER_GRACE, ValidationProgress
 from holdfast.core.retry import OnExhausted, backoff, give_back_wait
 from holdfast.core.spec import Json, check_value
 from holdfast.core.state import LEGAL, UNSUCCESSFUL, State
+from holdfast.core.tracebacks import clip_traceback
 
 # A member's name is looked up by a Python function of the enum (0.1 us): once is enough.
 ASSIGNED, RUNNING, SUCCEEDED = State.ASSIGNED, State.RUNNING, State.SUCCEEDED
@@ -49,9 +50,7 @@ def complete(job: Job, command: Complete, now: datetime, resource: ResourceLock 
     if isinstance(outcome, Success):
         return _succeed(draft, outcome, command.follow_ups)
     if isinstance(outcome, Failure):
-        words = {"message": clip(outcome.message), "code": clip(outcome.code, 128)}
-        failure = replace(outcome, **words, where=None, seconds=None)
-        _fail(draft, failure, command.compensated)
+        _fail(draft, _as_stored(outcome), command.compensated)
     else:
         _cancelled(draft, job.cancel, outcome.reason, compensated=command.compensated)
     if (worked := _worked(outcome)) is not None:
@@ -59,6 +58,12 @@ def complete(job: Job, command: Complete, now: datetime, resource: ResourceLock 
     if outcome.where is not None and job.spec.promised_outputs > 0:
         _keep_place(draft, clip(outcome.where))
     return draft.change()
+
+
+def _as_stored(failure: Failure) -> Failure:
+    trace = None if failure.traceback is None else clip_traceback(failure.traceback)
+    message, code = clip(failure.message), clip(failure.code, 128)
+    return replace(failure, message=message, code=code, where=None, seconds=None, traceback=trace)
 
 
 def _succeed(draft: Draft, outcome: Success, follow_ups: Sequence[Enqueue]) -> Change:
@@ -148,7 +153,7 @@ def _fail(draft: Draft, failure: Failure, compensated: bool | None) -> None:
         when = msgspec.to_builtins(ready_at)
         draft.move(
             State.QUEUED,
-            reason=failure.message,
+            reason=failure.summary,
             attributes={"error": error, **budgets, "cause": "retryable_error", "ready_at": when},
             ready_at=ready_at,
             error=failure,
@@ -170,10 +175,10 @@ def _give_back(draft: Draft, failure: Failure) -> None:
     job = draft.job
     if failure.not_understood:
         cause, times = "not_understood", job.not_understood + 1
-        reason = f"{job.owner} does not understand it: {failure.message}"
+        reason = f"{job.owner} does not understand it: {failure.summary}"
     else:
         cause, times = "not_started", job.not_started + 1
-        reason = f"{job.owner}: {failure.message}"
+        reason = f"{job.owner}: {failure.summary}"
     ready_at = draft.now + give_back_wait(times)
     draft.move(
         State.QUEUED,
@@ -198,7 +203,7 @@ def _end(
         draft.note(EventType.COMPENSATED)
     elif compensated is False:
         code, policy = ReasonCode.COMPENSATION_FAILED, OnExhausted.DEAD_LETTER
-    reason = f"{code}: {failure.message}" if failure.reason_code else failure.message
+    reason = f"{code}: {failure.summary}" if failure.reason_code else failure.summary
     attributes: Attributes = {"error": msgspec.to_builtins(failure), **budgets}
     changes: dict[str, object] = {"error": failure, "ended_at": draft.now, **budgets}
     match policy:
@@ -206,7 +211,7 @@ def _end(
             letter = _dead_letter(draft.job, failure, code)
             draft.move(
                 State.DEAD_LETTERED,
-                reason=f"{code}: {failure.message}",
+                reason=f"{code}: {failure.summary}",
                 attributes={**attributes, "dead_letter": msgspec.to_builtins(letter)},
                 dead_letter=letter,
                 **changes,
@@ -220,7 +225,7 @@ def _end(
 def _dead_letter(job: Job, failure: Failure, code: ReasonCode) -> DeadLetter:
     return DeadLetter(
         reason_code=code,
-        last_error=failure.message,
+        last_error=failure.summary,
         attempts=job.attempt,
         stage=failure.stage,
         correlation_id=job.correlation,

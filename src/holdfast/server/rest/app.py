@@ -15,7 +15,7 @@ from holdfast.server.calls import Authentication
 from holdfast.server.context import ServerContext
 from holdfast.server.edge import Service
 from holdfast.server.rest import facade, routes
-from holdfast.server.rest.docs_page import POLICY, page
+from holdfast.server.rest.docs_page import POLICY, at_address, page
 from holdfast.server.rest.endpoints import Endpoints, not_routed
 from holdfast.server.rest.logs import JobLogs, text_or
 from holdfast.server.rest.openapi import Schema, describe
@@ -84,8 +84,10 @@ def _description_paths(*, keys: bool) -> list[Path]:
     async def openapi(_: Request) -> Response:
         return Response(json_document(), media_type=JSON)
 
-    async def docs(_: Request) -> Response:
+    async def docs(request: Request) -> Response:
         headers = {"content-security-policy": POLICY, "x-content-type-options": "nosniff"}
-        return Response(html_document(), headers=headers, media_type="text/html")
+        scheme = request.headers.get("x-forwarded-proto", request.scope["scheme"])  # it is only shown
+        shown = at_address(html_document(), scheme, request.headers.get("host", ""))
+        return Response(shown, headers=headers, media_type="text/html")
 
     return [Path("/openapi.json", openapi), Path("/docs", docs)]

@@ -1,5 +1,6 @@
 """The page at `/docs`: the OpenAPI document as HTML, without scripts and without other hosts."""
 
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -46,6 +47,19 @@ table{border-collapse:collapse;width:100%;margin:.4rem 0}th{text-align:left;font
 td,th{border-top:1px solid var(--line);padding:.25rem .8rem .25rem 0;vertical-align:top}
 td:first-child{white-space:nowrap}.t{opacity:.75}
 """
+
+
+SERVER = "http://127.0.0.1:8080"
+"""The address in the examples, in whose place `at_address` puts the one that the page was called at."""
+
+_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+
+
+def at_address(html: bytes, scheme: str, host: str) -> bytes:
+    """Return the page with the address of the server in its examples."""
+    if scheme not in ("http", "https") or not _HOST.fullmatch(host):
+        return html
+    return html.replace(SERVER.encode(), f"{scheme}://{host}".encode())
 
 
 def page(document: Schema) -> bytes:
@@ -162,7 +176,9 @@ def _names(document: Schema, schema: Schema) -> str:
 
 def _curl(document: Schema, method: str, path: str, body: Schema) -> str:
     """Return a command to try, with the required fields."""
-    line = f"curl -s http://127.0.0.1:8080{path.replace('{', '').replace('}', '')}"
+    line = f"curl -s {SERVER}{path.replace('{', '').replace('}', '')}"
+    if "securitySchemes" in document["components"]:
+        line += ' \\\n  -H "authorization: Bearer $HOLDFAST_KEY"'
     if method == "GET":
         return line
     example = {name: _example(document, schema) for name, schema, _, needed in _fields(body) if needed}

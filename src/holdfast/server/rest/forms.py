@@ -163,6 +163,13 @@ else:
                 " cost, a bounded number of times."
             ),
         ],
+        traceback=Annotated[
+            str | None,
+            Meta(
+                description="Of the exception that ended the attempt, as text; `code` is its type. Of"
+                " a long one, the beginning and the end are stored."
+            ),
+        ],
     )
     StoppedForm = derive_form(
         Stopped,

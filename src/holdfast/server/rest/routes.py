@@ -7,9 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.errors import HoldfastError, NotFound
+from holdfast.core.errors import Conflict, HoldfastError, NotFound
 from holdfast.core.job import Job, ResourceLock
+from holdfast.core.spec import Json
+from holdfast.core.state import State
 from holdfast.ports import (
+    Announced,
     EventPage,
     Grant,
     HistoryPage,
@@ -19,6 +22,8 @@ from holdfast.ports import (
     Resumption,
     Verification,
 )
+from holdfast.server import admission
+from holdfast.server.calls import current_principal
 from holdfast.server.rest import forms, output_forms
 from holdfast.server.rest.log_form import LogsForm
 from holdfast.server.rest.problems import Problem, problem
@@ -103,6 +108,27 @@ def _one_job(form: requests.JobById, response: responses.BatchResponse) -> Job:
     return job
 
 
+def _result(form: requests.JobById, response: responses.BatchResponse) -> Json:
+    job = _one_job(form, response)
+    admission.check_may_read(current_principal.get(), job)
+    if job.state in (State.SUCCEEDED, State.PARTIAL_SUCCESS):
+        return job.result
+    if job.ended:
+        words, advice = (
+            f"has no result: it ended {job.state}",
+            "Do not ask again: GET /v1/jobs/ID/why says what to do.",
+        )
+    else:
+        words, advice = f"has no result yet: it is {job.state}", "Ask again later, or follow its stream."
+    reason = f", {job.reason}" if job.reason else ""
+    raise Conflict(
+        f"Job {job.job_id} {words}{reason.rstrip('.')}.",
+        job_id=job.job_id,
+        version=job.version,
+        advice=advice,
+    )
+
+
 def _batch_result(_: Struct, response: responses.BatchResponse) -> BatchResult:
     return BatchResult(tuple(map(_job_or_problem, response.answers)))
 
@@ -152,6 +178,9 @@ _ROUTES = (
           to_request=lambda form: requests.Status(job_ids=(form.job_id,)), unwrap=_one_job),
     _post("/v1/jobs/status", "status", requests.Status, BatchResult, "Read jobs by their ids.",
           unwrap=_batch_result, changes=False, operation="status_many"),
+    Route(method="GET", path="/v1/jobs/{job_id}/result", verb="status", form=requests.JobById, returns=Json,
+          changes=False, summary="Read the result of a job.", operation="result",
+          to_request=lambda form: requests.Status(job_ids=(form.job_id,)), unwrap=_result),
     _get("/v1/jobs/{job_id}/why", "why", requests.JobById, responses.Explanation,
          "Explain why a job is in its state."),
     _get("/v1/jobs/{job_id}/history", "history", requests.History, HistoryPage,
@@ -190,6 +219,10 @@ _ROUTES = (
          "Return the cursor after the newest event."),
     _post("/v1/events", "record", forms.RecordForm, responses.RecordResult, "Record external events."),
     _get("/v1/locks/{key}", "locks", requests.Locks, ResourceLock, "Read who holds a lock."),
+    _post("/v1/workers", "announce", requests.Announce, Announced, "Announce a worker.",
+          changes=False),
+    _get("/v1/workers", "workers", requests.Workers, responses.WorkerList, "List the workers."),
+    _get("/v1/queues", "queues", requests.Empty, responses.QueueList, "List the queues and who serves them."),
     _post("/v1/changes", "changes", requests.Changes, responses.ChangeMark, "Wait for a change.",
           changes=False),
     _post("/v1/expire", "expire", requests.Expire, responses.ExpireResult, "Expire overdue leases."),

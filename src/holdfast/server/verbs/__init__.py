@@ -11,6 +11,7 @@ from holdfast.server.verbs.keys import KeyVerbs
 from holdfast.server.verbs.maintenance import MaintenanceVerbs
 from holdfast.server.verbs.outputs import OutputVerbs
 from holdfast.server.verbs.queries import QueryVerbs
+from holdfast.server.verbs.workers import WorkerVerbs
 from holdfast.wire.verbs import VERBS
 
 
@@ -25,6 +26,7 @@ class Verbs:
         self.outputs = OutputVerbs(context)
         self.maintenance = MaintenanceVerbs(context)
         self.keys = KeyVerbs(context)
+        self.workers = WorkerVerbs(context)
         nouns = tuple(vars(self).values())
         self._handlers: dict[str, Callable[[Any], Any]] = {
             verb.name: derive_handler(context, verb) if verb.caller else _method(nouns, verb.name)

@@ -15,7 +15,7 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.limits import BATCH_ITEMS_MAX, PAGE_ITEMS_MAX
 from holdfast.core.spec import Spec
-from holdfast.core.visibility import can_see_all
+from holdfast.core.visibility import can_read_all, can_see_all
 from holdfast.ports import EventPage, HistoryPage, JobFilter, JobPage
 from holdfast.server import admission
 from holdfast.server.admission import visible_lock, without_hidden_holder
@@ -70,6 +70,9 @@ class QueryVerbs:
         principal = current_principal.get()
         admission.require_scope(principal, Scope.OBSERVE, Scope.WORK, Scope.SUBMIT, Scope.ADMIN)
         viewer = None if can_see_all(principal) else principal
+        if request.which.arguments and not can_read_all(principal):
+            admission.require_scope(principal, Scope.DATA, Scope.SUBMIT)
+            viewer = principal
         which = JobFilter(**structs.asdict(request.which), viewer=viewer)
         after = await self._cursors.open(principal, JOBS, request.after)
         page = await self._page(which, after, request)
@@ -98,8 +101,11 @@ class QueryVerbs:
 
     async def why(self, request: requests.JobById) -> Explanation:
         job = await find(self._registry, request.job_id)
-        beside = admission.may_count(current_principal.get(), job.spec.queue)
-        text = await self._registry.why(request.job_id, beside=beside)
+        principal = current_principal.get()
+        beside = admission.may_count(principal, job.spec.queue)
+        text = await self._registry.why(
+            request.job_id, beside=beside, reaches=lambda queue: principal.reaches(queue, None)
+        )
         return Explanation(await without_hidden_holder(self._registry, job.spec.lock, text))
 
     async def history(self, request: requests.History) -> HistoryPage:

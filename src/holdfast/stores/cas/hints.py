@@ -8,6 +8,7 @@ from itertools import takewhile
 from msgspec import Struct
 
 from holdfast.core.eligibility import claimable
+from holdfast.core.job import Job
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Ready
 from holdfast.stores.cas import keys
@@ -85,6 +86,33 @@ class Hints:
                     break
                 page.append(marker)
             yield page
+
+    async def count(self, queue: str, ahead_of: Job | None, *, delayed: bool, limit: int) -> int:
+        """Return what `Store.count_ready` says. It reads the documents that it counts, and lists the markers
+        before them."""
+        place: tuple[object, ...] | None = None
+        if ahead_of is not None:
+            document = (await self._documents.load(ahead_of.job_id)).document
+            if document is None or document.ready is None:
+                return 0
+            place = keys.ready_marker(document.ready).place
+        found, now = 0, keys.microseconds(self._clock.now())
+        prefix = after = keys.queue(queue)
+        while found < limit and (
+            names := await self._documents.objects.list_keys(prefix, after=after, limit=READ_AHEAD_MAX)
+        ):
+            after = names[-1]
+            markers = [
+                marker
+                for marker in map(keys.ready_marker, names)
+                if (marker.ready_at > now) is delayed and (place is None or marker.place < place)
+            ]
+            loaded = await self._documents.load_many(marker.job_id for marker in markers)
+            found += sum(
+                one.document is not None and one.document.ready == marker.key
+                for marker, one in zip(markers, loaded, strict=True)
+            )
+        return min(found, limit)
 
     async def due(self, limit: int) -> DueJobs:
         """Return due jobs, the longest overdue first."""

@@ -10,6 +10,7 @@ FEED = "feed/"
 PENDING = "pending/"
 DUE = "due/"
 API_KEYS = "keys/"
+WORKERS = "workers/"
 SECRET = "meta/secret"  # noqa: S105  # its key, not its value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,6 +64,10 @@ def lock(key: str) -> str:
 
 def api_key(key_id: str) -> str:
     return f"{API_KEYS}{_part(key_id)}.json"
+
+
+def worker(name: str, instance: str) -> str:
+    return f"{WORKERS}{_part(name)}/{_part(instance)}.json"
 
 
 def pending(tag: str) -> str:

@@ -15,6 +15,7 @@ from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle import Change
 from holdfast.core.lifecycle.draft import unchanged
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.objects.memory import MemoryObjects
 from holdfast.ports import (
     ById,
@@ -46,6 +47,7 @@ from holdfast.stores.cas.logs import LogDocuments
 from holdfast.stores.cas.outbox import OutboxBatch, OutboxRelay
 from holdfast.stores.cas.prune import Pruner
 from holdfast.stores.cas.revision import DecidedStep, Proposal
+from holdfast.stores.cas.workers import all_workers, put_worker
 from holdfast.stores.cas.writer import DocumentWriter
 from holdfast.stores.commit_signal import CommitSignal
 
@@ -196,6 +198,11 @@ class CasStore:
         """Count by reading every record: fine for thousands of jobs."""
         return await self._index.counts(queue)
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        return await self._hints.count(queue, ahead_of, delayed=delayed, limit=limit)
+
     async def census(self, limit: int) -> Census:
         """Read every record, as `counts` does."""
         return await self._index.census(limit, self._writer.retries)
@@ -262,6 +269,12 @@ class CasStore:
     async def put_key(self, key: Key) -> None:
         await put_key(self._documents, key)
         self._signal.set(ready=False)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await all_workers(self._documents)
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        await put_worker(self._documents, worker, forget_before)
 
     async def now(self) -> datetime:
         return self._clock.now()

@@ -41,7 +41,8 @@ def wrap(connection: object) -> ExternalTransaction:
     if driver == "psycopg":
         return _Psycopg(connection)
     raise Invalid(
-        f"connection is a {type(connection).__qualname__}; give one of asyncpg or psycopg (3),"
+        f"connection is a {type(connection).__module__}.{type(connection).__qualname__}; give one of psycopg"
+        " (3) or asyncpg, a connection or session of SQLAlchemy on one of them, or one of Django on psycopg,"
         " in the middle of your transaction."
     )
 

@@ -9,8 +9,9 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
-from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES, may_be_end
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
@@ -27,7 +28,7 @@ from holdfast.stores.filters import (
     written_name,
 )
 from holdfast.stores.postgres.commit_context import CommitContext, QueryConnection
-from holdfast.stores.postgres.rows import job_of, key_of
+from holdfast.stores.postgres.rows import job_of, key_of, worker_of
 from holdfast.stores.postgres.statements import Row, statement
 
 LIST_ITEMS_MIN, LIST_ITEMS_MAX = 128, 1024
@@ -98,7 +99,7 @@ class PostgresQueries:
         """Return the jobs whose ids fit."""
         found = await self._fetch("select_ids_from", text, BESIDE_MAX, SHORT_ID_MATCHES_MAX)
         ids = {row[0] for row in found}
-        for first, end in TIMED_RANGES:
+        for first, end in TIMED_RANGES if may_be_end(text) else ():
             limits = (SHORT_ID_ROWS_MAX, SHORT_ID_MATCHES_MAX)
             ids.update(row[0] for row in await self._fetch("select_ids_by_end", text, first, end, *limits))
         return await self._fetch("get_jobs", sorted(ids))
@@ -114,6 +115,14 @@ class PostgresQueries:
 
     async def counts(self, queue: str | None) -> dict[State, int]:
         return {State(state): jobs for state, jobs in await self._fetch("select_counts", queue)}
+
+    async def count_ready(self, queue: str, ahead_of: Job | None, *, delayed: bool, limit: int) -> int:
+        now = self._context.clock.now() if self._context.clock else None
+        name, place = "count_delayed" if delayed else "count_ready", tuple[object, ...]()
+        if ahead_of is not None:
+            name, place = "count_ahead", (ahead_of.spec.priority, ahead_of.ready_at, ahead_of.job_id)
+        [(found,)] = await self._fetch(name, queue, now, limit, *place)
+        return int(found)
 
     async def census(self, limit: int, retries: int) -> Census:
         queues: dict[str, dict[State, int]] = {}
@@ -141,6 +150,9 @@ class PostgresQueries:
 
     async def list_keys(self) -> list[Key]:
         return [key_of(row) for row in await self._fetch("select_api_keys")]
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return [worker_of(row) for row in await self._fetch("select_workers")]
 
 
 def _like(pattern: str) -> str:

@@ -15,8 +15,17 @@ from holdfast.core.job import Job
 from holdfast.core.lifecycle.pattern import Template, shared_terms
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.stores.postgres.statements import Row
-from holdfast.stores.records import COLUMNS, DAMAGED, events_from, key_from, key_text
+from holdfast.stores.records import (
+    COLUMNS,
+    DAMAGED,
+    events_from,
+    key_from,
+    key_text,
+    worker_from,
+    worker_text,
+)
 
 _ORIGIN = ("submitted_by", "correlation_id", "trace_id", "traceparent")
 """The fields of a job that never change, have no column of their own and are not in its spec."""
@@ -139,3 +148,16 @@ def key_of(row: Row) -> Key:
         return key_from(row[1])
     except DAMAGED as error:
         raise Corrupt(f"The record of key {row[0]} cannot be read: {error}") from error
+
+
+def worker_row(worker: WorkerInfo) -> Row:
+    """The parameters of put_worker, but the last one."""
+    return (worker.name, worker.instance, worker.seen_at, worker_text(worker))
+
+
+def worker_of(row: Row) -> WorkerInfo:
+    """The worker of a row of select_workers."""
+    try:
+        return worker_from(row[1])
+    except DAMAGED as error:
+        raise Corrupt(f"The record of worker {row[0]} cannot be read: {error}") from error

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError, Invalid, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.ports import (
     ById,
     Census,
@@ -47,7 +48,7 @@ from holdfast.stores.postgres.partitions import drop_empty_partitions
 from holdfast.stores.postgres.prune import prunable, prune
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rebuild import rebuild
-from holdfast.stores.postgres.rows import key_row
+from holdfast.stores.postgres.rows import key_row, worker_row
 from holdfast.stores.postgres.scan_starts import ScanStarts
 from holdfast.stores.postgres.schema import migrate, secret_of
 from holdfast.stores.postgres.server_time import ClockStepped, ServerTime
@@ -312,6 +313,13 @@ class PostgresStore:
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda r: r.counts(queue))
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        return await self._read(
+            lambda r: r.count_ready(queue, ahead_of, delayed=delayed, limit=limit), scanning=True
+        )
+
     async def census(self, limit: int) -> Census:
         return await self._read(lambda r: r.census(limit, self.retries), scanning=True)
 
@@ -356,6 +364,13 @@ class PostgresStore:
         sql = statement("put_api_key", self._address.schema)
         await self._commit(lambda session: session.write(sql, *key_row(key)))
         self._signal.set(ready=False)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._read(lambda r: r.list_workers())
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        sql = statement("put_worker", self._address.schema)
+        await self._commit(lambda session: session.write(sql, *worker_row(worker), forget_before))
 
     async def now(self) -> datetime:
         if self._context.clock:

@@ -14,13 +14,14 @@ from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.lifecycle.pattern import Template
 from holdfast.core.segment import Segment, encode, encode_alike, log_id
+from holdfast.core.workers import WorkerInfo
 from holdfast.failpoint import failpoint
 from holdfast.ports import ById, Decision, Ready, Work
 from holdfast.stores.batch import Batch, Group
 from holdfast.stores.filters import RARE_STATES
 from holdfast.stores.leased_jobs import CachedJob, LeasedJobCache
 from holdfast.stores.new_jobs import runs
-from holdfast.stores.records import key_text
+from holdfast.stores.records import key_text, worker_text
 from holdfast.stores.sqlite.alarms import set_alarm, take_due
 from holdfast.stores.sqlite.connection import read_number
 from holdfast.stores.sqlite.event_rows import batch_row, batches, fact_row
@@ -286,6 +287,13 @@ def put_key(connection: apsw.Connection, key: Key) -> None:
     """Store the key; it replaces the one with its id."""
     row = (key.key_id, to_microseconds(key.created_at), key_text(key))
     connection.execute(statement("put_api_key"), row).fetchall()
+
+
+def put_worker(connection: apsw.Connection, worker: WorkerInfo, forget_before: datetime) -> None:
+    """Store the worker, and forget those that were last seen before the instant."""
+    row = (worker.name, worker.instance, to_microseconds(worker.seen_at), worker_text(worker))
+    connection.execute(statement("put_worker"), row).fetchall()
+    connection.execute(statement("forget_workers"), (to_microseconds(forget_before),)).fetchall()
 
 
 def next_numbers(connection: apsw.Connection) -> tuple[int, int]:

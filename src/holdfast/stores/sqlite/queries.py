@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from datetime import datetime
 from heapq import merge
 from operator import itemgetter
 
@@ -11,8 +12,9 @@ import msgspec
 from holdfast.core.access import Key
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.process_spec import claim_kinds
-from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES
+from holdfast.core.short_ids import SHORT_ID_MATCHES_MAX, SHORT_ID_ROWS_MAX, TIMED_RANGES, may_be_end
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Census, JobFilter, JobPage
 from holdfast.stores import filters
 from holdfast.stores.census import DUE_ITEMS
@@ -28,7 +30,7 @@ from holdfast.stores.filters import (
     regions,
     written_name,
 )
-from holdfast.stores.records import key_from
+from holdfast.stores.records import key_from, worker_from
 from holdfast.stores.sqlite.commit import json_list
 from holdfast.stores.sqlite.job_rows import PAYLOAD, JobRow, job_of
 from holdfast.stores.sqlite.log_queries import (
@@ -42,10 +44,15 @@ from holdfast.stores.sqlite.log_queries import (
     tail,
 )
 from holdfast.stores.sqlite.statements import Value, statement
-from holdfast.stores.sqlite.timestamps import from_microseconds, from_microseconds_or_none
+from holdfast.stores.sqlite.timestamps import (
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
 
 __all__ = [
     "census",
+    "count_ready",
     "counts",
     "events",
     "facts",
@@ -54,6 +61,7 @@ __all__ = [
     "history",
     "list_jobs",
     "list_keys",
+    "list_workers",
     "locks",
     "logs",
     "published",
@@ -152,7 +160,7 @@ def _rows_by_short_id(
     """Return the jobs whose ids fit, in order, from where the page begins."""
     asked: dict[str, Value] = {"text": text, "limit": SHORT_ID_MATCHES_MAX, "rows": SHORT_ID_ROWS_MAX}
     found = {job_id for (job_id,) in connection.execute(statement("select_ids_from"), asked)}
-    for first, end in TIMED_RANGES:
+    for first, end in TIMED_RANGES if may_be_end(text) else ():
         asked |= {"first": first, "end": end}
         found.update(job_id for (job_id,) in connection.execute(statement("select_ids_by_end"), asked))
     rows = connection.execute(statement("select_jobs_by_id"), (json_list(sorted(found)),))
@@ -161,6 +169,25 @@ def _rows_by_short_id(
 
 def counts(connection: apsw.Connection, queue: str | None) -> dict[State, int]:
     return {State(state): n for state, n in connection.execute(statement("select_counts"), (queue,))}
+
+
+def count_ready(
+    connection: apsw.Connection,
+    queue: str,
+    now: datetime,
+    *,
+    ahead_of: Job | None = None,
+    delayed: bool = False,
+    limit: int,
+) -> int:
+    name = "count_delayed" if delayed else "count_ready"
+    asked: dict[str, Value] = {"queue": queue, "now": to_microseconds(now), "limit": limit}
+    if ahead_of is not None:
+        name = "count_ahead"
+        asked |= {"priority": ahead_of.spec.priority, "job_id": ahead_of.job_id}
+        asked["ready_at"] = to_microseconds(ahead_of.ready_at)
+    [(found,)] = connection.execute(statement(name), asked)
+    return int(found)
 
 
 def census(connection: apsw.Connection, limit: int) -> Census:
@@ -188,3 +215,7 @@ def locks(connection: apsw.Connection, key: str) -> ResourceLock:
 
 def list_keys(connection: apsw.Connection) -> list[Key]:
     return [key_from(row[0]) for row in connection.execute(statement("select_api_keys"))]
+
+
+def list_workers(connection: apsw.Connection) -> list[WorkerInfo]:
+    return [worker_from(row[0]) for row in connection.execute(statement("select_workers"))]

@@ -16,6 +16,7 @@ from holdfast.core.errors import Corrupt, Unavailable
 from holdfast.core.event import Event
 from holdfast.core.job import Job, ResourceLock
 from holdfast.core.state import State
+from holdfast.core.workers import WorkerInfo
 from holdfast.failpoint import failpoint
 from holdfast.ports import (
     Census,
@@ -37,7 +38,7 @@ from holdfast.stores.leased_jobs import LeasedJobCache
 from holdfast.stores.records import DAMAGED
 from holdfast.stores.sqlite import doctor, queries
 from holdfast.stores.sqlite.clock import AnchoredClock
-from holdfast.stores.sqlite.commit import SqliteCommit, is_small, put_key
+from holdfast.stores.sqlite.commit import SqliteCommit, is_small, put_key, put_worker
 from holdfast.stores.sqlite.connection import (
     connect,
     migrate,
@@ -289,6 +290,14 @@ class SqliteStore:
     async def counts(self, queue: str | None = None) -> dict[State, int]:
         return await self._read(lambda c: queries.counts(c, queue))
 
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        now = await self.now()
+        return await self._scan(
+            lambda c: queries.count_ready(c, queue, now, ahead_of=ahead_of, delayed=delayed, limit=limit)
+        )
+
     async def census(self, limit: int) -> Census:
         return await self._scan(lambda c: queries.census(c, limit))
 
@@ -328,6 +337,12 @@ class SqliteStore:
 
     async def put_key(self, key: Key) -> None:
         await self._write(lambda c: put_key(c, key))
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._read(queries.list_workers)
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        await self._write(lambda c: put_worker(c, worker, forget_before), lambda _: False)
 
     async def now(self) -> datetime:
         version = self._data_version()

@@ -10,6 +10,8 @@ import apsw
 
 from holdfast.core.access import Key
 from holdfast.core.event import Event
+from holdfast.core.job import Job
+from holdfast.core.workers import WorkerInfo
 from holdfast.ports import Clock, Decision, Ids, PruneResult, Store, Work
 from holdfast.stores.postgres.server_time import ServerTime
 from holdfast.stores.sqlite import commit, queries
@@ -99,6 +101,17 @@ class SqlServer:
 
     async def put_key(self, key: Key) -> None:
         self._transaction(lambda: commit.put_key(self._connection, key))
+
+    async def put_worker(self, worker: WorkerInfo, *, forget_before: datetime) -> None:
+        self._transaction(lambda: commit.put_worker(self._connection, worker, forget_before))
+
+    async def count_ready(
+        self, queue: str, *, ahead_of: Job | None = None, delayed: bool = False, limit: int
+    ) -> int:
+        now = self._clock.now()
+        return queries.count_ready(
+            self._connection, queue, now, ahead_of=ahead_of, delayed=delayed, limit=limit
+        )
 
     async def now(self) -> datetime:
         return self._clock.now()

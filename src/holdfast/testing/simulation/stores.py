@@ -99,7 +99,7 @@ def _sent(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     return call
 
 
-_WRITES = frozenset(write.__name__ for write in (Store.record, Store.put_key, Store.prune))
+_WRITES = frozenset(write.__name__ for write in (Store.record, Store.put_key, Store.put_worker, Store.prune))
 derive(StoreConnection, Store, _sent)
 
 

@@ -1,4 +1,4 @@
--- Statements that read jobs, locks, counts and keys.
+-- Statements that read jobs, locks, counts, keys and workers; those that write keys and workers.
 
 -- name: get_jobs
 SELECT seq, job_id, state, attempt, version, transition_no, failures, crashes, fencing_token, ready_at,
@@ -57,6 +57,38 @@ CROSS JOIN LATERAL (
     SELECT ready_at FROM holdfast.ready WHERE ready.lane = part.lane ORDER BY ready_at LIMIT 1) AS first
 GROUP BY busy.queue
 
+-- name: count_ready
+SELECT count(*) FROM (
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND ready.ready_at <= coalesce($2::timestamptz, statement_timestamp())
+    LIMIT $3) AS found
+
+-- name: count_ahead
+-- Two parts, so that each reads only what it counts.
+SELECT count(*) FROM (
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND lane.priority < $4
+      AND ready.ready_at <= coalesce($2::timestamptz, statement_timestamp())
+    UNION ALL
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND lane.priority = $4
+      AND (ready.ready_at, ready.seq) < ($5::timestamptz, (SELECT seq FROM holdfast.job WHERE job_id = $6))
+    LIMIT $3) AS found
+
+-- name: count_delayed
+SELECT count(*) FROM (
+    SELECT FROM holdfast.lane
+    CROSS JOIN LATERAL (VALUES (lane.id), (-lane.id)) AS part(lane)
+    JOIN holdfast.ready ON ready.lane = part.lane
+    WHERE lane.queue = $1 AND ready.ready_at > coalesce($2::timestamptz, statement_timestamp())
+    LIMIT $3) AS found
+
 -- name: select_owners
 SELECT count(DISTINCT owner),
        count(CASE WHEN owner IS NOT NULL THEN detail -> 'lease' ->> 'suspected' END),
@@ -76,3 +108,11 @@ SELECT key_id, record::text FROM holdfast.api_key ORDER BY created_at, key_id
 -- name: put_api_key
 INSERT INTO holdfast.api_key (key_id, created_at, record) VALUES ($1, $2, $3::text::json)
 ON CONFLICT (key_id) DO UPDATE SET created_at = excluded.created_at, record = excluded.record
+
+-- name: select_workers
+SELECT name, record::text FROM holdfast.worker ORDER BY seen_at DESC, name COLLATE "C", instance COLLATE "C"
+
+-- name: put_worker
+WITH forgotten AS (DELETE FROM holdfast.worker WHERE seen_at < $5 AND (name, instance) <> ($1, $2))
+INSERT INTO holdfast.worker (name, instance, seen_at, record) VALUES ($1, $2, $3, $4::text::json)
+ON CONFLICT (name, instance) DO UPDATE SET seen_at = excluded.seen_at, record = excluded.record

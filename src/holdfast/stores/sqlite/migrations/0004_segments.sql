@@ -99,6 +99,15 @@ CREATE TABLE segment (
 CREATE INDEX segment_type ON segment
     (event_type, strftime('%Y-%m-%dT%H:%M:%fZ', occurred_at / 1e6, 'unixepoch'));
 
+-- The workers that have announced themselves lately. The record is the whole worker.
+CREATE TABLE worker (
+    name     TEXT NOT NULL,
+    instance TEXT NOT NULL,
+    seen_at  INTEGER NOT NULL,
+    record   TEXT NOT NULL,
+    PRIMARY KEY (name, instance)
+) STRICT, WITHOUT ROWID;
+
 INSERT INTO lane (queue, priority, kind, executor, region, locking)
 SELECT DISTINCT queue, priority, kind, executor, region, lock IS NOT NULL FROM old_job;
 

@@ -1,4 +1,4 @@
--- Facts about the store, API keys, and the clock.
+-- Facts about the store, API keys, workers, and the clock.
 
 -- name: select_meta
 SELECT value FROM meta WHERE name = ?
@@ -18,6 +18,16 @@ ON CONFLICT (key_id) DO UPDATE SET created_at = excluded.created_at, record = ex
 
 -- name: select_api_keys
 SELECT record FROM api_key ORDER BY created_at, key_id
+
+-- name: put_worker
+INSERT INTO worker (name, instance, seen_at, record) VALUES (?, ?, ?, ?)
+ON CONFLICT (name, instance) DO UPDATE SET seen_at = excluded.seen_at, record = excluded.record
+
+-- name: forget_workers
+DELETE FROM worker WHERE seen_at < ?
+
+-- name: select_workers
+SELECT record FROM worker ORDER BY seen_at DESC, name, instance
 
 -- name: select_latest_update
 SELECT max(updated_at) FROM state WHERE due_at IS NOT NULL OR state = 'queued'

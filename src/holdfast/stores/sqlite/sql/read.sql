@@ -15,6 +15,33 @@ WITH busy AS (
 )
 SELECT queue, min(ready_at) FROM first WHERE ready_at IS NOT NULL GROUP BY queue
 
+-- name: count_ready
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND ready.ready_at <= :now
+    LIMIT :limit)
+
+-- name: count_ahead
+-- Two parts, so that each reads only what it counts.
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND lane.priority < :priority AND ready.ready_at <= :now
+    UNION ALL
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND lane.priority = :priority
+      AND (ready.ready_at, ready.seq) < (:ready_at, (SELECT seq FROM job WHERE job_id = :job_id))
+    LIMIT :limit)
+
+-- name: count_delayed
+SELECT count(*) FROM (
+    SELECT 1
+    FROM lane CROSS JOIN ready ON ready.lane = lane.id
+    WHERE lane.queue = :queue AND ready.ready_at > :now
+    LIMIT :limit)
+
 -- name: select_owners
 -- Among the jobs of the alarms that go off next.
 WITH next AS (SELECT jobs FROM alarm ORDER BY due_at LIMIT ?1),

@@ -53,6 +53,15 @@ INSERT INTO holdfast.lane (queue, priority, kind, executor, region, locking)
 SELECT DISTINCT queue, priority, kind, coalesce(executor, ''), coalesce(region, ''), lock IS NOT NULL
 FROM holdfast.job;
 
+-- The workers that have announced themselves lately. The record is the whole worker.
+CREATE TABLE holdfast.worker (
+    name     text NOT NULL,
+    instance text NOT NULL,
+    seen_at  timestamptz NOT NULL,
+    record   json NOT NULL,
+    PRIMARY KEY (name, instance)
+);
+
 -- The queued jobs. The rows of lane n have n or -n: n for jobs in the order in which they come, which are read
 -- from a mark on; -n for all that may land before such a mark (returned, late or in a transaction of the
 -- caller's) or keep their place for long (with a lock), which are read from the first on.

@@ -19,7 +19,7 @@ from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DE
 from protobuf import DescService
 
 from . import registry_pb
-from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, CancelRequest, ChangesRequest, ChangesResponse, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CompleteValidationRequest, CountsRequest, CountsResponse, CreateKeyRequest, CreateKeyResponse, DoctorRequest, DoctorResponse, EnqueueRequest, EnqueueResponse, EventPage, EventsRequest, ExpireRequest, ExpireResponse, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, ListOutputsRequest, ListOutputsResponse, LocksRequest, LogsRequest, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, ReportValidationRequest, ResourceLock, ResumeRequest, ResumeResponse, RevokeKeyRequest, RevokeKeyResponse, StatusRequest, StatusResponse, StoreManifestRequest, StoreManifestResponse, TailRequest, TailResponse, ValidateRequest, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse
+from .registry_pb import AcquireRequest, AcquireResponse, AggregateRequest, AnnounceRequest, AnnounceResponse, CancelRequest, ChangesRequest, ChangesResponse, ClaimRequest, ClaimResponse, CompleteRequest, CompleteResponse, CompleteValidationRequest, CountsRequest, CountsResponse, CreateKeyRequest, CreateKeyResponse, DoctorRequest, DoctorResponse, EnqueueRequest, EnqueueResponse, EventPage, EventsRequest, ExpireRequest, ExpireResponse, HandoffRequest, HeartbeatRequest, HistoryRequest, HistoryResponse, JobResponse, ListJobsRequest, ListJobsResponse, ListKeysRequest, ListKeysResponse, ListOutputsRequest, ListOutputsResponse, LocksRequest, LogsRequest, NowRequest, NowResponse, PruneRequest, PruneResponse, PublishRequest, QueuesRequest, QueuesResponse, RecordRequest, RecordResponse, ReleaseRequest, ReplayRequest, ReportValidationRequest, ResourceLock, ResumeRequest, ResumeResponse, RevokeKeyRequest, RevokeKeyResponse, StatusRequest, StatusResponse, StoreManifestRequest, StoreManifestResponse, TailRequest, TailResponse, ValidateRequest, VerifyRequest, VerifyResponse, WatchRequest, WhyRequest, WhyResponse, WorkersRequest, WorkersResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -126,6 +126,18 @@ class RegistryService(Protocol):
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def locks(self, request: LocksRequest, ctx: RequestContext[LocksRequest, ResourceLock], /) -> ResourceLock:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def announce(self, request: AnnounceRequest, ctx: RequestContext[AnnounceRequest, AnnounceResponse], /) -> AnnounceResponse:
+        """
+        Workers: who is there, and the queues with who serves them.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def workers(self, request: WorkersRequest, ctx: RequestContext[WorkersRequest, WorkersResponse], /) -> WorkersResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def queues(self, request: QueuesRequest, ctx: RequestContext[QueuesRequest, QueuesResponse], /) -> QueuesResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def changes(self, request: ChangesRequest, ctx: RequestContext[ChangesRequest, ChangesResponse], /) -> ChangesResponse:
@@ -484,6 +496,39 @@ class RegistryServiceASGIApplication(ConnectASGIApplication[RegistryService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.locks,
+                ),
+                "/holdfast.v1.RegistryService/Announce": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Announce",
+                        service_name="holdfast.v1.RegistryService",
+                        input=AnnounceRequest,
+                        output=AnnounceResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.announce,
+                ),
+                "/holdfast.v1.RegistryService/Workers": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Workers",
+                        service_name="holdfast.v1.RegistryService",
+                        input=WorkersRequest,
+                        output=WorkersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.workers,
+                ),
+                "/holdfast.v1.RegistryService/Queues": Endpoint.unary(
+                    method=MethodInfo(
+                        name="Queues",
+                        service_name="holdfast.v1.RegistryService",
+                        input=QueuesRequest,
+                        output=QueuesResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.queues,
                 ),
                 "/holdfast.v1.RegistryService/Changes": Endpoint.unary(
                     method=MethodInfo(
@@ -1165,6 +1210,69 @@ class RegistryServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
+    async def announce(
+        self,
+        request: AnnounceRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> AnnounceResponse:
+        """
+        Workers: who is there, and the queues with who serves them.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Announce",
+                service_name="holdfast.v1.RegistryService",
+                input=AnnounceRequest,
+                output=AnnounceResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def workers(
+        self,
+        request: WorkersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> WorkersResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Workers",
+                service_name="holdfast.v1.RegistryService",
+                input=WorkersRequest,
+                output=WorkersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def queues(
+        self,
+        request: QueuesRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> QueuesResponse:
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Queues",
+                service_name="holdfast.v1.RegistryService",
+                input=QueuesRequest,
+                output=QueuesResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
     async def changes(
         self,
         request: ChangesRequest,
@@ -1474,6 +1582,18 @@ class RegistryServiceSync(Protocol):
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def locks(self, request: LocksRequest, ctx: RequestContext[LocksRequest, ResourceLock], /) -> ResourceLock:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def announce(self, request: AnnounceRequest, ctx: RequestContext[AnnounceRequest, AnnounceResponse], /) -> AnnounceResponse:
+        """
+        Workers: who is there, and the queues with who serves them.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def workers(self, request: WorkersRequest, ctx: RequestContext[WorkersRequest, WorkersResponse], /) -> WorkersResponse:
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def queues(self, request: QueuesRequest, ctx: RequestContext[QueuesRequest, QueuesResponse], /) -> QueuesResponse:
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def changes(self, request: ChangesRequest, ctx: RequestContext[ChangesRequest, ChangesResponse], /) -> ChangesResponse:
@@ -1830,6 +1950,39 @@ class RegistryServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.locks,
+                ),
+                "/holdfast.v1.RegistryService/Announce": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Announce",
+                        service_name="holdfast.v1.RegistryService",
+                        input=AnnounceRequest,
+                        output=AnnounceResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.announce,
+                ),
+                "/holdfast.v1.RegistryService/Workers": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Workers",
+                        service_name="holdfast.v1.RegistryService",
+                        input=WorkersRequest,
+                        output=WorkersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.workers,
+                ),
+                "/holdfast.v1.RegistryService/Queues": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="Queues",
+                        service_name="holdfast.v1.RegistryService",
+                        input=QueuesRequest,
+                        output=QueuesResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.queues,
                 ),
                 "/holdfast.v1.RegistryService/Changes": EndpointSync.unary(
                     method=MethodInfo(
@@ -2505,6 +2658,69 @@ class RegistryServiceClientSync(ConnectClientSync):
                 service_name="holdfast.v1.RegistryService",
                 input=LocksRequest,
                 output=ResourceLock,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def announce(
+        self,
+        request: AnnounceRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> AnnounceResponse:
+        """
+        Workers: who is there, and the queues with who serves them.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Announce",
+                service_name="holdfast.v1.RegistryService",
+                input=AnnounceRequest,
+                output=AnnounceResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def workers(
+        self,
+        request: WorkersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> WorkersResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Workers",
+                service_name="holdfast.v1.RegistryService",
+                input=WorkersRequest,
+                output=WorkersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def queues(
+        self,
+        request: QueuesRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> QueuesResponse:
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="Queues",
+                service_name="holdfast.v1.RegistryService",
+                input=QueuesRequest,
+                output=QueuesResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

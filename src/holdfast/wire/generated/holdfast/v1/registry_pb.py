@@ -755,7 +755,7 @@ class Lease(Message[_LeaseFields]):
         timed: bool
         moved: Duration | None
 
-_FailureFields: TypeAlias = Literal["message", "code", "retryable", "stage", "exit_code", "crash", "reason_code", "where", "not_understood", "seconds", "not_started"]
+_FailureFields: TypeAlias = Literal["message", "code", "retryable", "stage", "exit_code", "crash", "reason_code", "where", "not_understood", "seconds", "not_started", "traceback"]
 
 class Failure(Message[_FailureFields]):
     """
@@ -816,9 +816,15 @@ class Failure(Message[_FailureFields]):
             ```proto
             optional bool not_started = 10;
             ```
+        traceback:
+            of the exception that ended the attempt; long ones are shortened. Absent for a caller that may not read the job's data
+
+            ```proto
+            optional string traceback = 11;
+            ```
     """
 
-    __slots__ = ("message", "code", "retryable", "stage", "exit_code", "crash", "reason_code", "where", "not_understood", "seconds", "not_started")
+    __slots__ = ("message", "code", "retryable", "stage", "exit_code", "crash", "reason_code", "where", "not_understood", "seconds", "not_started", "traceback")
 
     if TYPE_CHECKING:
 
@@ -836,6 +842,7 @@ class Failure(Message[_FailureFields]):
             not_understood: bool | None = None,
             seconds: float | None = None,
             not_started: bool | None = None,
+            traceback: str | None = None,
         ) -> None:
             pass
 
@@ -850,6 +857,7 @@ class Failure(Message[_FailureFields]):
         not_understood: bool
         seconds: float
         not_started: bool
+        traceback: str
 
 _DeadLetterFields: TypeAlias = Literal["reason_code", "last_error", "attempts", "stage", "correlation_id", "last_owner", "last_lease_expires_at"]
 
@@ -3015,7 +3023,7 @@ class StatusResponse(Message[_StatusResponseFields]):
 
         answers: list[JobOrError]
 
-_JobFilterFields: TypeAlias = Literal["queue", "kind", "states", "owner", "labels", "name", "short_id"]
+_JobFilterFields: TypeAlias = Literal["queue", "kind", "states", "owner", "labels", "name", "short_id", "arguments"]
 
 class JobFilter(Message[_JobFilterFields]):
     """
@@ -3056,9 +3064,15 @@ class JobFilter(Message[_JobFilterFields]):
             ```proto
             optional string short_id = 7;
             ```
+        arguments:
+            of functions, as text: 7 is the number and the text
+
+            ```proto
+            map<string, string> arguments = 8;
+            ```
     """
 
-    __slots__ = ("queue", "kind", "states", "owner", "labels", "name", "short_id")
+    __slots__ = ("queue", "kind", "states", "owner", "labels", "name", "short_id", "arguments")
 
     if TYPE_CHECKING:
 
@@ -3072,6 +3086,7 @@ class JobFilter(Message[_JobFilterFields]):
             labels: dict[str, str] | None = None,
             name: str | None = None,
             short_id: str | None = None,
+            arguments: dict[str, str] | None = None,
         ) -> None:
             pass
 
@@ -3082,6 +3097,7 @@ class JobFilter(Message[_JobFilterFields]):
         labels: dict[str, str]
         name: str
         short_id: str
+        arguments: dict[str, str]
 
 _ListJobsRequestFields: TypeAlias = Literal["which", "after", "limit", "newest"]
 
@@ -3282,6 +3298,542 @@ class WhyResponse(Message[_WhyResponseFields]):
             pass
 
         text: str
+
+_WorkerFields: TypeAlias = Literal["name", "instance", "queues", "kinds", "executors", "slots", "busy", "region", "host", "pid", "app", "version", "paused", "leaving", "stopped", "started_at", "seen_at", "thread_kinds", "thread_slots", "thread_busy"]
+
+class Worker(Message[_WorkerFields]):
+    """
+    A worker as it announced itself last. One that has not done so for a minute counts as gone.
+
+    ```proto
+    message holdfast.v1.Worker
+    ```
+
+    Attributes:
+        name:
+            ```proto
+            string name = 1;
+            ```
+        instance:
+            an id of its process, new at every start
+
+            ```proto
+            string instance = 2;
+            ```
+        queues:
+            ```proto
+            repeated string queues = 3;
+            ```
+        kinds:
+            with their versions, as in resize:2
+
+            ```proto
+            repeated string kinds = 4;
+            ```
+        executors:
+            ```proto
+            repeated string executors = 5;
+            ```
+        slots:
+            absent: 1
+
+            ```proto
+            optional int64 slots = 6;
+            ```
+        busy:
+            ```proto
+            int64 busy = 7;
+            ```
+        region:
+            ```proto
+            optional string region = 8;
+            ```
+        host:
+            ```proto
+            string host = 9;
+            ```
+        pid:
+            ```proto
+            int64 pid = 10;
+            ```
+        app:
+            ```proto
+            optional string app = 11;
+            ```
+        version:
+            of holdfast
+
+            ```proto
+            string version = 12;
+            ```
+        paused:
+            it claims nothing: its machine cannot run jobs
+
+            ```proto
+            bool paused = 13;
+            ```
+        leaving:
+            ```proto
+            bool leaving = 14;
+            ```
+        stopped:
+            ```proto
+            bool stopped = 15;
+            ```
+        started_at:
+            ```proto
+            optional google.protobuf.Timestamp started_at = 16;
+            ```
+        seen_at:
+            by the clock of the store
+
+            ```proto
+            optional google.protobuf.Timestamp seen_at = 17;
+            ```
+        thread_kinds:
+            kinds of which at most thread_slots jobs run at the same time
+
+            ```proto
+            repeated string thread_kinds = 18;
+            ```
+        thread_slots:
+            ```proto
+            int64 thread_slots = 19;
+            ```
+        thread_busy:
+            ```proto
+            int64 thread_busy = 20;
+            ```
+    """
+
+    __slots__ = ("name", "instance", "queues", "kinds", "executors", "slots", "busy", "region", "host", "pid", "app", "version", "paused", "leaving", "stopped", "started_at", "seen_at", "thread_kinds", "thread_slots", "thread_busy")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str = "",
+            instance: str = "",
+            queues: list[str] | None = None,
+            kinds: list[str] | None = None,
+            executors: list[str] | None = None,
+            slots: int | None = None,
+            busy: int = 0,
+            region: str | None = None,
+            host: str = "",
+            pid: int = 0,
+            app: str | None = None,
+            version: str = "",
+            paused: bool = False,
+            leaving: bool = False,
+            stopped: bool = False,
+            started_at: Timestamp | None = None,
+            seen_at: Timestamp | None = None,
+            thread_kinds: list[str] | None = None,
+            thread_slots: int = 0,
+            thread_busy: int = 0,
+        ) -> None:
+            pass
+
+        name: str
+        instance: str
+        queues: list[str]
+        kinds: list[str]
+        executors: list[str]
+        slots: int
+        busy: int
+        region: str
+        host: str
+        pid: int
+        app: str
+        version: str
+        paused: bool
+        leaving: bool
+        stopped: bool
+        started_at: Timestamp | None
+        seen_at: Timestamp | None
+        thread_kinds: list[str]
+        thread_slots: int
+        thread_busy: int
+
+_AnnounceRequestFields: TypeAlias = Literal["name", "instance", "queues", "kinds", "executors", "slots", "busy", "region", "host", "pid", "app", "version", "paused", "leaving", "stopped", "started_at", "thread_kinds", "thread_slots", "thread_busy"]
+
+class AnnounceRequest(Message[_AnnounceRequestFields]):
+    """
+    Tell that a worker is there: at its start, then every 15 s or so, and at its end with `stopped`.
+
+    ```proto
+    message holdfast.v1.AnnounceRequest
+    ```
+
+    Attributes:
+        name:
+            ```proto
+            string name = 1;
+            ```
+        instance:
+            ```proto
+            string instance = 2;
+            ```
+        queues:
+            ```proto
+            repeated string queues = 3;
+            ```
+        kinds:
+            ```proto
+            repeated string kinds = 4;
+            ```
+        executors:
+            ```proto
+            repeated string executors = 5;
+            ```
+        slots:
+            absent: 1
+
+            ```proto
+            optional int64 slots = 6;
+            ```
+        busy:
+            ```proto
+            int64 busy = 7;
+            ```
+        region:
+            ```proto
+            optional string region = 8;
+            ```
+        host:
+            ```proto
+            string host = 9;
+            ```
+        pid:
+            ```proto
+            int64 pid = 10;
+            ```
+        app:
+            ```proto
+            optional string app = 11;
+            ```
+        version:
+            ```proto
+            string version = 12;
+            ```
+        paused:
+            ```proto
+            bool paused = 13;
+            ```
+        leaving:
+            ```proto
+            bool leaving = 14;
+            ```
+        stopped:
+            ```proto
+            bool stopped = 15;
+            ```
+        started_at:
+            as the response to the first one says
+
+            ```proto
+            optional google.protobuf.Timestamp started_at = 16;
+            ```
+        thread_kinds:
+            ```proto
+            repeated string thread_kinds = 17;
+            ```
+        thread_slots:
+            ```proto
+            int64 thread_slots = 18;
+            ```
+        thread_busy:
+            ```proto
+            int64 thread_busy = 19;
+            ```
+    """
+
+    __slots__ = ("name", "instance", "queues", "kinds", "executors", "slots", "busy", "region", "host", "pid", "app", "version", "paused", "leaving", "stopped", "started_at", "thread_kinds", "thread_slots", "thread_busy")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str = "",
+            instance: str = "",
+            queues: list[str] | None = None,
+            kinds: list[str] | None = None,
+            executors: list[str] | None = None,
+            slots: int | None = None,
+            busy: int = 0,
+            region: str | None = None,
+            host: str = "",
+            pid: int = 0,
+            app: str | None = None,
+            version: str = "",
+            paused: bool = False,
+            leaving: bool = False,
+            stopped: bool = False,
+            started_at: Timestamp | None = None,
+            thread_kinds: list[str] | None = None,
+            thread_slots: int = 0,
+            thread_busy: int = 0,
+        ) -> None:
+            pass
+
+        name: str
+        instance: str
+        queues: list[str]
+        kinds: list[str]
+        executors: list[str]
+        slots: int
+        busy: int
+        region: str
+        host: str
+        pid: int
+        app: str
+        version: str
+        paused: bool
+        leaving: bool
+        stopped: bool
+        started_at: Timestamp | None
+        thread_kinds: list[str]
+        thread_slots: int
+        thread_busy: int
+
+_AnnounceResponseFields: TypeAlias = Literal["worker", "namesakes"]
+
+class AnnounceResponse(Message[_AnnounceResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.AnnounceResponse
+    ```
+
+    Attributes:
+        worker:
+            ```proto
+            optional holdfast.v1.Worker worker = 1;
+            ```
+        namesakes:
+            live workers of the same name in other processes
+
+            ```proto
+            repeated holdfast.v1.Worker namesakes = 2;
+            ```
+    """
+
+    __slots__ = ("worker", "namesakes")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            worker: Worker | None = None,
+            namesakes: list[Worker] | None = None,
+        ) -> None:
+            pass
+
+        worker: Worker | None
+        namesakes: list[Worker]
+
+_WorkersRequestFields: TypeAlias = Literal["queue"]
+
+class WorkersRequest(Message[_WorkersRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.WorkersRequest
+    ```
+
+    Attributes:
+        queue:
+            ```proto
+            optional string queue = 1;
+            ```
+    """
+
+    __slots__ = ("queue",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            queue: str | None = None,
+        ) -> None:
+            pass
+
+        queue: str
+
+_WorkersResponseFields: TypeAlias = Literal["workers"]
+
+class WorkersResponse(Message[_WorkersResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.WorkersResponse
+    ```
+
+    Attributes:
+        workers:
+            the last seen first
+
+            ```proto
+            repeated holdfast.v1.Worker workers = 1;
+            ```
+    """
+
+    __slots__ = ("workers",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            workers: list[Worker] | None = None,
+        ) -> None:
+            pass
+
+        workers: list[Worker]
+
+_QueuesRequestFields: TypeAlias = NoReturn
+
+class QueuesRequest(Message[_QueuesRequestFields]):
+    """
+    ```proto
+    message holdfast.v1.QueuesRequest
+    ```
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+        ) -> None:
+            pass
+
+_QueueFields: TypeAlias = Literal["queue", "queued", "delayed", "many_delayed", "running", "dead_letters", "oldest_ready_at", "workers", "slots", "busy", "asked_at"]
+
+class Queue(Message[_QueueFields]):
+    """
+    A queue: its jobs, and the live workers that serve it.
+
+    ```proto
+    message holdfast.v1.Queue
+    ```
+
+    Attributes:
+        queue:
+            ```proto
+            string queue = 1;
+            ```
+        queued:
+            ```proto
+            int64 queued = 2;
+            ```
+        delayed:
+            of the queued ones, those that are not due yet
+
+            ```proto
+            int64 delayed = 3;
+            ```
+        many_delayed:
+            there may be more: they were not counted further
+
+            ```proto
+            bool many_delayed = 4;
+            ```
+        running:
+            ```proto
+            int64 running = 5;
+            ```
+        dead_letters:
+            ```proto
+            int64 dead_letters = 6;
+            ```
+        oldest_ready_at:
+            ```proto
+            optional google.protobuf.Timestamp oldest_ready_at = 7;
+            ```
+        workers:
+            ```proto
+            repeated string workers = 8;
+            ```
+        slots:
+            ```proto
+            int64 slots = 9;
+            ```
+        busy:
+            ```proto
+            int64 busy = 10;
+            ```
+        asked_at:
+            when a worker of it announced itself last
+
+            ```proto
+            optional google.protobuf.Timestamp asked_at = 11;
+            ```
+    """
+
+    __slots__ = ("queue", "queued", "delayed", "many_delayed", "running", "dead_letters", "oldest_ready_at", "workers", "slots", "busy", "asked_at")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            queue: str = "",
+            queued: int = 0,
+            delayed: int = 0,
+            many_delayed: bool = False,
+            running: int = 0,
+            dead_letters: int = 0,
+            oldest_ready_at: Timestamp | None = None,
+            workers: list[str] | None = None,
+            slots: int = 0,
+            busy: int = 0,
+            asked_at: Timestamp | None = None,
+        ) -> None:
+            pass
+
+        queue: str
+        queued: int
+        delayed: int
+        many_delayed: bool
+        running: int
+        dead_letters: int
+        oldest_ready_at: Timestamp | None
+        workers: list[str]
+        slots: int
+        busy: int
+        asked_at: Timestamp | None
+
+_QueuesResponseFields: TypeAlias = Literal["queues"]
+
+class QueuesResponse(Message[_QueuesResponseFields]):
+    """
+    ```proto
+    message holdfast.v1.QueuesResponse
+    ```
+
+    Attributes:
+        queues:
+            ```proto
+            repeated holdfast.v1.Queue queues = 1;
+            ```
+    """
+
+    __slots__ = ("queues",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            queues: list[Queue] | None = None,
+        ) -> None:
+            pass
+
+        queues: list[Queue]
 
 _HistoryRequestFields: TypeAlias = Literal["job_id", "after", "limit"]
 
@@ -4423,7 +4975,7 @@ class RevokeKeyResponse(Message[_RevokeKeyResponseFields]):
 
 
 _DESC = file_desc(
-    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8f\x01\n\nOutputFile\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n\x05count\x18\x02 \x01(\x03H\x00R\x05count\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01B\x08\n\x06_countB\x07\n\x05_sizeB\t\n\x07_sha256"\xf5\x02\n\rOutputPromise\x12-\n\x05files\x18\x01 \x03(\x0b2\x17.holdfast.v1.OutputFileR\x05files\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12\x1f\n\x08manifest\x18\x03 \x01(\tH\x00R\x08manifest\x88\x01\x01\x12\x1d\n\x07entries\x18\x04 \x01(\x03H\x01R\x07entries\x88\x01\x01\x12\x19\n\x05store\x18\x05 \x01(\tH\x02R\x05store\x88\x01\x01\x12\x19\n\x05place\x18\x06 \x01(\tH\x03R\x05place\x88\x01\x01\x12*\n\x0eresume_attempt\x18\x07 \x01(\x03H\x04R\rresumeAttempt\x88\x01\x01\x12*\n\x0eoriginal_total\x18\x08 \x01(\x03H\x05R\roriginalTotal\x88\x01\x01B\x0b\n\t_manifestB\n\n\x08_entriesB\x08\n\x06_storeB\x08\n\x06_placeB\x11\n\x0f_resume_attemptB\x11\n\x0f_original_total"\xdb\x01\n\x06Output\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n\x04path\x18\x02 \x01(\tH\x00R\x04path\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01\x12\x1d\n\x07missing\x18\x05 \x01(\tH\x03R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x06 \x01(\x08H\x04R\x06reused\x88\x01\x01B\x07\n\x05_pathB\x07\n\x05_sizeB\t\n\x07_sha256B\n\n\x08_missingB\t\n\x07_reused"\xd1\x01\n\x10ValidationResult\x12\x1f\n\x08verified\x18\x01 \x01(\x03H\x00R\x08verified\x88\x01\x01\x12\x1d\n\x07missing\x18\x02 \x01(\x03H\x01R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x03 \x01(\x03H\x02R\x06reused\x88\x01\x01\x12\x14\n\x05names\x18\x04 \x03(\tR\x05names\x12\x1b\n\x06report\x18\x05 \x01(\tH\x03R\x06report\x88\x01\x01B\x0b\n\t_verifiedB\n\n\x08_missingB\t\n\x07_reusedB\t\n\x07_report"\xd0\x02\n\x12ValidationProgress\x12\x19\n\x05where\x18\x01 \x01(\tH\x00R\x05where\x88\x01\x01\x12\x13\n\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01\x120\n\x05until\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n\x04done\x18\x04 \x01(\x03H\x02R\x04done\x88\x01\x01\x12\x19\n\x05total\x18\x05 \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x19\n\x05tries\x18\x06 \x01(\x03H\x04R\x05tries\x88\x01\x01\x12\x1b\n\x06reason\x18\x07 \x01(\tH\x05R\x06reason\x88\x01\x01\x123\n\x07next_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06nextAtB\x08\n\x06_whereB\x05\n\x03_byB\x07\n\x05_doneB\x08\n\x06_totalB\x08\n\x06_triesB\t\n\x07_reason"\xc3\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x124\n\x07outputs\x18\x13 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07outputs\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x97\x03\n\nJobRequest\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xd0\x03\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01\x12\x19\n\x05timed\x18\x08 \x01(\x08H\x01R\x05timed\x88\x01\x01\x12/\n\x05moved\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05movedB\x0c\n\n_suspectedB\x08\n\x06_timed"\xeb\x03\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01\x12\x19\n\x05where\x18\x08 \x01(\tH\x06R\x05where\x88\x01\x01\x12*\n\x0enot_understood\x18\t \x01(\x08H\x07R\rnotUnderstood\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x08R\x07seconds\x88\x01\x01\x12$\n\x0bnot_started\x18\n \x01(\x08H\tR\nnotStarted\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_codeB\x08\n\x06_whereB\x11\n\x0f_not_understoodB\n\n\x08_secondsB\x0e\n\x0c_not_started"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x8b\x01\n\x0cCancellation\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"^\n\x0cResourceLock\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\xc9\x0f\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x121\n\x06cancel\x18\x0f \x01(\x0b2\x19.holdfast.v1.CancellationR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x123\n\x05found\x18\x17 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\tR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\nR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0bR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\x0cR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\rR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0eR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x0fR\x0btraceparent\x88\x01\x01\x125\n\x05check\x18! \x01(\x0b2\x1f.holdfast.v1.ValidationProgressR\x05check\x12*\n\x0enot_understood\x18" \x01(\x03H\x10R\rnotUnderstood\x88\x01\x01\x12=\n\x0ccompleted_at\x18$ \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bcompletedAt\x12(\n\x05flaws\x18% \x01(\x0b2\x12.holdfast.v1.FlawsR\x05flaws\x12,\n\x0fpublished_bytes\x18& \x01(\x03H\x11R\x0epublishedBytes\x88\x01\x01\x12$\n\x0bnot_started\x18\' \x01(\x03H\x12R\nnotStarted\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparentB\x11\n\x0f_not_understoodB\x12\n\x10_published_bytesB\x0e\n\x0c_not_started"\xee\x01\n\x05Flaws\x12\x1b\n\x06missed\x18\x01 \x01(\x03H\x00R\x06missed\x88\x01\x01\x12\x1d\n\x07refused\x18\x02 \x01(\x03H\x01R\x07refused\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x02R\x06reason\x88\x01\x01\x12 \n\texit_code\x18\x04 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12(\n\rdropped_bytes\x18\x05 \x01(\x03H\x04R\x0cdroppedBytes\x88\x01\x01B\t\n\x07_missedB\n\n\x08_refusedB\t\n\x07_reasonB\x0c\n\n_exit_codeB\x10\n\x0e_dropped_bytes"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"q\n\x0eEnqueueRequest\x123\n\x08requests\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobRequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05reuse\x18\x03 \x01(\x08R\x05reuse"Q\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x18\n\x07existed\x18\x02 \x03(\tR\x07existed"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\xb4\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSeconds\x12#\n\rkeeps_timeout\x18\x0b \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\x88\x03\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12/\n\x06create\x18\x08 \x01(\x0b2\x17.holdfast.v1.JobRequestR\x06create\x12#\n\rkeeps_timeout\x18\t \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\x81\x01\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x02R\x07seconds\x88\x01\x01B\t\n\x07_resultB\x08\n\x06_whereB\n\n\x08_seconds"\x81\x01\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x02R\x07seconds\x88\x01\x01B\t\n\x07_reasonB\x08\n\x06_whereB\n\n\x08_seconds"\xdf\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x126\n\nfollow_ups\x18\x07 \x03(\x0b2\x17.holdfast.v1.JobRequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"E\n\x10CompleteResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"n\n\nJobOrError\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason"\xc6\x01\n\x17ReportValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x1d\n\x07version\x18\x03 \x01(\x03H\x00R\x07version\x88\x01\x01\x12\x12\n\x04done\x18\x04 \x01(\x03R\x04done\x12\x14\n\x05total\x18\x05 \x01(\x03R\x05total\x12\x1d\n\x07trouble\x18\x06 \x01(\tH\x01R\x07trouble\x88\x01\x01B\n\n\x08_versionB\n\n\x08_trouble"\xd3\x02\n\x19CompleteValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x123\n\x05found\x18\x04 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x12/\n\x08evidence\x18\x05 \x03(\x0b2\x13.holdfast.v1.OutputR\x08evidence\x12\x1d\n\x07version\x18\x06 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x1f\n\x08override\x18\x07 \x01(\tH\x02R\x08override\x88\x01\x01\x12\x1b\n\x06reason\x18\x08 \x01(\tH\x03R\x06reason\x88\x01\x01B\x08\n\x06_op_idB\n\n\x08_versionB\x0b\n\t_overrideB\t\n\x07_reason"\x8f\x01\n\x12ListOutputsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07missing\x18\x02 \x01(\x08R\x07missing\x12\x19\n\x05after\x18\x03 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x04 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"\x91\x01\n\x13ListOutputsResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b2\x13.holdfast.v1.OutputR\x07outputs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01\x12\x1d\n\x07checked\x18\x03 \x01(\x08H\x01R\x07checked\x88\x01\x01B\x07\n\x05_nextB\n\n\x08_checked"T\n\x0fValidateRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05force\x18\x03 \x01(\x08R\x05force"\xc5\x01\n\rResumeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x124\n\x07promise\x18\x04 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07promise\x12\x17\n\x07dry_run\x18\x05 \x01(\x08R\x06dryRun\x12\x14\n\x05again\x18\x06 \x01(\x08R\x05againB\x08\n\x06_op_id"~\n\x0eResumeResponse\x12\x18\n\x07missing\x18\x01 \x01(\x03R\x07missing\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12"\n\x03job\x18\x03 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12\x18\n\x07earlier\x18\x04 \x01(\x08R\x07earlier",\n\x14StoreManifestRequest\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines"_\n\x15StoreManifestResponse\x12\x16\n\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n\x07entries\x18\x02 \x01(\x03R\x07entries\x12\x14\n\x05store\x18\x03 \x01(\tR\x05store"(\n\rStatusRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"C\n\x0eStatusResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"\xd5\x02\n\tJobFilter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x12:\n\x06labels\x18\x05 \x03(\x0b2".holdfast.v1.JobFilter.LabelsEntryR\x06labels\x12\x17\n\x04name\x18\x06 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1e\n\x08short_id\x18\x07 \x01(\tH\x04R\x07shortId\x88\x01\x01\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_ownerB\x07\n\x05_nameB\x0b\n\t_short_id"\xa1\x01\n\x0fListJobsRequest\x12,\n\x05which\x18\x01 \x01(\x0b2\x16.holdfast.v1.JobFilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"4\n\rCountsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x8c\x01\n\x0eCountsResponse\x12?\n\x06counts\x18\x01 \x03(\x0b2\'.holdfast.v1.CountsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"q\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"_\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"\xbc\x02\n\x0bLogsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutput\x12\x17\n\x04tail\x18\x05 \x01(\x03H\x02R\x04tail\x88\x01\x01\x120\n\x05since\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05since\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x03R\x07attempt\x88\x01\x01\x12\x1b\n\x06stream\x18\x08 \x01(\tH\x04R\x06stream\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limitB\x07\n\x05_tailB\n\n\x08_attemptB\t\n\x07_stream"Y\n\rEventsRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"O\n\tEventPage\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after" \n\x0cLocksRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb3\x01\n\x0eChangesRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id"%\n\x0fChangesResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\xa8\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan\x12\x17\n\x07dry_run\x18\x03 \x01(\x08R\x06dryRun";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x0f\n\rDoctorRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"B\n\x0eDoctorResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\xcd\x14\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12T\n\x10ReportValidation\x12$.holdfast.v1.ReportValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12X\n\x12CompleteValidation\x12&.holdfast.v1.CompleteValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12R\n\x0bListOutputs\x12\x1f.holdfast.v1.ListOutputsRequest\x1a .holdfast.v1.ListOutputsResponse"\x00\x12D\n\x08Validate\x12\x1c.holdfast.v1.ValidateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12C\n\x06Resume\x12\x1a.holdfast.v1.ResumeRequest\x1a\x1b.holdfast.v1.ResumeResponse"\x00\x12X\n\rStoreManifest\x12!.holdfast.v1.StoreManifestRequest\x1a".holdfast.v1.StoreManifestResponse"\x00\x12C\n\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12C\n\x06Counts\x12\x1a.holdfast.v1.CountsRequest\x1a\x1b.holdfast.v1.CountsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12:\n\x04Logs\x12\x18.holdfast.v1.LogsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12>\n\x06Events\x12\x1a.holdfast.v1.EventsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12>\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x16.holdfast.v1.EventPage"\x000\x01\x12?\n\x05Locks\x12\x19.holdfast.v1.LocksRequest\x1a\x19.holdfast.v1.ResourceLock"\x00\x12F\n\x07Changes\x12\x1b.holdfast.v1.ChangesRequest\x1a\x1c.holdfast.v1.ChangesResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12C\n\x06Doctor\x12\x1a.holdfast.v1.DoctorRequest\x1a\x1b.holdfast.v1.DoctorResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
+    b'\n\x1aholdfast/v1/registry.proto\x12\x0bholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto"\xbf\x01\n\x0bErrorDetail\x12\x12\n\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12\x16\n\x06advice\x18\x03 \x01(\tR\x06advice\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1d\n\x07version\x18\x05 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x18\n\x07applied\x18\x06 \x01(\tR\x07appliedB\t\n\x07_job_idB\n\n\x08_version"\xc8\x02\n\x05Retry\x12&\n\x0cmax_failures\x18\x01 \x01(\x03H\x00R\x0bmaxFailures\x88\x01\x01\x12$\n\x0bmax_crashes\x18\x02 \x01(\x03H\x01R\nmaxCrashes\x88\x01\x01\x123\n\x07backoff\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x07backoff\x12\x1b\n\x06factor\x18\x04 \x01(\x01H\x02R\x06factor\x88\x01\x01\x12:\n\x0bbackoff_max\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\nbackoffMax\x12&\n\x0con_exhausted\x18\x06 \x01(\tH\x03R\x0bonExhausted\x88\x01\x01B\x0f\n\r_max_failuresB\x0e\n\x0c_max_crashesB\t\n\x07_factorB\x0f\n\r_on_exhausted"\x8f\x01\n\nOutputFile\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n\x05count\x18\x02 \x01(\x03H\x00R\x05count\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01B\x08\n\x06_countB\x07\n\x05_sizeB\t\n\x07_sha256"\xf5\x02\n\rOutputPromise\x12-\n\x05files\x18\x01 \x03(\x0b2\x17.holdfast.v1.OutputFileR\x05files\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12\x1f\n\x08manifest\x18\x03 \x01(\tH\x00R\x08manifest\x88\x01\x01\x12\x1d\n\x07entries\x18\x04 \x01(\x03H\x01R\x07entries\x88\x01\x01\x12\x19\n\x05store\x18\x05 \x01(\tH\x02R\x05store\x88\x01\x01\x12\x19\n\x05place\x18\x06 \x01(\tH\x03R\x05place\x88\x01\x01\x12*\n\x0eresume_attempt\x18\x07 \x01(\x03H\x04R\rresumeAttempt\x88\x01\x01\x12*\n\x0eoriginal_total\x18\x08 \x01(\x03H\x05R\roriginalTotal\x88\x01\x01B\x0b\n\t_manifestB\n\n\x08_entriesB\x08\n\x06_storeB\x08\n\x06_placeB\x11\n\x0f_resume_attemptB\x11\n\x0f_original_total"\xdb\x01\n\x06Output\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n\x04path\x18\x02 \x01(\tH\x00R\x04path\x88\x01\x01\x12\x17\n\x04size\x18\x03 \x01(\x03H\x01R\x04size\x88\x01\x01\x12\x1b\n\x06sha256\x18\x04 \x01(\tH\x02R\x06sha256\x88\x01\x01\x12\x1d\n\x07missing\x18\x05 \x01(\tH\x03R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x06 \x01(\x08H\x04R\x06reused\x88\x01\x01B\x07\n\x05_pathB\x07\n\x05_sizeB\t\n\x07_sha256B\n\n\x08_missingB\t\n\x07_reused"\xd1\x01\n\x10ValidationResult\x12\x1f\n\x08verified\x18\x01 \x01(\x03H\x00R\x08verified\x88\x01\x01\x12\x1d\n\x07missing\x18\x02 \x01(\x03H\x01R\x07missing\x88\x01\x01\x12\x1b\n\x06reused\x18\x03 \x01(\x03H\x02R\x06reused\x88\x01\x01\x12\x14\n\x05names\x18\x04 \x03(\tR\x05names\x12\x1b\n\x06report\x18\x05 \x01(\tH\x03R\x06report\x88\x01\x01B\x0b\n\t_verifiedB\n\n\x08_missingB\t\n\x07_reusedB\t\n\x07_report"\xd0\x02\n\x12ValidationProgress\x12\x19\n\x05where\x18\x01 \x01(\tH\x00R\x05where\x88\x01\x01\x12\x13\n\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01\x120\n\x05until\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n\x04done\x18\x04 \x01(\x03H\x02R\x04done\x88\x01\x01\x12\x19\n\x05total\x18\x05 \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x19\n\x05tries\x18\x06 \x01(\x03H\x04R\x05tries\x88\x01\x01\x12\x1b\n\x06reason\x18\x07 \x01(\tH\x05R\x06reason\x88\x01\x01\x123\n\x07next_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06nextAtB\x08\n\x06_whereB\x05\n\x03_byB\x07\n\x05_doneB\x08\n\x06_totalB\x08\n\x06_triesB\t\n\x07_reason"\xc3\x07\n\x04Spec\x12\x17\n\x04kind\x18\x01 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n\x05queue\x18\x02 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1d\n\x07payload\x18\x03 \x01(\tH\x02R\x07payload\x88\x01\x01\x12\x17\n\x04name\x18\x04 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1f\n\x08priority\x18\x05 \x01(\x03H\x04R\x08priority\x88\x01\x01\x12\x1b\n\x06region\x18\x06 \x01(\tH\x05R\x06region\x88\x01\x01\x12\x17\n\x04lock\x18\x07 \x01(\tH\x06R\x04lock\x88\x01\x01\x12\x1f\n\x08executor\x18\x08 \x01(\tH\x07R\x08executor\x88\x01\x01\x12/\n\x05lease\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x123\n\x07timeout\x18\n \x01(\x0b2\x19.google.protobuf.DurationR\x07timeout\x12/\n\x05delay\x18\x0b \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x121\n\x06run_at\x18\x0c \x01(\x0b2\x1a.google.protobuf.TimestampR\x05runAt\x12+\n\x03ttl\x18\r \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x12(\n\x05retry\x18\x0e \x01(\x0b2\x12.holdfast.v1.RetryR\x05retry\x125\n\x06labels\x18\x0f \x03(\x0b2\x1d.holdfast.v1.Spec.LabelsEntryR\x06labels\x12.\n\x10promised_outputs\x18\x10 \x01(\x03H\x08R\x0fpromisedOutputs\x88\x01\x01\x12(\n\rreplayed_from\x18\x11 \x01(\tH\tR\x0creplayedFrom\x88\x01\x01\x12&\n\x0cresumed_from\x18\x12 \x01(\tH\nR\x0bresumedFrom\x88\x01\x01\x124\n\x07outputs\x18\x13 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07outputs\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x07\n\x05_kindB\x08\n\x06_queueB\n\n\x08_payloadB\x07\n\x05_nameB\x0b\n\t_priorityB\t\n\x07_regionB\x07\n\x05_lockB\x0b\n\t_executorB\x13\n\x11_promised_outputsB\x10\n\x0e_replayed_fromB\x0f\n\r_resumed_from"\x97\x03\n\nJobRequest\x12%\n\x04spec\x18\x01 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12"\n\nrequest_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06job_id\x18\x03 \x01(\tH\x01R\x05jobId\x88\x01\x01\x12\x1f\n\x08register\x18\x04 \x01(\x08H\x02R\x08register\x88\x01\x01\x12&\n\x0csubmitted_by\x18\x05 \x01(\tH\x03R\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x06 \x01(\tH\x04R\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x07 \x01(\tH\x05R\x07traceId\x88\x01\x01\x12%\n\x0btraceparent\x18\x08 \x01(\tH\x06R\x0btraceparent\x88\x01\x01B\r\n\x0b_request_idB\t\n\x07_job_idB\x0b\n\t_registerB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\x0e\n\x0c_traceparent"\xd0\x03\n\x05Lease\x12\x14\n\x05owner\x18\x01 \x01(\tR\x05owner\x129\n\nexpires_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n\x03ttl\x18\x03 \x01(\x0b2\x19.google.protobuf.DurationR\x03ttl\x129\n\ngranted_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n\x0cheartbeat_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bheartbeatAt\x12H\n\x12heartbeat_interval\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12!\n\tsuspected\x18\x07 \x01(\x08H\x00R\tsuspected\x88\x01\x01\x12\x19\n\x05timed\x18\x08 \x01(\x08H\x01R\x05timed\x88\x01\x01\x12/\n\x05moved\x18\t \x01(\x0b2\x19.google.protobuf.DurationR\x05movedB\x0c\n\n_suspectedB\x08\n\x06_timed"\x9c\x04\n\x07Failure\x12\x18\n\x07message\x18\x01 \x01(\tR\x07message\x12\x17\n\x04code\x18\x02 \x01(\tH\x00R\x04code\x88\x01\x01\x12!\n\tretryable\x18\x03 \x01(\x08H\x01R\tretryable\x88\x01\x01\x12\x19\n\x05stage\x18\x04 \x01(\tH\x02R\x05stage\x88\x01\x01\x12 \n\texit_code\x18\x05 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12\x19\n\x05crash\x18\x06 \x01(\x08H\x04R\x05crash\x88\x01\x01\x12$\n\x0breason_code\x18\x07 \x01(\tH\x05R\nreasonCode\x88\x01\x01\x12\x19\n\x05where\x18\x08 \x01(\tH\x06R\x05where\x88\x01\x01\x12*\n\x0enot_understood\x18\t \x01(\x08H\x07R\rnotUnderstood\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x08R\x07seconds\x88\x01\x01\x12$\n\x0bnot_started\x18\n \x01(\x08H\tR\nnotStarted\x88\x01\x01\x12!\n\ttraceback\x18\x0b \x01(\tH\nR\ttraceback\x88\x01\x01B\x07\n\x05_codeB\x0c\n\n_retryableB\x08\n\x06_stageB\x0c\n\n_exit_codeB\x08\n\x06_crashB\x0e\n\x0c_reason_codeB\x08\n\x06_whereB\x11\n\x0f_not_understoodB\n\n\x08_secondsB\x0e\n\x0c_not_startedB\x0c\n\n_traceback"\xa7\x02\n\nDeadLetter\x12\x1f\n\x0breason_code\x18\x01 \x01(\tR\nreasonCode\x12\x1d\n\nlast_error\x18\x02 \x01(\tR\tlastError\x12\x1a\n\x08attempts\x18\x03 \x01(\x03R\x08attempts\x12\x14\n\x05stage\x18\x04 \x01(\tR\x05stage\x12%\n\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x12"\n\nlast_owner\x18\x06 \x01(\tH\x00R\tlastOwner\x88\x01\x01\x12M\n\x15last_lease_expires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\x12lastLeaseExpiresAtB\r\n\x0b_last_owner"\x8b\x01\n\x0cCancellation\x12\x14\n\x05actor\x18\x01 \x01(\tR\x05actor\x12=\n\x0crequested_at\x18\x02 \x01(\x0b2\x1a.google.protobuf.TimestampR\x0brequestedAt\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x00R\x06reason\x88\x01\x01B\t\n\x07_reason"n\n\x08Progress\x12\x12\n\x04done\x18\x01 \x01(\x03R\x04done\x12\x19\n\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1d\n\x07message\x18\x03 \x01(\tH\x01R\x07message\x88\x01\x01B\x08\n\x06_totalB\n\n\x08_message"^\n\x0cResourceLock\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05token\x18\x02 \x01(\x03R\x05token\x12\x1b\n\x06holder\x18\x03 \x01(\tH\x00R\x06holder\x88\x01\x01B\t\n\x07_holder"\xc9\x0f\n\x03Job\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n\x04spec\x18\x02 \x01(\x0b2\x11.holdfast.v1.SpecR\x04spec\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x129\n\ncreated_at\x18\x04 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x05 \x01(\x0b2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n\x08ready_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07readyAt\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x00R\x07attempt\x88\x01\x01\x12\x1d\n\x07version\x18\x08 \x01(\x03H\x01R\x07version\x88\x01\x01\x12(\n\rtransition_no\x18\t \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12\x1f\n\x08failures\x18\n \x01(\x03H\x03R\x08failures\x88\x01\x01\x12\x1d\n\x07crashes\x18\x0b \x01(\x03H\x04R\x07crashes\x88\x01\x01\x12(\n\rfencing_token\x18\x0c \x01(\x03H\x05R\x0cfencingToken\x88\x01\x01\x12(\n\x05lease\x18\r \x01(\x0b2\x12.holdfast.v1.LeaseR\x05lease\x12#\n\x0bclaim_op_id\x18\x0e \x01(\tH\x06R\tclaimOpId\x88\x01\x01\x121\n\x06cancel\x18\x0f \x01(\x0b2\x19.holdfast.v1.CancellationR\x06cancel\x12;\n\x0bdeadline_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\ndeadlineAt\x129\n\nstarted_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n\x08ended_at\x18\x12 \x01(\x0b2\x1a.google.protobuf.TimestampR\x07endedAt\x12\x1b\n\x06reason\x18\x13 \x01(\tH\x07R\x06reason\x88\x01\x01\x12*\n\x05error\x18\x14 \x01(\x0b2\x14.holdfast.v1.FailureR\x05error\x128\n\x0bdead_letter\x18\x15 \x01(\x0b2\x17.holdfast.v1.DeadLetterR\ndeadLetter\x12\x1b\n\x06result\x18\x16 \x01(\tH\x08R\x06result\x88\x01\x01\x123\n\x05found\x18\x17 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x124\n\x06handle\x18\x18 \x03(\x0b2\x1c.holdfast.v1.Job.HandleEntryR\x06handle\x12&\n\x0csubmitted_by\x18\x19 \x01(\tH\tR\x0bsubmittedBy\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x1a \x01(\tH\nR\rcorrelationId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x1b \x01(\tH\x0bR\x07traceId\x88\x01\x01\x12#\n\nheartbeats\x18\x1c \x01(\x03H\x0cR\nheartbeats\x88\x01\x01\x12!\n\tpublished\x18\x1d \x01(\x03H\rR\tpublished\x88\x01\x01\x121\n\x08progress\x18\x1e \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x1f \x01(\tH\x0eR\ncheckpoint\x88\x01\x01\x12%\n\x0btraceparent\x18  \x01(\tH\x0fR\x0btraceparent\x88\x01\x01\x125\n\x05check\x18! \x01(\x0b2\x1f.holdfast.v1.ValidationProgressR\x05check\x12*\n\x0enot_understood\x18" \x01(\x03H\x10R\rnotUnderstood\x88\x01\x01\x12=\n\x0ccompleted_at\x18$ \x01(\x0b2\x1a.google.protobuf.TimestampR\x0bcompletedAt\x12(\n\x05flaws\x18% \x01(\x0b2\x12.holdfast.v1.FlawsR\x05flaws\x12,\n\x0fpublished_bytes\x18& \x01(\x03H\x11R\x0epublishedBytes\x88\x01\x01\x12$\n\x0bnot_started\x18\' \x01(\x03H\x12R\nnotStarted\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n\n\x08_attemptB\n\n\x08_versionB\x10\n\x0e_transition_noB\x0b\n\t_failuresB\n\n\x08_crashesB\x10\n\x0e_fencing_tokenB\x0e\n\x0c_claim_op_idB\t\n\x07_reasonB\t\n\x07_resultB\x0f\n\r_submitted_byB\x11\n\x0f_correlation_idB\x0b\n\t_trace_idB\r\n\x0b_heartbeatsB\x0c\n\n_publishedB\r\n\x0b_checkpointB\x0e\n\x0c_traceparentB\x11\n\x0f_not_understoodB\x12\n\x10_published_bytesB\x0e\n\x0c_not_started"\xee\x01\n\x05Flaws\x12\x1b\n\x06missed\x18\x01 \x01(\x03H\x00R\x06missed\x88\x01\x01\x12\x1d\n\x07refused\x18\x02 \x01(\x03H\x01R\x07refused\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x02R\x06reason\x88\x01\x01\x12 \n\texit_code\x18\x04 \x01(\x03H\x03R\x08exitCode\x88\x01\x01\x12(\n\rdropped_bytes\x18\x05 \x01(\x03H\x04R\x0cdroppedBytes\x88\x01\x01B\t\n\x07_missedB\n\n\x08_refusedB\t\n\x07_reasonB\x0c\n\n_exit_codeB\x10\n\x0e_dropped_bytes"\xd5\n\n\x05Event\x12\x1d\n\nevent_type\x18\x01 \x01(\tR\teventType\x12\x1f\n\x0bevent_class\x18\x02 \x01(\tR\neventClass\x12;\n\x0boccurred_at\x18\x03 \x01(\x0b2\x1a.google.protobuf.TimestampR\noccurredAt\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x1b\n\x06offset\x18\x05 \x01(\x03H\x01R\x06offset\x88\x01\x01\x12(\n\rtransition_no\x18\x06 \x01(\x03H\x02R\x0ctransitionNo\x88\x01\x01\x12"\n\nfrom_state\x18\x07 \x01(\tH\x03R\tfromState\x88\x01\x01\x12\x1e\n\x08to_state\x18\x08 \x01(\tH\x04R\x07toState\x88\x01\x01\x12\x1d\n\x07attempt\x18\t \x01(\x03H\x05R\x07attempt\x88\x01\x01\x12(\n\rfencing_token\x18\n \x01(\x03H\x06R\x0cfencingToken\x88\x01\x01\x12\x18\n\x05op_id\x18\x0b \x01(\tH\x07R\x04opId\x88\x01\x01\x12\x19\n\x05actor\x18\x0c \x01(\tH\x08R\x05actor\x88\x01\x01\x12\x1b\n\x06reason\x18\r \x01(\tH\tR\x06reason\x88\x01\x01\x12#\n\nattributes\x18\x0e \x01(\tH\nR\nattributes\x88\x01\x01\x12\x1f\n\x08sequence\x18\x0f \x01(\x03H\x0bR\x08sequence\x88\x01\x01\x12&\n\x0cend_sequence\x18\x10 \x01(\x03H\x0cR\x0bendSequence\x88\x01\x01\x12\x19\n\x05cause\x18\x11 \x01(\tH\rR\x05cause\x88\x01\x01\x12\x1c\n\x07task_id\x18\x12 \x01(\tH\x0eR\x06taskId\x88\x01\x01\x12*\n\x0ecorrelation_id\x18\x13 \x01(\tH\x0fR\rcorrelationId\x88\x01\x01\x12&\n\x0cexecution_id\x18\x14 \x01(\tH\x10R\x0bexecutionId\x88\x01\x01\x12\x1e\n\x08trace_id\x18\x15 \x01(\tH\x11R\x07traceId\x88\x01\x01\x12\x1c\n\x07span_id\x18\x16 \x01(\tH\x12R\x06spanId\x88\x01\x01\x12;\n\x0breceived_at\x18\x17 \x01(\x0b2\x1a.google.protobuf.TimestampR\nreceivedAt\x129\n\nexpires_at\x18\x18 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1e\n\x08given_id\x18\x19 \x01(\tH\x13R\x07givenId\x88\x01\x01\x12\x1b\n\x06stream\x18\x1a \x01(\tH\x14R\x06stream\x88\x01\x01\x12\x17\n\x04data\x18\x1b \x01(\x0cH\x15R\x04data\x88\x01\x01\x12*\n\x0eschema_version\x18\x1c \x01(\x03H\x16R\rschemaVersion\x88\x01\x01\x12\x1a\n\x06log_id\x18\x1d \x01(\x03H\x17R\x05logId\x88\x01\x01B\t\n\x07_job_idB\t\n\x07_offsetB\x10\n\x0e_transition_noB\r\n\x0b_from_stateB\x0b\n\t_to_stateB\n\n\x08_attemptB\x10\n\x0e_fencing_tokenB\x08\n\x06_op_idB\x08\n\x06_actorB\t\n\x07_reasonB\r\n\x0b_attributesB\x0b\n\t_sequenceB\x0f\n\r_end_sequenceB\x08\n\x06_causeB\n\n\x08_task_idB\x11\n\x0f_correlation_idB\x0f\n\r_execution_idB\x0b\n\t_trace_idB\n\n\x08_span_idB\x0b\n\t_given_idB\t\n\x07_streamB\x07\n\x05_dataB\x11\n\x0f_schema_versionB\t\n\x07_log_id"\xae\x01\n\x05Grant\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12#\n\rfencing_token\x18\x02 \x01(\x03R\x0cfencingToken\x12\x18\n\x07attempt\x18\x03 \x01(\x03R\x07attempt\x12#\n\rlease_seconds\x18\x04 \x01(\x01R\x0cleaseSeconds\x12\x1d\n\ntask_token\x18\x05 \x01(\tR\ttaskToken"1\n\x0bJobResponse\x12"\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobR\x03job"q\n\x0eEnqueueRequest\x123\n\x08requests\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobRequestR\x08requests\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05reuse\x18\x03 \x01(\x08R\x05reuse"Q\n\x0fEnqueueResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x18\n\x07existed\x18\x02 \x03(\tR\x07existed"\x96\x02\n\x0eHandoffRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n\x05actor\x18\x03 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x00R\x04opId\x88\x01\x01\x12?\n\x06handle\x18\x05 \x03(\x0b2\'.holdfast.v1.HandoffRequest.HandleEntryR\x06handle\x12\x19\n\x05error\x18\x06 \x01(\tH\x01R\x05error\x88\x01\x01\x1a9\n\x0bHandleEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_op_idB\x08\n\x06_error"`\n\rReplayRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\xb4\x03\n\x0cClaimRequest\x12\x16\n\x06queues\x18\x01 \x03(\tR\x06queues\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x18\n\x05op_id\x18\x04 \x01(\tH\x01R\x04opId\x88\x01\x01\x12\x14\n\x05kinds\x18\x05 \x03(\tR\x05kinds\x12/\n\x05lease\x18\x06 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x07 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x08 \x01(\tH\x02R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\t \x01(\tH\x03R\x08executor\x88\x01\x01\x12!\n\x0cwait_seconds\x18\n \x01(\x01R\x0bwaitSeconds\x12#\n\rkeeps_timeout\x18\x0b \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_limitB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\rClaimResponse\x12*\n\x06grants\x18\x01 \x03(\x0b2\x12.holdfast.v1.GrantR\x06grants"\x88\x03\n\x0eAcquireRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12/\n\x05lease\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x12H\n\x12heartbeat_interval\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1b\n\x06region\x18\x06 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x1f\n\x08executor\x18\x07 \x01(\tH\x02R\x08executor\x88\x01\x01\x12/\n\x06create\x18\x08 \x01(\x0b2\x17.holdfast.v1.JobRequestR\x06create\x12#\n\rkeeps_timeout\x18\t \x01(\x08R\x0ckeepsTimeoutB\x08\n\x06_op_idB\t\n\x07_regionB\x0b\n\t_executor";\n\x0fAcquireResponse\x12(\n\x05grant\x18\x01 \x01(\x0b2\x12.holdfast.v1.GrantR\x05grant"\xc9\x01\n\x10HeartbeatRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12/\n\x05lease\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x05lease\x121\n\x08progress\x18\x03 \x01(\x0b2\x15.holdfast.v1.ProgressR\x08progress\x12#\n\ncheckpoint\x18\x04 \x01(\tH\x00R\ncheckpoint\x88\x01\x01B\r\n\x0b_checkpoint"[\n\x0ePublishRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12*\n\x06events\x18\x02 \x03(\x0b2\x12.holdfast.v1.EventR\x06events"U\n\x10AggregateRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"\x81\x01\n\x07Success\x12\x1b\n\x06result\x18\x01 \x01(\tH\x00R\x06result\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x02R\x07seconds\x88\x01\x01B\t\n\x07_resultB\x08\n\x06_whereB\n\n\x08_seconds"\x81\x01\n\x07Stopped\x12\x1b\n\x06reason\x18\x01 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n\x05where\x18\x02 \x01(\tH\x01R\x05where\x88\x01\x01\x12\x1d\n\x07seconds\x18\x0f \x01(\x01H\x02R\x07seconds\x88\x01\x01B\t\n\x07_reasonB\x08\n\x06_whereB\n\n\x08_seconds"\xdf\x02\n\nCompletion\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x120\n\x07success\x18\x02 \x01(\x0b2\x14.holdfast.v1.SuccessH\x00R\x07success\x120\n\x07failure\x18\x03 \x01(\x0b2\x14.holdfast.v1.FailureH\x00R\x07failure\x120\n\x07stopped\x18\x04 \x01(\x0b2\x14.holdfast.v1.StoppedH\x00R\x07stopped\x12\x18\n\x05op_id\x18\x05 \x01(\tH\x01R\x04opId\x88\x01\x01\x12%\n\x0bcompensated\x18\x06 \x01(\x08H\x02R\x0bcompensated\x88\x01\x01\x126\n\nfollow_ups\x18\x07 \x03(\x0b2\x17.holdfast.v1.JobRequestR\tfollowUpsB\t\n\x07outcomeB\x08\n\x06_op_idB\x0e\n\x0c_compensated"L\n\x0fCompleteRequest\x129\n\x0bcompletions\x18\x01 \x03(\x0b2\x17.holdfast.v1.CompletionR\x0bcompletions"E\n\x10CompleteResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"n\n\nJobOrError\x12$\n\x03job\x18\x01 \x01(\x0b2\x10.holdfast.v1.JobH\x00R\x03job\x120\n\x05error\x18\x02 \x01(\x0b2\x18.holdfast.v1.ErrorDetailH\x00R\x05errorB\x08\n\x06answer"\xce\x01\n\x0eReleaseRequest\x12\x1d\n\ntask_token\x18\x01 \x01(\tR\ttaskToken\x12\x18\n\x05op_id\x18\x02 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x03 \x01(\tH\x01R\x06reason\x88\x01\x01\x12/\n\x05delay\x18\x04 \x01(\x0b2\x19.google.protobuf.DurationR\x05delay\x12 \n\x0bundelivered\x18\x05 \x01(\x08R\x0bundeliveredB\x08\n\x06_op_idB\t\n\x07_reason"\x9c\x01\n\rCancelRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x12\x1b\n\x06reason\x18\x04 \x01(\tH\x01R\x06reason\x88\x01\x01\x12\x12\n\x04hard\x18\x05 \x01(\x08R\x04hardB\x08\n\x06_op_idB\t\n\x07_reason"\xc6\x01\n\x17ReportValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x1d\n\x07version\x18\x03 \x01(\x03H\x00R\x07version\x88\x01\x01\x12\x12\n\x04done\x18\x04 \x01(\x03R\x04done\x12\x14\n\x05total\x18\x05 \x01(\x03R\x05total\x12\x1d\n\x07trouble\x18\x06 \x01(\tH\x01R\x07trouble\x88\x01\x01B\n\n\x08_versionB\n\n\x08_trouble"\xd3\x02\n\x19CompleteValidationRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x123\n\x05found\x18\x04 \x01(\x0b2\x1d.holdfast.v1.ValidationResultR\x05found\x12/\n\x08evidence\x18\x05 \x03(\x0b2\x13.holdfast.v1.OutputR\x08evidence\x12\x1d\n\x07version\x18\x06 \x01(\x03H\x01R\x07version\x88\x01\x01\x12\x1f\n\x08override\x18\x07 \x01(\tH\x02R\x08override\x88\x01\x01\x12\x1b\n\x06reason\x18\x08 \x01(\tH\x03R\x06reason\x88\x01\x01B\x08\n\x06_op_idB\n\n\x08_versionB\x0b\n\t_overrideB\t\n\x07_reason"\x8f\x01\n\x12ListOutputsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07missing\x18\x02 \x01(\x08R\x07missing\x12\x19\n\x05after\x18\x03 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x04 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"\x91\x01\n\x13ListOutputsResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b2\x13.holdfast.v1.OutputR\x07outputs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01\x12\x1d\n\x07checked\x18\x03 \x01(\x08H\x01R\x07checked\x88\x01\x01B\x07\n\x05_nextB\n\n\x08_checked"T\n\x0fValidateRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x14\n\x05force\x18\x03 \x01(\x08R\x05force"\xc5\x01\n\rResumeRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x03 \x01(\tH\x00R\x04opId\x88\x01\x01\x124\n\x07promise\x18\x04 \x01(\x0b2\x1a.holdfast.v1.OutputPromiseR\x07promise\x12\x17\n\x07dry_run\x18\x05 \x01(\x08R\x06dryRun\x12\x14\n\x05again\x18\x06 \x01(\x08R\x05againB\x08\n\x06_op_id"~\n\x0eResumeResponse\x12\x18\n\x07missing\x18\x01 \x01(\x03R\x07missing\x12\x14\n\x05names\x18\x02 \x03(\tR\x05names\x12"\n\x03job\x18\x03 \x01(\x0b2\x10.holdfast.v1.JobR\x03job\x12\x18\n\x07earlier\x18\x04 \x01(\x08R\x07earlier",\n\x14StoreManifestRequest\x12\x14\n\x05lines\x18\x01 \x03(\tR\x05lines"_\n\x15StoreManifestResponse\x12\x16\n\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n\x07entries\x18\x02 \x01(\x03R\x07entries\x12\x14\n\x05store\x18\x03 \x01(\tR\x05store"(\n\rStatusRequest\x12\x17\n\x07job_ids\x18\x01 \x03(\tR\x06jobIds"C\n\x0eStatusResponse\x121\n\x07answers\x18\x01 \x03(\x0b2\x17.holdfast.v1.JobOrErrorR\x07answers"\xd8\x03\n\tJobFilter\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n\x04kind\x18\x02 \x01(\tH\x01R\x04kind\x88\x01\x01\x12\x16\n\x06states\x18\x03 \x03(\tR\x06states\x12\x19\n\x05owner\x18\x04 \x01(\tH\x02R\x05owner\x88\x01\x01\x12:\n\x06labels\x18\x05 \x03(\x0b2".holdfast.v1.JobFilter.LabelsEntryR\x06labels\x12\x17\n\x04name\x18\x06 \x01(\tH\x03R\x04name\x88\x01\x01\x12\x1e\n\x08short_id\x18\x07 \x01(\tH\x04R\x07shortId\x88\x01\x01\x12C\n\targuments\x18\x08 \x03(\x0b2%.holdfast.v1.JobFilter.ArgumentsEntryR\targuments\x1a9\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n\x0eArgumentsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x08\n\x06_queueB\x07\n\x05_kindB\x08\n\x06_ownerB\x07\n\x05_nameB\x0b\n\t_short_id"\xa1\x01\n\x0fListJobsRequest\x12,\n\x05which\x18\x01 \x01(\x0b2\x16.holdfast.v1.JobFilterR\x05which\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12\x16\n\x06newest\x18\x04 \x01(\x08R\x06newestB\x08\n\x06_afterB\x08\n\x06_limit"Z\n\x10ListJobsResponse\x12$\n\x04jobs\x18\x01 \x03(\x0b2\x10.holdfast.v1.JobR\x04jobs\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"4\n\rCountsRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"\x8c\x01\n\x0eCountsResponse\x12?\n\x06counts\x18\x01 \x03(\x0b2\'.holdfast.v1.CountsResponse.CountsEntryR\x06counts\x1a9\n\x0bCountsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01"#\n\nWhyRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId"!\n\x0bWhyResponse\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text"\xe7\x04\n\x06Worker\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n\x08instance\x18\x02 \x01(\tR\x08instance\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x14\n\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x1c\n\texecutors\x18\x05 \x03(\tR\texecutors\x12\x19\n\x05slots\x18\x06 \x01(\x03H\x00R\x05slots\x88\x01\x01\x12\x12\n\x04busy\x18\x07 \x01(\x03R\x04busy\x12\x1b\n\x06region\x18\x08 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x12\n\x04host\x18\t \x01(\tR\x04host\x12\x10\n\x03pid\x18\n \x01(\x03R\x03pid\x12\x15\n\x03app\x18\x0b \x01(\tH\x02R\x03app\x88\x01\x01\x12\x18\n\x07version\x18\x0c \x01(\tR\x07version\x12\x16\n\x06paused\x18\r \x01(\x08R\x06paused\x12\x18\n\x07leaving\x18\x0e \x01(\x08R\x07leaving\x12\x18\n\x07stopped\x18\x0f \x01(\x08R\x07stopped\x129\n\nstarted_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x123\n\x07seen_at\x18\x11 \x01(\x0b2\x1a.google.protobuf.TimestampR\x06seenAt\x12!\n\x0cthread_kinds\x18\x12 \x03(\tR\x0bthreadKinds\x12!\n\x0cthread_slots\x18\x13 \x01(\x03R\x0bthreadSlots\x12\x1f\n\x0bthread_busy\x18\x14 \x01(\x03R\nthreadBusyB\x08\n\x06_slotsB\t\n\x07_regionB\x06\n\x04_app"\xbb\x04\n\x0fAnnounceRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n\x08instance\x18\x02 \x01(\tR\x08instance\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x14\n\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x1c\n\texecutors\x18\x05 \x03(\tR\texecutors\x12\x19\n\x05slots\x18\x06 \x01(\x03H\x00R\x05slots\x88\x01\x01\x12\x12\n\x04busy\x18\x07 \x01(\x03R\x04busy\x12\x1b\n\x06region\x18\x08 \x01(\tH\x01R\x06region\x88\x01\x01\x12\x12\n\x04host\x18\t \x01(\tR\x04host\x12\x10\n\x03pid\x18\n \x01(\x03R\x03pid\x12\x15\n\x03app\x18\x0b \x01(\tH\x02R\x03app\x88\x01\x01\x12\x18\n\x07version\x18\x0c \x01(\tR\x07version\x12\x16\n\x06paused\x18\r \x01(\x08R\x06paused\x12\x18\n\x07leaving\x18\x0e \x01(\x08R\x07leaving\x12\x18\n\x07stopped\x18\x0f \x01(\x08R\x07stopped\x129\n\nstarted_at\x18\x10 \x01(\x0b2\x1a.google.protobuf.TimestampR\tstartedAt\x12!\n\x0cthread_kinds\x18\x11 \x03(\tR\x0bthreadKinds\x12!\n\x0cthread_slots\x18\x12 \x01(\x03R\x0bthreadSlots\x12\x1f\n\x0bthread_busy\x18\x13 \x01(\x03R\nthreadBusyB\x08\n\x06_slotsB\t\n\x07_regionB\x06\n\x04_app"r\n\x10AnnounceResponse\x12+\n\x06worker\x18\x01 \x01(\x0b2\x13.holdfast.v1.WorkerR\x06worker\x121\n\tnamesakes\x18\x02 \x03(\x0b2\x13.holdfast.v1.WorkerR\tnamesakes"5\n\x0eWorkersRequest\x12\x19\n\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01B\x08\n\x06_queue"@\n\x0fWorkersResponse\x12-\n\x07workers\x18\x01 \x03(\x0b2\x13.holdfast.v1.WorkerR\x07workers"\x0f\n\rQueuesRequest"\xee\x02\n\x05Queue\x12\x14\n\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n\x06queued\x18\x02 \x01(\x03R\x06queued\x12\x18\n\x07delayed\x18\x03 \x01(\x03R\x07delayed\x12!\n\x0cmany_delayed\x18\x04 \x01(\x08R\x0bmanyDelayed\x12\x18\n\x07running\x18\x05 \x01(\x03R\x07running\x12!\n\x0cdead_letters\x18\x06 \x01(\x03R\x0bdeadLetters\x12B\n\x0foldest_ready_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\roldestReadyAt\x12\x18\n\x07workers\x18\x08 \x03(\tR\x07workers\x12\x14\n\x05slots\x18\t \x01(\x03R\x05slots\x12\x12\n\x04busy\x18\n \x01(\x03R\x04busy\x125\n\x08asked_at\x18\x0b \x01(\x0b2\x1a.google.protobuf.TimestampR\x07askedAt"<\n\x0eQueuesResponse\x12*\n\x06queues\x18\x01 \x03(\x0b2\x12.holdfast.v1.QueueR\x06queues"q\n\x0eHistoryRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"_\n\x0fHistoryResponse\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x17\n\x04next\x18\x02 \x01(\tH\x00R\x04next\x88\x01\x01B\x07\n\x05_next"\xbc\x02\n\x0bLogsRequest\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n\x05after\x18\x02 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x03 \x01(\x03H\x01R\x05limit\x88\x01\x01\x12%\n\x0ewithout_output\x18\x04 \x01(\x08R\rwithoutOutput\x12\x17\n\x04tail\x18\x05 \x01(\x03H\x02R\x04tail\x88\x01\x01\x120\n\x05since\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\x05since\x12\x1d\n\x07attempt\x18\x07 \x01(\x03H\x03R\x07attempt\x88\x01\x01\x12\x1b\n\x06stream\x18\x08 \x01(\tH\x04R\x06stream\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limitB\x07\n\x05_tailB\n\n\x08_attemptB\t\n\x07_stream"Y\n\rEventsRequest\x12\x19\n\x05after\x18\x01 \x01(\tH\x00R\x05after\x88\x01\x01\x12\x19\n\x05limit\x18\x02 \x01(\x03H\x01R\x05limit\x88\x01\x01B\x08\n\x06_afterB\x08\n\x06_limit"O\n\tEventPage\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events\x12\x16\n\x06cursor\x18\x02 \x01(\tR\x06cursor"\r\n\x0bTailRequest"&\n\x0cTailResponse\x12\x16\n\x06cursor\x18\x01 \x01(\tR\x06cursor"Z\n\x0cWatchRequest\x12\x1a\n\x06job_id\x18\x01 \x01(\tH\x00R\x05jobId\x88\x01\x01\x12\x19\n\x05after\x18\x02 \x01(\tH\x01R\x05after\x88\x01\x01B\t\n\x07_job_idB\x08\n\x06_after" \n\x0cLocksRequest\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key"\xb3\x01\n\x0eChangesRequest\x12\x17\n\x04mark\x18\x01 \x01(\tH\x00R\x04mark\x88\x01\x01\x12\x18\n\x07seconds\x18\x02 \x01(\x01R\x07seconds\x124\n\x05claim\x18\x03 \x01(\x0b2\x19.holdfast.v1.ClaimRequestH\x01R\x05claim\x88\x01\x01\x12\x1a\n\x06job_id\x18\x04 \x01(\tH\x02R\x05jobId\x88\x01\x01B\x07\n\x05_markB\x08\n\x06_claimB\t\n\x07_job_id"%\n\x0fChangesResponse\x12\x12\n\x04mark\x18\x01 \x01(\tR\x04mark";\n\rRecordRequest\x12*\n\x06events\x18\x01 \x03(\x0b2\x12.holdfast.v1.EventR\x06events",\n\x0eRecordResponse\x12\x1a\n\x08recorded\x18\x01 \x01(\x03R\x08recorded"4\n\rExpireRequest\x12\x19\n\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x88\x01\x01B\x08\n\x06_limit"*\n\x0eExpireResponse\x12\x18\n\x07expired\x18\x01 \x01(\x03R\x07expired"\xa8\x01\n\x0cPruneRequest\x128\n\nolder_than\x18\x01 \x01(\x0b2\x19.google.protobuf.DurationR\tolderThan\x12E\n\x11output_older_than\x18\x02 \x01(\x0b2\x19.google.protobuf.DurationR\x0foutputOlderThan\x12\x17\n\x07dry_run\x18\x03 \x01(\x08R\x06dryRun";\n\rPruneResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x16\n\x06events\x18\x02 \x01(\x03R\x06events"\x0f\n\rVerifyRequest";\n\x08Mismatch\x12\x15\n\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n\x07details\x18\x02 \x03(\tR\x07details"\xaf\x01\n\x0eVerifyResponse\x12\x12\n\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12 \n\x0btransitions\x18\x02 \x01(\x03R\x0btransitions\x12\x16\n\x06events\x18\x03 \x01(\x03R\x06events\x12\x18\n\x07control\x18\x04 \x01(\x03R\x07control\x125\n\nmismatches\x18\x05 \x03(\x0b2\x15.holdfast.v1.MismatchR\nmismatches"\x0f\n\rDoctorRequest"s\n\x07Finding\x12\x14\n\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n\x05level\x18\x02 \x01(\tR\x05level\x12\x14\n\x05words\x18\x03 \x01(\tR\x05words\x12\x1b\n\x06advice\x18\x04 \x01(\tH\x00R\x06advice\x88\x01\x01B\t\n\x07_advice"B\n\x0eDoctorResponse\x120\n\x08findings\x18\x01 \x03(\x0b2\x14.holdfast.v1.FindingR\x08findings"\x0c\n\nNowRequest";\n\x0bNowResponse\x12,\n\x03now\x18\x01 \x01(\x0b2\x1a.google.protobuf.TimestampR\x03now"\xca\x02\n\x03Key\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x05 \x03(\tR\x07regions\x129\n\ncreated_at\x18\x06 \x01(\x0b2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n\nexpires_at\x18\x07 \x01(\x0b2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n\nrevoked_at\x18\x08 \x01(\x0b2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n\ncreated_by\x18\t \x01(\tR\tcreatedBy"\xd9\x01\n\x10CreateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06scopes\x18\x02 \x03(\tR\x06scopes\x12\x16\n\x06queues\x18\x03 \x03(\tR\x06queues\x12\x18\n\x07regions\x18\x04 \x03(\tR\x07regions\x12-\n\x04life\x18\x05 \x01(\x0b2\x19.google.protobuf.DurationR\x04life\x12\x14\n\x05actor\x18\x06 \x01(\tR\x05actor\x12\x18\n\x05op_id\x18\x07 \x01(\tH\x00R\x04opId\x88\x01\x01B\x08\n\x06_op_id"K\n\x11CreateKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text"\x11\n\x0fListKeysRequest"8\n\x10ListKeysResponse\x12$\n\x04keys\x18\x01 \x03(\x0b2\x10.holdfast.v1.KeyR\x04keys"?\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x14\n\x05actor\x18\x02 \x01(\tR\x05actor"7\n\x11RevokeKeyResponse\x12"\n\x03key\x18\x01 \x01(\x0b2\x10.holdfast.v1.KeyR\x03key2\xa5\x16\n\x0fRegistryService\x12F\n\x07Enqueue\x12\x1b.holdfast.v1.EnqueueRequest\x1a\x1c.holdfast.v1.EnqueueResponse"\x00\x12B\n\x07Handoff\x12\x1b.holdfast.v1.HandoffRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Replay\x12\x1a.holdfast.v1.ReplayRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x05Claim\x12\x19.holdfast.v1.ClaimRequest\x1a\x1a.holdfast.v1.ClaimResponse"\x00\x12F\n\x07Acquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x1c.holdfast.v1.AcquireResponse"\x00\x12F\n\tHeartbeat\x12\x1d.holdfast.v1.HeartbeatRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12B\n\x07Publish\x12\x1b.holdfast.v1.PublishRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12F\n\tAggregate\x12\x1d.holdfast.v1.AggregateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12I\n\x08Complete\x12\x1c.holdfast.v1.CompleteRequest\x1a\x1d.holdfast.v1.CompleteResponse"\x00\x12B\n\x07Release\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12@\n\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12T\n\x10ReportValidation\x12$.holdfast.v1.ReportValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12X\n\x12CompleteValidation\x12&.holdfast.v1.CompleteValidationRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12R\n\x0bListOutputs\x12\x1f.holdfast.v1.ListOutputsRequest\x1a .holdfast.v1.ListOutputsResponse"\x00\x12D\n\x08Validate\x12\x1c.holdfast.v1.ValidateRequest\x1a\x18.holdfast.v1.JobResponse"\x00\x12C\n\x06Resume\x12\x1a.holdfast.v1.ResumeRequest\x1a\x1b.holdfast.v1.ResumeResponse"\x00\x12X\n\rStoreManifest\x12!.holdfast.v1.StoreManifestRequest\x1a".holdfast.v1.StoreManifestResponse"\x00\x12C\n\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse"\x00\x12I\n\x08ListJobs\x12\x1c.holdfast.v1.ListJobsRequest\x1a\x1d.holdfast.v1.ListJobsResponse"\x00\x12C\n\x06Counts\x12\x1a.holdfast.v1.CountsRequest\x1a\x1b.holdfast.v1.CountsResponse"\x00\x12:\n\x03Why\x12\x17.holdfast.v1.WhyRequest\x1a\x18.holdfast.v1.WhyResponse"\x00\x12F\n\x07History\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse"\x00\x12:\n\x04Logs\x12\x18.holdfast.v1.LogsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12>\n\x06Events\x12\x1a.holdfast.v1.EventsRequest\x1a\x16.holdfast.v1.EventPage"\x00\x12=\n\x04Tail\x12\x18.holdfast.v1.TailRequest\x1a\x19.holdfast.v1.TailResponse"\x00\x12>\n\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x16.holdfast.v1.EventPage"\x000\x01\x12?\n\x05Locks\x12\x19.holdfast.v1.LocksRequest\x1a\x19.holdfast.v1.ResourceLock"\x00\x12I\n\x08Announce\x12\x1c.holdfast.v1.AnnounceRequest\x1a\x1d.holdfast.v1.AnnounceResponse"\x00\x12F\n\x07Workers\x12\x1b.holdfast.v1.WorkersRequest\x1a\x1c.holdfast.v1.WorkersResponse"\x00\x12C\n\x06Queues\x12\x1a.holdfast.v1.QueuesRequest\x1a\x1b.holdfast.v1.QueuesResponse"\x00\x12F\n\x07Changes\x12\x1b.holdfast.v1.ChangesRequest\x1a\x1c.holdfast.v1.ChangesResponse"\x00\x12C\n\x06Record\x12\x1a.holdfast.v1.RecordRequest\x1a\x1b.holdfast.v1.RecordResponse"\x00\x12C\n\x06Expire\x12\x1a.holdfast.v1.ExpireRequest\x1a\x1b.holdfast.v1.ExpireResponse"\x00\x12@\n\x05Prune\x12\x19.holdfast.v1.PruneRequest\x1a\x1a.holdfast.v1.PruneResponse"\x00\x12C\n\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x1b.holdfast.v1.VerifyResponse"\x00\x12C\n\x06Doctor\x12\x1a.holdfast.v1.DoctorRequest\x1a\x1b.holdfast.v1.DoctorResponse"\x00\x12:\n\x03Now\x12\x17.holdfast.v1.NowRequest\x1a\x18.holdfast.v1.NowResponse"\x00\x12L\n\tCreateKey\x12\x1d.holdfast.v1.CreateKeyRequest\x1a\x1e.holdfast.v1.CreateKeyResponse"\x00\x12I\n\x08ListKeys\x12\x1c.holdfast.v1.ListKeysRequest\x1a\x1d.holdfast.v1.ListKeysResponse"\x00\x12L\n\tRevokeKey\x12\x1d.holdfast.v1.RevokeKeyRequest\x1a\x1e.holdfast.v1.RevokeKeyResponse"\x00b\x06proto3',
     [
         duration_pb.desc(),
         timestamp_pb.desc(),
@@ -4486,6 +5038,14 @@ _DESC = file_desc(
         "CountsResponse": CountsResponse,
         "WhyRequest": WhyRequest,
         "WhyResponse": WhyResponse,
+        "Worker": Worker,
+        "AnnounceRequest": AnnounceRequest,
+        "AnnounceResponse": AnnounceResponse,
+        "WorkersRequest": WorkersRequest,
+        "WorkersResponse": WorkersResponse,
+        "QueuesRequest": QueuesRequest,
+        "Queue": Queue,
+        "QueuesResponse": QueuesResponse,
         "HistoryRequest": HistoryRequest,
         "HistoryResponse": HistoryResponse,
         "LogsRequest": LogsRequest,
