@@ -215,7 +215,7 @@ class CompletionReporter:
             try:
                 return await report(self._registry, held.grant, pending)
             except Unavailable as error:
-                if self._clock.monotonic() >= held.deadline:
+                if self._clock.monotonic() >= held.ends_at:
                     return Conflict("the store did not answer before the lease ended")
                 self._observer.trouble(error.message)
                 await self._clock.sleep(RETRY_SECONDS)
