@@ -163,9 +163,9 @@ def test_events_without_a_number_or_a_token_have_an_order_too() -> None:
 
 def test_a_start_within_an_event_leaves_out_what_is_before_it() -> None:
     start = OutputStart(log_id=103, token=1, sequence=3, skipped=2)
-    pieces = [list(chunks_of(one))[0] for one in LOG]
+    pieces = [next(iter(chunks_of(one))) for one in LOG]
 
     assert [start.rest(one, piece) for one, piece in zip(LOG, pieces, strict=True)] == [b"", b"", b"ur\n"]
     assert [start.follows(one) for one in LOG] == [True, True, False]
     later = event(1, b"x", attempt=2)
-    assert start.rest(later, list(chunks_of(later))[0]) == b"x"
+    assert start.rest(later, next(iter(chunks_of(later)))) == b"x"
