@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.system import SystemIds, every, first_of, jittered
+from holdfast.system import ASLEEP_SECONDS, YIELD_SECONDS, SleepWatch, SystemIds, every, first_of, jittered
 from holdfast.testing.fakes import CountingIds, ManualClock
 
 
@@ -127,3 +127,49 @@ async def test_every_sleeps_before_it_acts_and_ends_with_the_error_of_the_action
     with pytest.raises(ValueError, match="enough"):
         await loop
     assert len(acted) == 2
+
+
+def test_what_runs_when_it_was_due_or_a_little_later_was_awake() -> None:
+    clock = ManualClock()
+    watch, due_at = SleepWatch(clock), clock.monotonic() + 1
+
+    clock.advance(1 + ASLEEP_SECONDS / 2)
+
+    assert not watch.late(due_at)
+    assert (watch.wakes, watch.slept, watch.yielding) == (0, 0, 0)
+
+
+def test_what_runs_long_after_it_was_due_was_asleep_and_leaves_leases_alone_for_a_moment() -> None:
+    clock = ManualClock()
+    watch = SleepWatch(clock)
+
+    clock.advance(10)
+
+    assert watch.late(1)
+    assert (watch.wakes, watch.slept, watch.yielding) == (1, 9, YIELD_SECONDS)
+    clock.advance(YIELD_SECONDS - 0.0001)
+    assert watch.yielding == 0  # no wait in which no time would pass
+
+
+def test_two_loops_that_notice_the_same_sleep_have_woken_once() -> None:
+    clock = ManualClock()
+    watch = SleepWatch(clock)
+    clock.advance(10)
+
+    assert watch.late(1)
+    assert watch.late(2)
+    assert (watch.wakes, watch.slept) == (1, 9)
+
+    clock.advance(10)
+    assert watch.late(12)
+    assert (watch.wakes, watch.slept) == (2, 8)
+
+
+def test_a_suspended_machine_was_asleep_though_its_clock_stood_still() -> None:
+    asleep = 100.0
+    watch = SleepWatch(ManualClock(), lambda: asleep)
+    asleep += 3600
+
+    assert watch.late(0)
+    assert watch.slept == 3600
+    assert not SleepWatch(ManualClock(), lambda: asleep).late(0)

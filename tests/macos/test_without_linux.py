@@ -161,7 +161,8 @@ def test_every_name_that_only_linux_has_is_one_with_a_portable_way_beside_it() -
         "server/connection.py": {"TIOCOUTQ"},  # SO_NWRITE
         "stores/sqlite/filesystem.py": {"/proc"},  # unknown, and doctor says so
         "stores/sqlite/wakeup.py": {"inotify"},  # asks every 4 ms
-        "system.py": {"/proc", "CLOCK_BOOTTIME"},  # sysctl, CLOCK_MONOTONIC_RAW, ps
+        # sysctl, CLOCK_MONOTONIC_RAW, ps, all cores
+        "system.py": {"/proc", "CLOCK_BOOTTIME", "sched_getaffinity"},
         "worker/process_supervisor.py": {"MSG_CMSG_CLOEXEC", "prctl"},  # by hand; the reaper's list of groups
         "worker/process_table.py": {"/proc", "waitid"},  # ps; waitpid for each child
         "worker/reaper.py": {"/proc", "POLLRDHUP", "prctl"},  # its list of groups; POLLHUP

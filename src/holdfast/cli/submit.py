@@ -167,7 +167,7 @@ def submit(
             if not files and manifest is None:
                 return await registry.enqueue_many([one], actor=actor())
             job = await submit_with_outputs(registry, one, files, manifest, reuse=reuse)
-            return EnqueuedJobs([job], [job.job_id] if job.ended and not is_cached(job) else ())
+            return EnqueuedJobs.of([job], [job.job_id] if job.ended and not is_cached(job) else ())
 
     with traced("holdfast"):
         job = run(lambda registry: _submit(registry, enqueue, wait=wait), create=True)

@@ -33,21 +33,23 @@ from holdfast.core.limits import LEASE_MAX, LEASE_MIN
 from holdfast.ports import Registry
 from holdfast.registry.local import LocalRegistry
 from holdfast.runner import RUNNER_ARGV
-from holdfast.sdk.defaults import unused_store
+from holdfast.sdk.defaults import spool_folder, unused_store
 from holdfast.sdk.open import open_registry, own_environment, own_secrets
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
 from holdfast.sdk.store_url import StoreUrl
 from holdfast.system import (
     SystemClock,
     SystemIds,
+    asleep_seconds,
     boot_id,
     machine_name,
     tune_garbage_collector,
     usable_cores,
 )
 from holdfast.worker.announcer import Announcer, WorkerProcess
-from holdfast.worker.claims import ThreadSlots, WorkerSettings, choose_queues
+from holdfast.worker.claims import WorkerSettings, choose_queues
 from holdfast.worker.command_executor import CommandExecutor
+from holdfast.worker.default_slots import THREADS_MAX, with_default_slots
 from holdfast.worker.executor import Executor
 from holdfast.worker.function_executor import FunctionExecutor
 from holdfast.worker.processes import Processes
@@ -57,11 +59,6 @@ from holdfast.worker.spool import FileSpool
 from holdfast.worker.tasks import stop
 from holdfast.worker.validation import WorkerValidation
 from holdfast.worker.worker import Worker
-
-SLOTS_FOR_COROUTINES = 100
-"""A coroutine takes neither a thread nor a process, so more of them may run at the same time."""
-THREADS_MAX = 32
-"""How many plain functions run at the same time, at most, while they end within milliseconds."""
 
 
 @click.command()
@@ -153,7 +150,7 @@ def worker(
                     slots_given=slots is not None,
                     commands=commands or app is None,
                     passed=passed,
-                    spool_root=_spool_root(spool),
+                    spool_root=spool_folder(spool),
                     metrics=metrics,
                 )
             )
@@ -203,7 +200,7 @@ async def run_worker(
         in_turn = not settings.queues and len(queues) > 1
         settings = replace(settings, queues=queues, in_turn=in_turn)
         if app is not None and not slots_given:
-            settings = _with_default_slots(settings, executors)
+            settings = with_default_slots(settings, executors)
         out.hide(hidden := own_secrets(url, outputs))
         _check_shared(url)
         registry = await open_registry(url)
@@ -234,6 +231,7 @@ async def run_worker(
                 queues=settings.queues if commands else (),
             ),
             redactor=Redactor(hidden),
+            suspended=asleep_seconds,
         )
         leaving = _handle_signals(worker, settings, log)
         source = _gauges(registry, settings, worker, spool, leaving)
@@ -326,25 +324,6 @@ def _named_queues(executors: Sequence[Executor]) -> tuple[str, ...]:
     return tuple(queue for one in executors if isinstance(one, FunctionExecutor) for queue in one.queues)
 
 
-def _with_default_slots(settings: WorkerSettings, executors: Sequence[Executor]) -> WorkerSettings:
-    """Return the settings with the slots of a worker that was given none: a hundred for coroutines, and one
-    per core for jobs that take a thread or a process each."""
-    kinds = {kind for one in executors for kind in one.kinds}
-    threads = frozenset(
-        kind
-        for one in executors
-        for kind in (one.thread_kinds if isinstance(one, FunctionExecutor) else one.kinds)
-    )
-    if not threads:
-        return replace(settings, slots=SLOTS_FOR_COROUTINES)
-    cores, alone = settings.slots, len(threads) == len(kinds)
-    return replace(
-        settings,
-        slots=cores if alone else SLOTS_FOR_COROUTINES,
-        threads=ThreadSlots(kinds=threads, slots=cores, slots_max=THREADS_MAX, alone=alone),
-    )
-
-
 def _runner_environment() -> dict[str, str]:
     """The environment of runners: --store wins over HOLDFAST_STORE there, too."""
     store = given_store() if "HOLDFAST_STORE" in os.environ else None
@@ -414,10 +393,3 @@ def _serve_metrics(
         yield server.open(*address)
     finally:
         server.close()
-
-
-def _spool_root(given: str | None) -> Path:
-    if given:
-        return Path(given)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "holdfast" / "spool"

@@ -38,9 +38,13 @@ class EnqueuedJobs(list[Job]):
     """Jobs, one for each request. `existed` are the ids of those that an earlier request had made. A request
     that was sent again because its first response was lost counts as a later one."""
 
-    def __init__(self, jobs: Iterable[Job] = (), existed: Iterable[str] = ()) -> None:
-        super().__init__(jobs)
-        self.existed = frozenset(existed)
+    existed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], existed: Iterable[str]) -> "EnqueuedJobs":
+        found = cls(jobs)
+        found.existed = frozenset(existed)
+        return found
 
 
 class Grant(Struct, frozen=True, gc=False, kw_only=True):
@@ -388,7 +392,11 @@ class Registry(Protocol):
     async def doctor(self) -> list[Finding]: ...
 
     async def prune(
-        self, *, older_than: timedelta, output_older_than: timedelta | None = None
+        self,
+        *,
+        older_than: timedelta,
+        output_older_than: timedelta | None = None,
+        dry_run: bool = False,
     ) -> PruneResult: ...
 
     async def create_key(

@@ -20,8 +20,10 @@ async def enqueue(commits: CommitQueue, request: JobRequest, *, actor: str, conn
     submit = commits.submit if connection is None else _within(commits.store, connection)
     command = enqueue_command(request, commits.ids, actor=actor)
     size = memoryview(request.spec.payload).nbytes
-    [job] = _jobs(await submit(_work(request, command), size_bytes=size))
-    return job
+    [[decision]] = await submit(_work(request, command), size_bytes=size)
+    if isinstance(decision, Refusal):
+        raise decision.error
+    return decision.after
 
 
 async def enqueue_many(

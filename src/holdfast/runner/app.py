@@ -63,10 +63,14 @@ class HandlerApp(Protocol):
 
 
 def load_app(name: str) -> HandlerApp:
-    """Return the app of that name, looked up in the current folder first; `Invalid` says what is wrong."""
-    module_name, colon, attribute = name.partition(":")
+    """Return the app of that name, looked up in the current folder first; `Invalid` says what is wrong.
+    Modules that are named before its own, with commas, are imported first."""
+    module_names, colon, attribute = name.partition(":")
+    *others, module_name = module_names.split(",")
     if not colon or not module_name or not attribute:
         raise Invalid(f"{name!r} does not name an app: write module:app, such as shop:app.")
+    for other in others:
+        import_here(other)
     found: object = import_here(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):

@@ -8,6 +8,7 @@ from holdfast.core.catalogue import WorkerEventType
 from holdfast.core.event import Attributes
 from holdfast.core.job import Failure
 from holdfast.core.limits import OUTPUT_CHUNK_BYTES_MAX, clip
+from holdfast.runner.errors import Cancelled
 from holdfast.system import SystemClock
 from holdfast.worker.executor import Ending
 from holdfast.worker.frames import (
@@ -32,6 +33,7 @@ class FrameSender:
         self.clock = SystemClock()
         self.paused = False
         self._room = threading.Event()
+        self._closed = False
         self._transport = transport
         self._thread = threading.get_ident()
         self._waiting: list[ToWorker] = []
@@ -71,6 +73,11 @@ class FrameSender:
         self.paused = False
         self._room.set()
 
+    def close(self) -> None:
+        """Send nothing any more. A function that goes on in a thread ends with what it reports next."""
+        self._closed = self.paused = True
+        self._room.set()
+
     def on_loop(self) -> bool:
         """Whether the caller is in the thread of the loop."""
         return threading.get_ident() == self._thread
@@ -79,6 +86,8 @@ class FrameSender:
         """Wait while the worker lags: this slows a thread down that reports more than the worker can take."""
         if not self.on_loop():
             self._room.wait()
+        if self._closed:
+            raise Cancelled("The worker of this job is gone.")
 
     def checkpoint(self, number: int, value: bytes) -> "asyncio.Future[None]":
         self._last_call += 1

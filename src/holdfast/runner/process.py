@@ -1,15 +1,16 @@
 """The process of a runner, in which handlers run; the worker that renews their leases is another process.
 
 A worker starts it as `python -m holdfast.runner FD APP THREADS [URL [OUTPUTS]]`; FD is a socket to the
-worker. Coroutines run on its loop, plain functions in threads. It ends when the worker is gone.
+worker. Coroutines run on its loop, plain functions in threads. It ends when the worker is gone. A runner in a
+thread of the worker's own process is the same but for its end (`run_until_gone`).
 """
 
 import asyncio
 import os
 import socket
 import traceback
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from holdfast import tracing
@@ -41,12 +42,14 @@ READ_BYTES = 256 * 1024
 
 
 class Runner(asyncio.BufferedProtocol):
-    """Begins the attempts that the worker sends, and reports how each ended."""
+    """Begins the attempts that the worker sends, and reports how each ended. `gone` is called when the worker
+    is."""
 
-    def __init__(self, app: HandlerApp, threads: int) -> None:
+    def __init__(self, app: HandlerApp, threads: Executor, gone: Callable[[], None]) -> None:
         self._app = app
+        self._gone = gone
         self._clock = SystemClock()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="handler")
+        self._threads = threads
         self._frames = from_worker()
         self._attempts: dict[int, _Attempt] = {}
         self._loop = asyncio.get_running_loop()
@@ -68,9 +71,15 @@ class Runner(asyncio.BufferedProtocol):
         self._sender.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Threads would keep the interpreter alive, and another worker may own their jobs by now.
-        tracing.flush()
-        os._exit(0)
+        self._gone()
+
+    async def abandon(self) -> None:
+        """Leave the attempts to themselves: they are asked to stop, and nothing that they report arrives."""
+        self._sender.close()
+        for attempt in self._attempts.values():
+            attempt.context.request_stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._outputs.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
@@ -165,8 +174,24 @@ def _known(kind: str, job: Handler) -> KnownJob:
 async def run(connection: socket.socket, app: HandlerApp, threads: int) -> None:
     """Run the attempts of the worker at the other end, until it is gone."""
     loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: Runner(app, threads), sock=connection)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="handler")
+    await loop.create_connection(lambda: Runner(app, pool, _end_process), sock=connection)
     await loop.create_future()
+
+
+def _end_process() -> None:
+    # Threads would keep the interpreter alive, and another worker may own their jobs by now.
+    tracing.flush()
+    os._exit(0)
+
+
+async def run_until_gone(connection: socket.socket, app: HandlerApp, threads: Executor) -> None:
+    """Run the attempts of the worker at the other end, in a process that goes on when it is gone."""
+    gone = asyncio.Event()
+    runner = Runner(app, threads, gone.set)
+    await asyncio.get_running_loop().create_connection(lambda: runner, sock=connection)
+    await gone.wait()
+    await runner.abandon()
 
 
 def main(arguments: list[str]) -> None:

@@ -1,13 +1,15 @@
 """The app: handlers by kind, and the store of their jobs."""
 
+import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.durations import Duration
 from holdfast.core.errors import Conflict, Invalid
 from holdfast.core.limits import check_id
 from holdfast.core.retry import FUNCTION_RETRY, OnExhausted, Retry
@@ -20,6 +22,7 @@ from holdfast.runner.signature import Function, Signature, located
 from holdfast.sdk.async_client import AsyncClient, Opener
 from holdfast.sdk.background import BackgroundClient
 from holdfast.sdk.defaults import chosen_url
+from holdfast.sdk.importable import is_interactive
 from holdfast.sdk.job_function import JobFunction, JobOptions, compensation
 from holdfast.sdk.job_options import (
     DecoratorOptions,
@@ -34,6 +37,10 @@ from holdfast.sdk.lock_pattern import lock_pattern
 from holdfast.sdk.open import open_registry
 from holdfast.sdk.option_signature import with_options_of
 from holdfast.sdk.output_store import chosen_outputs, lazy_outputs
+
+if TYPE_CHECKING:
+    from holdfast.sdk.app_worker import AppWorker
+    from holdfast.sdk.work_report import WorkSummary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,16 +124,72 @@ class App:
         """Close the store, if it is open. The next use opens it again."""
         self.background.close()
 
+    def work(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        drain: bool = False,
+        leave: Duration = 10,
+    ) -> "WorkSummary":
+        """Run jobs of this app here, until stopped (Ctrl-C); with `drain`, until its queues are empty. Return
+        what was done. For a script or a notebook; `holdfast worker` is the same as a program.
+
+        `queues` are those of its functions unless given; `concurrency` is how many jobs run at the same time.
+        Functions of a module run in processes of their own, those of a script or a notebook in threads of
+        this process. A worker that is stopped lets running jobs end for `leave`, then gives them back.
+        """
+        worker = self._worker(queues=queues, concurrency=concurrency, drain=drain, leave=leave)
+        return worker.start().wait()
+
+    async def work_async(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        drain: bool = False,
+        leave: Duration = 10,
+    ) -> "WorkSummary":
+        """As `work`, for coroutines. One that is cancelled lets the worker leave first."""
+        worker = self._worker(queues=queues, concurrency=concurrency, drain=drain, leave=leave)
+        await asyncio.to_thread(worker.start)
+        return await worker.wait_async()
+
+    def worker(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        leave: Duration = 10,
+    ) -> "AppWorker":
+        """A worker in the background while a block runs: `with app.worker():`, or `async with`. At the end
+        running jobs have `leave` to end, then they are given back. The options are those of `work`."""
+        return self._worker(queues=queues, concurrency=concurrency, drain=False, leave=leave)
+
+    def _worker(
+        self, *, queues: Iterable[str] | None, concurrency: int | None, drain: bool, leave: Duration
+    ) -> "AppWorker":
+        from holdfast.sdk.app_worker import AppWorker, worker_settings  # few programs run one
+
+        settings = worker_settings(self, queues=queues, concurrency=concurrency, drain=drain, leave=leave)
+        return AppWorker(self, settings, slots_given=concurrency is not None)
+
     def add(self, function: Function, options: DecoratorOptions) -> JobFunction[..., Any, Any]:
         """Make `function` a job of this app, as the decorator `job` does."""
         job = _job(function, options, self.background)
-        if job.kind in self.jobs:
+        if (there := self.jobs.get(job.kind)) is not None and not _is_written_again(there, job):
             raise Invalid(
                 f"{job.kind}: this app has a job of that kind already; give this one another name, or"
                 " another version."
             )
         self.jobs[job.kind] = job
         return job
+
+
+def _is_written_again(there: JobFunction[..., Any, Any], job: JobFunction[..., Any, Any]) -> bool:
+    """Whether a cell of a notebook was run again: what it defines takes the place of what it had defined."""
+    places = {(one.function.__module__, one.function.__qualname__) for one in (there, job)}
+    return is_interactive() and places == {("__main__", job.function.__qualname__)}
 
 
 class _FunctionValues(FunctionOptions, total=False):

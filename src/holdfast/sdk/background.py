@@ -59,6 +59,10 @@ class BackgroundClient:
                 raise Unavailable(_CLOSED, applied="unknown") from None
             raise
 
+    def begin(self, work: Callable[[AsyncClient], Awaitable[T]]) -> Future[T]:
+        """Begin `work` with the client, and return without waiting. To cancel the future cancels the work."""
+        return self._send(work)
+
     def stream(self, make: Callable[[AsyncClient], AsyncGenerator[T, None]]) -> Iterator[T]:
         """Yield what an asynchronous stream yields. The stream is closed when the caller leaves."""
 

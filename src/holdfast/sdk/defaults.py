@@ -5,6 +5,7 @@ import os
 import re
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 from holdfast.core.errors import Invalid
 from holdfast.sdk.open import DEFAULT_STORE
@@ -41,6 +42,14 @@ def warn_of_unused_store(url: str) -> None:
     """Log, once in a process, that HOLDFAST_STORE is not used."""
     if told := unused_store(url):
         log.warning(told)
+
+
+def spool_folder(given: str | None = None) -> Path:
+    """Return the folder for the output of workers: as given, else that of this user's state."""
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "holdfast" / "spool"
 
 
 @cache

@@ -73,7 +73,7 @@ class JobSubmission:
             cached = job.found is not None and job.claim_op_id is None
             if job.version > 1 and not cached:
                 existed.add(job.job_id)
-        return EnqueuedJobs(jobs, existed)
+        return EnqueuedJobs.of(jobs, existed)
 
     async def close(self) -> None:
         await self._outputs.close()

@@ -21,7 +21,7 @@ from holdfast.server.app import ServerApp
 from holdfast.server.connection import HttpConnection
 from holdfast.server.limits import ADDRESS_SHARE
 from holdfast.server.listener import Connections, Listener, connections_max
-from holdfast.system import every
+from holdfast.system import SleepWatch, asleep_seconds, jittered
 
 SHUTDOWN_SECONDS = 10
 IDLE_SECONDS = 75
@@ -169,13 +169,16 @@ class HttpServer(uvicorn.Server):
                 connection.transport.abort()
 
     async def _expire(self) -> None:
-        """Expire leases that have ended, in a loop. Every server and worker does this; none has to."""
-
-        async def expire() -> None:
-            with suppress(HoldfastError):
-                await self._app.context.registry.expire()
-
-        await every(EXPIRE_SECONDS, expire, clock=self._clock, ids=self._ids)
+        """Expire leases that have ended, in a loop. Every server and worker does this; none has to. After a
+        sleep of the machine the workers on it have a second to renew theirs."""
+        watch = SleepWatch(self._clock, asleep_seconds)
+        while True:
+            seconds = jittered(EXPIRE_SECONDS, self._ids)
+            due_at = self._clock.monotonic() + seconds
+            await self._clock.sleep(seconds)
+            if not watch.late(due_at):
+                with suppress(HoldfastError):
+                    await self._app.context.registry.expire()
 
 
 def _listen(place: ListenAddress) -> socket.socket:

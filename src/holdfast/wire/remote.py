@@ -205,7 +205,7 @@ class RemoteRegistry:
             existed.update(made.existed)
         # An id that was generated here exists already only when the request was sent twice.
         generated = {one.job_id for one, asked in zip(named, requests, strict=True) if one is not asked}
-        return EnqueuedJobs(jobs, existed - generated)
+        return EnqueuedJobs.of(jobs, existed - generated)
 
     async def publish(self, grant: Grant, events: Sequence[Event]) -> Job:
         token, job = task_token(grant), grant.job

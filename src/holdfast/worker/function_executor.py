@@ -33,7 +33,7 @@ from holdfast.worker.frames import (
     ToWorker,
 )
 from holdfast.worker.held_job import HeldJob
-from holdfast.worker.processes import Processes, ProcessExit
+from holdfast.worker.processes import ProcessExit, ProcessStarter
 from holdfast.worker.redaction import NOTHING_HIDDEN, Redactor
 from holdfast.worker.runner_attempt import RunnerAttempt, crash_ending, run_message
 from holdfast.worker.runner_connection import RunnerConnection
@@ -58,7 +58,7 @@ class FunctionExecutor:
 
     def __init__(
         self,
-        processes: Processes,
+        processes: ProcessStarter,
         app: str,
         *,
         runner_argv: Sequence[str],
@@ -117,6 +117,10 @@ class FunctionExecutor:
             held.listener = None
             held.lose("the worker has ended")
         await self._tasks.stop()
+        await self.close_runners()
+
+    async def close_runners(self) -> None:
+        """End the runners, also of an executor that was never opened."""
         await self._pool.close()
 
     def run(self, held_jobs: Sequence[HeldJob]) -> None:
@@ -213,7 +217,7 @@ class FunctionExecutor:
         worker begins without a word to the process supervisor."""
         now = self._host.clock.monotonic()
         held_jobs = [attempt.held for attempt in runner.attempts.values()]
-        deadlines = [held.deadline for held in held_jobs if not held.abandoned]
+        deadlines = [held.ends_at for held in held_jobs if not held.abandoned]
         if deadlines:
             runner.set_deadline(min(deadlines), now)
         elif not now + IDLE_SECONDS / 2 < runner.deadline < now + 2 * IDLE_SECONDS:

@@ -1,7 +1,9 @@
 """A job that this worker holds: its grant, its deadline and whether it has to stop."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
+from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job, Progress
 from holdfast.core.spec import Json
 from holdfast.ports import Grant
@@ -17,7 +19,8 @@ class HeldJob:
 
     The executor sets `listener`, which is called when the job is lost, cancelled, given back or out of
     time. `checkpoint` is the last one that the job stored. `running`: it has a slot; `work_begun`: its
-    process or runner has it.
+    process or runner has it. If the machine was asleep for `slept` seconds while the lease ended, the work
+    goes on until `renewed_by`: the lease must have been renewed by then.
     """
 
     __slots__ = (
@@ -34,7 +37,9 @@ class HeldJob:
         "progress",
         "released",
         "renew_at",
+        "renewed_by",
         "running",
+        "slept",
         "span",
         "timed_out",
         "urgent",
@@ -50,6 +55,8 @@ class HeldJob:
         self.begun_at: float | None = None
         self.ended_at: float | None = None
         self.renew_at = 0.0
+        self.renewed_by = 0.0
+        self.slept = 0.0
         self.progress: Progress | None = None
         self.checkpoint: Json = job.checkpoint
         self.lost: str | None = None
@@ -73,10 +80,16 @@ class HeldJob:
             return 0.0
         return self.ended_at - self.begun_at
 
+    @property
+    def ends_at(self) -> float:
+        """When the work must have stopped at the latest, with the margin for its next owner."""
+        return max(self.deadline, self.renewed_by + MARGIN_SECONDS) if self.slept else self.deadline
+
     def lose(self, why: str) -> None:
         """Another worker may own the job from now on: stop the work and discard its result."""
         if self.lost is None:
-            self.lost = why
+            asleep = f"this machine was asleep for {_rounded(self.slept)}: " if self.slept else ""
+            self.lost = asleep + why
             self._notify()
 
     def give_back(self, why: str, *, now: bool = False) -> None:
@@ -113,3 +126,7 @@ class HeldJob:
     def _notify(self) -> None:
         if self.listener is not None:
             self.listener()
+
+
+def _rounded(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))

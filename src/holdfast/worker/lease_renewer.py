@@ -5,12 +5,15 @@ It runs in the worker's process, where no handler runs, so no job can starve it.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from holdfast.core.errors import Fenced, HoldfastError, NotFound, Unavailable
+from holdfast.core.explanation import format_duration
 from holdfast.core.job import Job, Progress
 from holdfast.core.spec import Json
 from holdfast.failpoint import failpoint
 from holdfast.ports import Clock, Registry
+from holdfast.system import SleepWatch
 from holdfast.worker.held_job import MARGIN_SECONDS, HeldJob
 from holdfast.worker.tasks import stop
 
@@ -23,6 +26,8 @@ PROGRESS_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 CHECK_SECONDS = 0.2
 RENEWER_MARGIN_SECONDS = 0.25
+RENEW_SECONDS = 3.0
+"""How long a worker that woke tries to renew the leases that were over meanwhile; so does the supervisor."""
 STORE_UNREACHABLE = "the store could not be reached before the lease ended"
 NOT_STOPPED = "it was told to stop, and did not"
 
@@ -30,10 +35,22 @@ NOT_STOPPED = "it was told to stop, and did not"
 class LeaseRenewer:
     """Has every job that the worker holds, from claim to end."""
 
-    def __init__(self, registry: Registry, clock: Clock, renewed: Callable[[HeldJob], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        renewed: Callable[[HeldJob], None],
+        *,
+        watch: SleepWatch | None = None,
+        trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._renewed = renewed
+        self._watch = watch or SleepWatch(clock)
+        self._trouble = trouble
+        self._tick_at = float("inf")
+        self._wakes = 0
         self._nonempty = asyncio.Event()
         self._renewing: dict[HeldJob, asyncio.Task[None]] = {}
         self.held_jobs: dict[str, HeldJob] = {}
@@ -93,6 +110,7 @@ class LeaseRenewer:
         try:
             while True:
                 if not self.held_jobs:
+                    self._tick_at = float("inf")
                     self._nonempty.clear()
                     await self._nonempty.wait()
                 self._check_all()
@@ -100,8 +118,38 @@ class LeaseRenewer:
         finally:
             await stop(*self._renewing.values())
 
-    def _check_all(self) -> None:
+    def notice_sleep(self) -> bool:
+        """Return whether the machine has just woken. Then all leases are renewed at once: those that were
+        over meanwhile go on if no other worker has taken the job."""
+        self._watch.late(self._tick_at)
+        if self._watch.wakes == self._wakes:
+            return False
+        self._wakes = self._watch.wakes
+        now, over = self._clock.monotonic(), 0
+        self._tick_at = now + TICK_SECONDS
+        for held in self.held_jobs.values():
+            held.renew_at = now
+            if held.deadline - now <= _margin(held) and not (held.lost or held.abandoned):
+                held.slept, held.renewed_by = self._watch.slept, now + RENEW_SECONDS
+                over += 1
+        if over:
+            leases = "the lease of 1 job" if over == 1 else f"the leases of {over:,} jobs"
+            slept = format_duration(timedelta(seconds=self._watch.slept))
+            self._trouble(f"this machine was asleep for {slept}; {leases} ended, and may be renewed")
+        return True
+
+    def _seconds_left(self, held: HeldJob) -> float:
+        """Return for how long the lease can still be renewed."""
         now = self._clock.monotonic()
+        left = held.ends_at - now - _margin(held)
+        if left <= 0 and self.notice_sleep():
+            left = held.ends_at - now - _margin(held)
+        return left
+
+    def _check_all(self) -> None:
+        self.notice_sleep()
+        now = self._clock.monotonic()
+        self._tick_at = now + TICK_SECONDS
         soon = now + MARGIN_SECONDS + RENEWER_MARGIN_SECONDS
         for held in [
             held
@@ -113,7 +161,7 @@ class LeaseRenewer:
     def _check(self, held: HeldJob, now: float) -> None:
         if held.lost:
             return
-        if held.deadline - now <= _margin(held):
+        if held.deadline - now <= _margin(held) and self._seconds_left(held) <= 0:
             held.lose(NOT_STOPPED if held.abandoned else STORE_UNREACHABLE)
             return
         limit, begun_at = held.grant.job.spec.timeout, held.begun_at
@@ -125,17 +173,20 @@ class LeaseRenewer:
     async def _renew(self, held: HeldJob) -> None:
         try:
             while not held.lost:
-                asked_at = self._clock.monotonic()
-                left = held.deadline - asked_at - _margin(held)
+                asked_at, left = self._clock.monotonic(), self._seconds_left(held)
                 if left <= 0:
                     held.lose(STORE_UNREACHABLE)
                     return
                 progress, held.progress = held.progress, None
+                renewed_by = held.renewed_by
                 try:
                     async with asyncio.timeout(left):
                         job = await self._registry.heartbeat(held.grant, progress=progress)
                 except TimeoutError:
-                    held.lose(STORE_UNREACHABLE)
+                    held.progress = held.progress or progress
+                    self.notice_sleep()
+                    if held.renewed_by == renewed_by:  # the machine was not asleep meanwhile
+                        held.lose(STORE_UNREACHABLE)
                 except Unavailable:
                     held.progress = held.progress or progress
                     await self._clock.sleep(min(RETRY_SECONDS, left / 4))
@@ -153,6 +204,7 @@ class LeaseRenewer:
         if job.lease is None or held.lost:
             return
         self.renewals += 1
+        held.slept = held.renewed_by = 0.0
         length = job.lease.granted_for.total_seconds()
         held.deadline = asked_at + length
         held.renew_at = asked_at + max(length / RENEWALS_PER_LEASE, RENEWAL_SECONDS_MIN)

@@ -52,6 +52,8 @@ READ_BYTES = 64 * 1024
 POLL_SECONDS = 0.005
 POLL_SECONDS_MAX = 3600.0  # the system counts milliseconds in 31 bits
 LINGER_SECONDS = 10.0
+ASLEEP_SECONDS = 0.5
+RENEW_SECONDS = 3.0
 SET_DEATH_SIGNAL = 1
 SET_CHILD_SUBREAPER = 36
 NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -125,6 +127,7 @@ class ProcessSupervisor:
         self._descriptors: list[list[int]] = []
         self._outgoing = bytearray()
         self._measure_at = 0.0
+        self._awake_at = time.monotonic()
         self._poll = select.poll()
         self._poll.register(worker, select.POLLIN)
         self._poll.register(wakeup, select.POLLIN)
@@ -132,7 +135,10 @@ class ProcessSupervisor:
     def run(self) -> None:
         """Serve until the worker is gone; then kill all processes, and wait for their end."""
         while True:
-            for descriptor, _ in self._poll.poll(self._poll_milliseconds()):
+            wait = self._poll_milliseconds()
+            found = self._poll.poll(wait)
+            self._forgive_sleep((wait or 0.0) / 1000)
+            for descriptor, _ in found:
                 if descriptor == self._wakeup:
                     os.read(self._wakeup, READ_BYTES)
                 elif child := self._starting.get(descriptor):
@@ -153,6 +159,14 @@ class ProcessSupervisor:
         if any(child.memory_max for child in children):
             due = min(due, self._measure_at)
         return min(max(0.0, due - time.monotonic()), POLL_SECONDS_MAX) * 1000
+
+    def _forgive_sleep(self, meant: float) -> None:
+        """After a sleep of the machine the worker has a moment to renew its leases before deadlines count."""
+        now = time.monotonic()
+        late, self._awake_at = now - self._awake_at - meant, now
+        if late >= ASLEEP_SECONDS:
+            for child in self._children.values():
+                child.deadline = max(child.deadline, now + min(late, RENEW_SECONDS))
 
     def _receive(self) -> bool:
         """Read what the worker sends and execute it. False: the worker is gone."""
@@ -346,7 +360,7 @@ def exec_child(
             step = 1
             os.chdir(cwd)
             step = 0
-        execute(argv, env)
+        process_table.execute(argv, env)
     except OSError as error:
         os.write(errors, b"%d %d" % (error.errno or 0, step))
     finally:
@@ -360,22 +374,6 @@ def place_descriptors(descriptors: dict[int, int], top: int) -> None:
     safe = {t: fcntl.fcntl(d, fcntl.F_DUPFD_CLOEXEC, top) for t, d in wanted.items()}
     for target, descriptor in safe.items():
         os.dup2(descriptor, target)
-
-
-def execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
-    """Find the program as a shell does. Raise the error that says most about why it could not be run."""
-    program = argv[0]
-    if b"/" in program:
-        os.execve(program, argv, env)  # noqa: S606  # what it is for
-    worst: OSError = FileNotFoundError(errno.ENOENT, "")
-    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
-        try:
-            os.execve(os.path.join(folder, program), argv, env)  # noqa: S606
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            worst = error
-    raise worst
 
 
 def main(worker: int, *inherited: int, groups: int | None = None) -> None:

@@ -3,6 +3,7 @@
 The process supervisor runs this file by its path. It imports nothing of holdfast.
 """
 
+import errno
 import os
 from contextlib import suppress
 
@@ -75,3 +76,19 @@ def listed_processes() -> list[tuple[int, int, int]]:
         with suppress(OSError):  # it has ended meanwhile
             found.append((pid, os.getsid(pid), kibibytes * 1024))
     return found
+
+
+def execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    """Find the program as a shell does. Raise the error that says most about why it could not be run."""
+    program = argv[0]
+    if b"/" in program:
+        os.execve(program, argv, env)  # noqa: S606  # what it is for
+    worst: OSError = FileNotFoundError(errno.ENOENT, "")
+    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
+        try:
+            os.execve(os.path.join(folder, program), argv, env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            worst = error
+    raise worst

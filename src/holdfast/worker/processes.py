@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -38,6 +39,34 @@ class ProcessExit(Struct, frozen=True):
 
     status: int
     memory: bool = False
+
+
+class StartedProcess(Protocol):
+    """A process, or what stands for one: see `Child`."""
+
+    pid: int
+
+    async def wait(self) -> ProcessExit: ...
+
+    def set_lifetime(self, seconds: float) -> None: ...
+
+    def send(self, number: signal.Signals) -> None: ...
+
+
+class ProcessStarter(Protocol):
+    """Starts processes, or what stands for them: see `Processes`."""
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        fds: Mapping[int, int],
+        seconds: float,
+        terminal: bool = False,
+        memory_bytes: int | None = None,
+    ) -> StartedProcess: ...
 
 
 class Child:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from holdfast.system import resident_bytes
 from holdfast.worker.frames import FrameDecoder, Hello, ToRunner, ToWorker, encode, from_runner
-from holdfast.worker.processes import Child, Processes, ProcessExit
+from holdfast.worker.processes import ProcessExit, ProcessStarter, StartedProcess
 from holdfast.worker.runner_attempt import RunnerAttempt
 
 FOREVER_SECONDS = 10.0 * 365 * 24 * 3600
@@ -81,7 +81,7 @@ class RunnerConnection(asyncio.BufferedProtocol):
 
     async def start(
         self,
-        processes: Processes,
+        processes: ProcessStarter,
         argv: Sequence[str],
         app: str,
         *,
@@ -101,7 +101,7 @@ class RunnerConnection(asyncio.BufferedProtocol):
                     given.append(self._pipe("stdout"))
                     given.append(self._pipe("stderr"))
                 out, err = given or (2, 2)
-                self.child: Child = await processes.spawn(
+                self.child: StartedProcess = await processes.spawn(
                     [*argv, "3", app, str(threads), *stores],
                     env=env,
                     fds={1: out, 2: err, 3: theirs.fileno()},

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.errors import Invalid
 from holdfast.failpoint import failpoint
 from holdfast.worker.frames import Hello
-from holdfast.worker.processes import Processes, ProcessExit
+from holdfast.worker.processes import ProcessExit, ProcessStarter
 from holdfast.worker.runner_attempt import RunnerAttempt
 from holdfast.worker.runner_connection import RunnerConnection, RunnerListener
 from holdfast.worker.tasks import stop
@@ -29,7 +29,7 @@ class RunnerPool:
     def __init__(
         self,
         listener: RunnerListener,
-        processes: Processes,
+        processes: ProcessStarter,
         app: str,
         *,
         runner_argv: Sequence[str],

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +13,7 @@ from holdfast import tracing
 from holdfast.core.job import Progress
 from holdfast.core.spec import Json
 from holdfast.ports import Clock, Grant, Ids, Registry
-from holdfast.system import first_of
+from holdfast.system import SleepWatch, first_of
 from holdfast.worker import spans
 from holdfast.worker.claim_pause import ClaimPause, DescriptorReserve
 from holdfast.worker.claims import Claims, WorkerSettings
@@ -51,6 +51,7 @@ class Worker:
         spool: Spool,
         validation: WorkerValidation | None = None,
         redactor: Redactor = NOTHING_HIDDEN,
+        suspended: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.clock = clock
         self._registry = registry
@@ -61,7 +62,10 @@ class Worker:
         self._by_kind: dict[str, Executor] = {}
         self._claims = Claims(registry, settings, observer, clock=clock, kinds=self._by_kind)
         self._spool = spool
-        self._renewer = LeaseRenewer(registry, clock, self._renewed)
+        self._watch = SleepWatch(clock, suspended)
+        self._renewer = LeaseRenewer(
+            registry, clock, self._renewed, watch=self._watch, trouble=observer.trouble
+        )
         self._validation = validation
         self._redactor = redactor
         self._outputs: dict[HeldJob, AttemptOutput] = {}
@@ -103,10 +107,9 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `leave` is called, or, when draining, until nothing is left."""
-        async with _Opened(self):
-            expiry = expire_leases(
-                self._registry, self._claims, self._observer, clock=self.clock, ids=self._ids
-            )
+        async with self._opened():
+            around = self._registry, self._claims, self._observer, self._watch
+            expiry = expire_leases(*around, clock=self.clock, ids=self._ids)
             beside: list[Coroutine[Any, Any, None]] = [self._return_surplus(), expiry]
             if self._validation is not None:
                 beside.append(self._validation.sweep())
@@ -122,12 +125,22 @@ class Worker:
         """Run this one grant to its end; return whether the lease was still held then. It is not given
         back: a job that cannot begin here has failed."""
         self.pause.alone = True
-        async with _Opened(self):
+        async with self._opened():
             held = HeldJob(grant, deadline)
             self._take([held])
             await self._finish_jobs()
             await self._await_validation()
             return not held.lost
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[None]:
+        """Yield with the executors open."""
+        loops = await self.open()
+        try:
+            yield
+        finally:
+            await self.close()
+            await stop(*loops)
 
     async def open(self) -> list[asyncio.Task[None]]:
         """Open the executors, and start the loops that run beside the jobs."""
@@ -162,6 +175,10 @@ class Worker:
             if seconds := self.pause.seconds:
                 await self._leaving.or_until(self.clock.sleep(seconds))
                 continue
+            self._renewer.notice_sleep()
+            if seconds := self._watch.yielding:  # a claim expires leases
+                await self._leaving.or_until(self.clock.sleep(seconds))
+                continue
             if seconds := self._slots.pause():
                 self._freed.clear()
                 await first_of(self.clock.sleep(seconds), self._freed.wait())
@@ -187,7 +204,9 @@ class Worker:
                     and not await self._claims.any_left()
                 ):
                     return
+                due_at = self.clock.monotonic() + IDLE_SECONDS
                 await self._leaving.or_until(self._changes(mark, size))
+                self._watch.late(due_at)
 
     async def _changes(self, mark: int, size: ClaimSize) -> None:
         """Wait for a change that may have made a job ready; also for the end of a job of this worker, when
@@ -219,7 +238,11 @@ class Worker:
         now = self.clock.monotonic()
         while (held := slots.next_job(waiting)) is not None:
             if now >= held.deadline - MARGIN_SECONDS:
-                held.lose("the lease was over before the work began")
+                self._renewer.notice_sleep()
+                if held.slept:
+                    held.released = "the machine of its worker was asleep"
+                else:
+                    held.lose("the lease was over before the work began")
             if held.must_stop:
                 slots.given_up(held)
                 self._reporter.add([(held, Ending(cancelled=True, stopped=True))])
@@ -380,18 +403,3 @@ class Worker:
     def _give_back(self, why: str, *, now: bool = False) -> None:
         for held in list(self._renewer.held_jobs.values()):
             held.give_back(why, now=now)
-
-
-class _Opened:
-    """A worker with its executors open."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._loops: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> None:
-        self._loops = await self._worker.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._worker.close()
-        await stop(*self._loops)

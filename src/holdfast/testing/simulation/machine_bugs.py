@@ -25,6 +25,7 @@ from holdfast.testing.simulation.sql_server import SqlServer
 from holdfast.testing.simulation.stores import MemoryServer, StoreConnection
 from holdfast.worker.claims import Claims
 from holdfast.worker.held_job import HeldJob
+from holdfast.worker.lease_renewer import LeaseRenewer
 from holdfast.worker.output import AttemptOutput
 
 
@@ -158,6 +159,20 @@ def lease_counted_from_response() -> Swaps:
         return [HeldJob(hold.grant, now + hold.grant.lease_seconds) for hold in holds]
 
     return ((Claims, "claim", claim),)
+
+
+@bug(trap=1, store="sqlite")
+def woken_without_renewal() -> Swaps:
+    """A worker that was frozen goes on as if its leases had not ended."""
+    real = LeaseRenewer.notice_sleep
+
+    def notice_sleep(self: LeaseRenewer) -> bool:
+        woke = real(self)
+        for held in self.held_jobs.values() if woke else ():
+            held.slept, held.deadline = 0.0, self._clock.monotonic() + held.grant.lease_seconds
+        return woke
+
+    return ((LeaseRenewer, "notice_sleep", notice_sleep),)
 
 
 @bug(trap=44)
