@@ -68,8 +68,13 @@ OPTIONS = {
     "`configure(…)`, `enqueue(…)`": ("SpecOptions", "OutputOptions", "Options"),
     "`command(…)`, `client.submit(…)`": ("CommandOptions",),
     "`client.list(…)`": ("ListOptions",),
+    "`client.logs(…)`": ("LogOptions",),
 }
-_HOMES = {"OutputOptions": "runner.output_promises", "ListOptions": "sdk.async_client"}
+_HOMES = {
+    "OutputOptions": "runner.output_promises",
+    "ListOptions": "sdk.async_client",
+    "LogOptions": "sdk.async_client",
+}
 _WIDE = 100
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

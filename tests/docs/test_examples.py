@@ -267,7 +267,8 @@ def shape(line: str) -> str:
 def test_the_readme_of_the_examples_names_every_one() -> None:
     page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
-    named = re.findall(r"cd (\w+) && python (\w+)\.py", page)
+    commands = re.findall(r"cd (\w+) && (?:python (\w+)\.py|pip [^`]*uvicorn (\w+):)", page)
+    named = [(folder, script or module) for folder, script, module in commands]
 
     found = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
     assert [*sorted(named), ("wire", "README")] == [

@@ -114,6 +114,18 @@ def test_a_job_is_part_of_a_transaction_of_sqlalchemy(
     assert made(app) == (3 if commits else 0)
 
 
+@pytest.mark.parametrize("make", [of_connection, of_session])
+def test_a_transaction_of_nothing_but_a_job_is_committed(
+    app: App, job: JobFunction[..., int, Any], engine: Engine, make: Callable[[Engine], Any]
+) -> None:
+    """What SQLAlchemy has not begun, it does not commit."""
+    with make(engine) as found:
+        job.configure(connection=found).enqueue(1)
+        found.commit()
+
+    assert made(app) == 1
+
+
 def test_a_block_that_raises_makes_no_job(app: App, job: JobFunction[..., int, Any], engine: Engine) -> None:
     with suppress(OurOwn), Session(engine) as session, session.begin():
         job.configure(connection=session).enqueue(1)

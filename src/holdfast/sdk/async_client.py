@@ -63,10 +63,15 @@ class LogOptions(TypedDict, total=False):
     """Which output is read; all of it by default, until the job ends."""
 
     follow: bool
+    """Whether to go on until the job ends."""
     tail: int | None
+    """Begin at the last lines so far, this many."""
     since: Duration | datetime | None
+    """Begin at what is no older than this, or was written then or later."""
     attempt: int | None
+    """Only the output of this attempt."""
     stream: str | None
+    """Only this stream."""
 
 
 class ListOptions(TypedDict, total=False):
