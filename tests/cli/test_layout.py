@@ -161,7 +161,8 @@ def test_hints_questions_and_errors_break_at_words(cli: CommandLine) -> None:
     hints = lines_at(cli, 80, "submit", "-q", queue, "--", "true")
     assert any(line.endswith(f"holdfast worker -q {queue}") for line in hints)
 
-    asked = ("prune", "--older-than", "30d", "--output-older-than", "7d")
+    cli.finish(cli.submit())
+    asked = ("prune", "--older-than", "0s", "--output-older-than", "7d")
     assert "[y/N]:" in words(lines_at(cli, 80, *asked, typed=b"n\n"))
     lines_at(cli, 80, "status", "no-job-of-this-name-was-ever-queued-in-this-store-by-anybody")
 

@@ -48,12 +48,12 @@ def test_following_exits_as_the_job_did(cli: CommandLine) -> None:
     cli.finish(job_id, failure(), output(1, b"out\n"), output(2, b"err\n", "stderr"))
 
     assert cli.run("logs", job_id).exit_code == 0
-    for words in (
-        ["logs", "-f", job_id],
-        ["submit", "--request-id", "r", "--wait", "--", "echo", "hello"],
-    ):
-        result = cli.run(*words, code=3)
-        assert (result.stdout, result.stderr) == ("out\n", "err\n")
+    followed = cli.run("logs", "-f", job_id, code=3)
+    again = cli.run("submit", "--request-id", "r", "--wait", "--", "echo", "hello", code=3)
+
+    assert (followed.stdout, followed.stderr) == ("out\n", "err\n")
+    assert again.stdout == "out\n"
+    assert again.stderr.endswith(" Nothing was submitted.\nerr\n")
 
 
 @pytest.fixture

@@ -94,3 +94,15 @@ def test_status_watch_ends_with_the_job_and_exits_as_it_did(cli: CommandLine) ->
     assert [line.split()[1] for line in lines] == ["queued", "assigned", "running", "failed"]
     [document] = cli.run("status", "--watch", "--json", job_id, code=3).stdout.splitlines()
     assert json.loads(document)["state"] == "failed"
+
+
+def test_a_job_took_as_long_as_its_own_work(cli: CommandLine) -> None:
+    """Not from its first heartbeat on, and not until its end was stored."""
+    job_id = cli.submit(command=("sleep", "0.4"))
+    cli.run("worker", "--drain", "--name", "w1", "--spool", f"{cli.file}.spool")
+
+    events = [json.loads(line) for line in cli.run("events", "--json", job_id).stdout.splitlines()]
+    [process] = [event["attributes"]["seconds"] for event in events if event["event_type"] == "process_end"]
+    [told] = [event["attributes"]["seconds"] for event in events if event["event_type"] == "job_succeeded"]
+    assert 0.4 <= process <= told < process + 0.5
+    assert f" after {told:.1f} s" in cli.run("status", job_id).stdout

@@ -132,6 +132,28 @@ def test_a_clock_that_was_set_back_counts_as_no_time() -> None:
     assert job.seconds(500) == running.seconds(49) == 0
 
 
+def test_the_last_attempt_took_as_long_as_its_owner_says_that_the_work_did() -> None:
+    told = Failure(message="no", seconds=0.4004)
+    job = RecordedJob().claim(10).end(50, told)
+
+    assert last_attempt_duration(job.history, at(500)) == timedelta(seconds=0.4)
+    assert job.job is not None
+    assert job.job.error == Failure(message="no")
+    job.claim(100)
+    assert last_attempt_duration(job.history, at(103)) == timedelta(seconds=3)
+    job.do(103, Heartbeat(token=2, actor=WORKER)).end(140, Success(seconds=20.0))
+    assert last_attempt_duration(job.history, at(500)) == timedelta(seconds=20)
+    assert job.seconds(500) == 40 + 40
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e12])
+def test_what_is_no_duration_is_not_kept(seconds: float) -> None:
+    job = RecordedJob().claim(10).end(13, Success(seconds=seconds))
+
+    assert "seconds" not in job.history[-1].attributes
+    assert last_attempt_duration(job.history, at(500)) == timedelta(seconds=3)
+
+
 def test_the_last_attempt_takes_from_its_claim_to_its_end_however_late_its_first_heartbeat() -> None:
     job = RecordedJob().claim(10).end(13, Failure(message="no"))
     job.claim(100).do(100.3, Heartbeat(token=2, actor=WORKER))

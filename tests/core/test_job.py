@@ -42,6 +42,7 @@ def test_a_failure_is_worth_another_try_unless_it_says_otherwise() -> None:
         "where": None,
         "not_understood": False,
         "not_started": False,
+        "seconds": None,
         "traceback": None,
     }
 

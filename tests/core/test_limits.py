@@ -50,6 +50,7 @@ PROMISED: dict[str, object] = {
     "LEASE_MIN": timedelta(seconds=1),
     "LEASE_MAX": timedelta(days=1),
     "LEASE_DEFAULT": timedelta(minutes=1),
+    "WORK_SECONDS_MAX": 1_000_000_000.0,
     "DELAY_MAX": timedelta(days=366),
     "TTL_MAX": timedelta(days=3660),
     "NOT_UNDERSTOOD_MAX": 20,

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import output_part
 from holdfast.core.catalogue import EventClass, EventType, WorkerEventType
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.output_chunks import chunks_of, encode_batch
-from holdfast.core.output_part import EVERYTHING, OutputPart, StartSearch
+from holdfast.core.output_part import EVERYTHING, OutputPart, OutputStart, StartSearch
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -148,3 +149,23 @@ def test_impossible_parts_are_refused() -> None:
         OutputPart(tail=1).check("1.2")
     OutputPart(tail=1, since=AT).check(None)
     OutputPart(attempt=1).check("1.2")
+
+
+def test_events_without_a_number_or_a_token_have_an_order_too() -> None:
+    log = [replace(one, log_id=None, fencing_token=None) for one in LOG]
+    search = StartSearch(OutputPart(tail=1))
+
+    assert search.add(log[::-1])
+    assert search.start == OutputStart(log_id=0, token=0, sequence=3)
+    assert read(log, OutputPart(tail=3)) == b"two\nthree\nfour\n"
+    assert not search.start.follows(replace(log[0], sequence=None))
+
+
+def test_a_start_within_an_event_leaves_out_what_is_before_it() -> None:
+    start = OutputStart(log_id=103, token=1, sequence=3, skipped=2)
+    pieces = [next(iter(chunks_of(one))) for one in LOG]
+
+    assert [start.rest(one, piece) for one, piece in zip(LOG, pieces, strict=True)] == [b"", b"", b"ur\n"]
+    assert [start.follows(one) for one in LOG] == [True, True, False]
+    later = event(1, b"x", attempt=2)
+    assert start.rest(later, next(iter(chunks_of(later)))) == b"x"

@@ -16,7 +16,11 @@ from tests.stores.postgres.running_server import fresh_url
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SERVER = "postgresql://ana@db.example.org/jobs"
-MASKS = ((r"postgresql://[^ ,]+", "SERVER"), (r'File "[^"]*/', 'File "'))
+MASKS = (
+    (r"postgresql://[^ ,]+", "SERVER"),
+    (r'File "[^"]*/', 'File "'),
+    (r"worker \S+, \d\d:\d\d:\d\d UTC", "worker NAME, TIME UTC"),
+)
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 import msgspec
 import pytest
 
 from holdfast.core.catalogue import ReasonCode
+from holdfast.core.cost import last_attempt_duration
 from holdfast.core.errors import Denied, Exhausted, HoldfastError, Unavailable
 from holdfast.core.job import Job
 from holdfast.core.spec import Spec
@@ -182,6 +184,9 @@ async def test_an_attempt_takes_as_long_as_its_work_however_long_the_store_is_aw
     assert (await registry.status(hold.job_id)).state is State.SUCCEEDED
     assert observer.troubles == ["The store is away."]
     assert observer.seconds == [20]
+    history = await registry.history(hold.job_id)
+    assert history[-1].occurred_at - history[0].occurred_at == timedelta(seconds=40)
+    assert last_attempt_duration(history, clock.now()) == timedelta(seconds=20)
     await registry.close()
 
 

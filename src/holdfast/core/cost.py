@@ -38,12 +38,19 @@ def cost_of(history: Sequence[Event], now: datetime, *, rate: float = RATE) -> C
 
 
 def last_attempt_duration(history: Sequence[Event], now: datetime) -> timedelta | None:
-    """Return how long the last attempt took, or has taken by `now`, from its claim to its end; None without
-    an attempt. `started_at` is not used, because it is the first heartbeat, or even the end."""
+    """Return how long the last attempt took, or has taken by `now`; None without an attempt.
+
+    Where its owner has said how long the work took, it is that: the time between claim and end contains
+    the wait for a slot, and an outage of the store. `started_at` is not used, because it is the first
+    heartbeat, or even the end.
+    """
     took = None
     for move, length in _held(history, now):
         took = length if took is None or move.event_type == EventType.CLAIMED else took + length
-    return took
+    worked: object = None
+    for event in history:
+        worked = None if event.event_type == EventType.CLAIMED else event.attributes.get("seconds", worked)
+    return timedelta(seconds=worked) if isinstance(worked, int | float) else took
 
 
 def _held(history: Sequence[Event], now: datetime) -> Iterator[tuple[Event, timedelta]]:

@@ -38,6 +38,7 @@ class Lease(Struct, frozen=True, gc=False, omit_defaults=True):
 class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What went wrong, in the owner's words. `crash` is set when the work died by a signal. `where` is the
     machine and folder the attempt ran in, as reported by its owner; the record keeps it in `check`.
+    `seconds` is how long the work took by its owner's clock; only the event keeps it.
 
     `not_understood` is set when nothing was started, because the owner's code does not know a name in the
     job: an argument, a kind, a version. Another version of the code may know it.
@@ -59,6 +60,7 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     where: str | None = None
     not_understood: bool = False
     not_started: bool = False
+    seconds: float | None = None
     traceback: str | None = None
 
     @property

@@ -30,6 +30,9 @@ ATTEMPTS_MAX = 100
 FACTOR_MAX = 1_000
 NUMBER_MAX = 2**63 - 1
 
+WORK_SECONDS_MAX = 1_000_000_000.0
+"""What an owner may say that its work took: more is taken as nothing."""
+
 LEASE_MIN = timedelta(seconds=1)
 LEASE_MAX = timedelta(hours=24)
 LEASE_DEFAULT = timedelta(seconds=60)

@@ -69,7 +69,7 @@ class OutputPart(Struct, frozen=True, kw_only=True):
 EVERYTHING = OutputPart()
 
 
-class OutputStart(Struct, frozen=True):
+class OutputStart(Struct, frozen=True, kw_only=True):
     """Where a part begins: at a sequence of an attempt, after some bytes of it. `log_id` is that of the
     event, and `token` the attempt's."""
 
@@ -109,7 +109,7 @@ class StartSearch:
     def _add(self, event: Event) -> bool:
         log_id, token = event.log_id or 0, event.fencing_token or 0
         if self.start is None:
-            self.start = OutputStart(log_id, token, event.last_sequence + 1)
+            self.start = OutputStart(log_id=log_id, token=token, sequence=event.last_sequence + 1)
         for piece in reversed(list(chunks_of(event))):
             if self._part.stream not in (None, piece.stream):
                 continue
@@ -120,7 +120,7 @@ class StartSearch:
             skipped = self._skipped(piece.data)
             if skipped and skipped == len(piece.data):
                 return True
-            self.start = OutputStart(log_id, token, piece.sequence, skipped)
+            self.start = OutputStart(log_id=log_id, token=token, sequence=piece.sequence, skipped=skipped)
             self._bytes += len(piece.data)
             if skipped or self._bytes >= TAIL_BYTES_MAX:
                 return True

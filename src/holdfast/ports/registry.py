@@ -392,7 +392,11 @@ class Registry(Protocol):
     async def doctor(self) -> list[Finding]: ...
 
     async def prune(
-        self, *, older_than: timedelta, output_older_than: timedelta | None = None
+        self,
+        *,
+        older_than: timedelta,
+        output_older_than: timedelta | None = None,
+        dry_run: bool = False,
     ) -> PruneResult: ...
 
     async def create_key(

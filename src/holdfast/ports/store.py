@@ -304,6 +304,10 @@ class Store(Protocol):
         received before the other. Never part of a version chain."""
         ...
 
+    async def prunable(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        """Return what `prune` would remove: how many jobs, and how many stored pieces of others' output."""
+        ...
+
     async def now(self) -> datetime:
         """Return the store's time: the only one that decides."""
         ...

@@ -9,21 +9,27 @@ from holdfast.registry.commit_queue import CommitQueue
 
 
 async def prune(
-    commits: CommitQueue, *, older_than: timedelta, output_older_than: timedelta | None = None
+    commits: CommitQueue,
+    *,
+    older_than: timedelta,
+    output_older_than: timedelta | None = None,
+    dry_run: bool = False,
 ) -> PruneResult:
-    """Remove jobs that ended longer ago than `older_than`, with their events, and older worker output."""
+    """Remove jobs that ended longer ago than `older_than`, with their events, and older worker output; with
+    `dry_run`, return only how many jobs, and how many stored pieces of other jobs' output."""
     if output_older_than is None:
         output_older_than = older_than
     if older_than < timedelta() or output_older_than < timedelta():
         raise Invalid("An age cannot be negative.")
     now = await commits.store.now()
+    ended_before, output_before = _before(now, older_than), _before(now, output_older_than)
+    if dry_run:
+        return await commits.store.prunable(ended_before=ended_before, output_before=output_before)
     jobs = events = 0
     while True:
         try:
             step = await commits.store.prune(
-                ended_before=_before(now, older_than),
-                output_before=_before(now, output_older_than),
-                limit=BATCH_ITEMS_MAX,
+                ended_before=ended_before, output_before=output_before, limit=BATCH_ITEMS_MAX
             )
         except Unavailable as error:
             if jobs or events:  # earlier steps have removed something

@@ -162,8 +162,8 @@ def _redacted(event: Event) -> Event:
     return event if kept == event.attributes else replace(event, attributes=kept)
 
 
-_NOT_DATA = ("where", "replayed_as", "resumed_as")
-"""Attributes of registry events that hold no data of the job; a validator of its outputs needs them."""
+_NOT_DATA = ("where", "seconds", "replayed_as", "resumed_as")
+"""Attributes of registry events that hold no data of the job; a validator of its outputs needs the first."""
 
 
 async def visible_lock(registry: Registry, key: str) -> ResourceLock:

@@ -1,6 +1,7 @@
 """Listings: which jobs match, where a page begins and ends, and how large it may be."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from holdfast.core.access import Principal
 from holdfast.core.arguments import has_arguments
+from holdfast.core.catalogue import EventClass
 from holdfast.core.errors import Invalid
 from holdfast.core.event import Event
 from holdfast.core.job import Job
@@ -49,6 +51,15 @@ RARE_STATES = frozenset(
 succeeds is never in one. The migrations of the stores have the same list."""
 
 _BEYOND = 2**62
+
+
+def is_stale(event: Event, before: datetime) -> bool:
+    """Return whether the event is a worker's, received before this instant."""
+    return (
+        event.event_class is EventClass.WORKER
+        and event.received_at is not None
+        and event.received_at < before
+    )
 
 
 def place_of(event: Event) -> tuple[int, int]:

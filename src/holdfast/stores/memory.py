@@ -33,7 +33,7 @@ from holdfast.ports import (
 from holdfast.stores.batch import Batch
 from holdfast.stores.census import CensusBuilder
 from holdfast.stores.commit_signal import CommitSignal
-from holdfast.stores.filters import HistoryBuilder, PageBuilder, cursor_number, page_start, place_of
+from holdfast.stores.filters import HistoryBuilder, PageBuilder, cursor_number, is_stale, page_start, place_of
 
 
 class MemoryStore:
@@ -258,6 +258,11 @@ class MemoryStore:
         self._keys[key.key_id] = key
         self._signal.set(ready=False)
 
+    async def prunable(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        old = {j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before}
+        rest = [event for event in self._log if event.job_id not in old and is_stale(event, output_before)]
+        return PruneResult(len(old), len(rest))
+
     async def list_workers(self) -> list[WorkerInfo]:
         return last_seen_first(self._workers.values())
 
@@ -270,14 +275,7 @@ class MemoryStore:
         old = [j.job_id for j in self._jobs.values() if j.ended_at and j.ended_at < ended_before]
         gone = set(old[:limit])
         kept = [
-            event
-            for event in self._log
-            if event.job_id not in gone
-            and not (
-                event.event_class is EventClass.WORKER
-                and event.received_at is not None
-                and event.received_at < output_before
-            )
+            event for event in self._log if event.job_id not in gone and not is_stale(event, output_before)
         ]
         pruned = PruneResult(len(gone), len(self._log) - len(kept))
         for job_id in gone:

@@ -152,9 +152,10 @@ class LogContract:
         await world.registry.complete(young, Success())
         before = await world.store.events(after=None, limit=100)
 
+        found = await world.registry.prune(older_than=timedelta(days=5), dry_run=True)
         pruned = await world.registry.prune(older_than=timedelta(days=5), output_older_than=timedelta(days=5))
 
-        assert pruned.jobs == 1
+        assert pruned.jobs == found.jobs == 1
         assert [j and j.job_id for j in await world.store.get(["old", "young", "live"])] == [
             None,
             "young",

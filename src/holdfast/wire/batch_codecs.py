@@ -1,7 +1,7 @@
 """Codecs of batches: how attempts ended, and the result of each item. An error in one item leaves the others
 as they are."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from protobuf import Message, Oneof
 
@@ -73,14 +73,14 @@ _Stopped = Oneof[Literal["stopped"], pb.Stopped]
 
 def _encode_outcome(outcome: Outcome) -> _Succeeded | _Failed | _Stopped:
     match outcome:
-        case Success(result=result, where=where):
+        case Success(result=result, where=where, seconds=seconds):
             text = None if result is None else _json(result)
-            return _Succeeded("success", pb.Success(result=text, where=where))
+            return _Succeeded("success", pb.Success(result=text, where=where, seconds=seconds))
         case Failure():
             return _Failed("failure", FAILURE.encode(check_failure(outcome)))
-        case Stopped(reason=reason, where=where):
+        case Stopped(reason=reason, where=where, seconds=seconds):
             text = None if reason is None else clip(reason)
-            return _Stopped("stopped", pb.Stopped(reason=text, where=where))
+            return _Stopped("stopped", pb.Stopped(reason=text, where=where, seconds=seconds))
 
 
 def _json(result: Json) -> str:
@@ -95,12 +95,16 @@ def _decode_outcome(one: pb.Completion) -> Outcome | None:
         case pb.Success() as success:
             text = optional_field(success, "result")
             result = None if text is None else parse_json(text, "result")
-            return Success(result=result, where=optional_field(success, "where"))
+            return Success(result=result, **_place_and_time(success))
         case pb.Failure() as failure:
             return FAILURE.decode(failure)
         case pb.Stopped() as stopped:
-            return Stopped(reason=optional_field(stopped, "reason"), where=optional_field(stopped, "where"))
+            return Stopped(reason=optional_field(stopped, "reason"), **_place_and_time(stopped))
     return None
+
+
+def _place_and_time(outcome: pb.Success | pb.Stopped) -> dict[str, Any]:
+    return {name: optional_field(outcome, name) for name in ("where", "seconds")}
 
 
 class BatchCodec:

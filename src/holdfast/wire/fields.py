@@ -13,6 +13,7 @@ from holdfast.core.limits import (
     MESSAGE_CHARACTERS_MAX,
     NUMBER_MAX,
     PAGE_ITEMS_MAX,
+    WORK_SECONDS_MAX,
 )
 from holdfast.core.short_ids import SHORT_ID_CHARACTERS_MIN
 from holdfast.core.task_token import TASK_TOKEN_CHARACTERS_MAX
@@ -93,6 +94,10 @@ Cursor: TypeAlias = Annotated[
 ]
 ExitCode: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+WorkSeconds: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX)] | None,
+    Meta(description="How long the work took, by its owner's clock."),
+]
 PageLimit: TypeAlias = Annotated[int, Meta(ge=1, le=PAGE_ITEMS_MAX)] | None
 TailLines: TypeAlias = Annotated[
     WholeNumber | None, Meta(description="Begin at the last so many lines of output.", examples=[100])

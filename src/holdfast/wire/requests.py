@@ -369,6 +369,7 @@ class Prune(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     older_than: Duration
     output_older_than: Duration | None = None
+    dry_run: bool = False
 
 
 class Empty(Struct, frozen=True, forbid_unknown_fields=True):

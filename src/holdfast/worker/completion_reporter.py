@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.catalogue import ReasonCode, Stage
 from holdfast.core.errors import (
@@ -30,6 +31,9 @@ from holdfast.worker.output import AttemptOutput
 from holdfast.worker.tasks import stop
 
 RETRY_SECONDS = 0.5
+TOLD_SECONDS = 0.1
+"""Work that takes as long, or has output, is reported with its duration. Shorter work is not: thousands of
+jobs that returned nothing are reported as one."""
 FULL_QUEUE_DELAY = timedelta(seconds=60)
 VALIDATING = State.VALIDATING  # looked up once
 
@@ -92,11 +96,13 @@ class CompletionReporter:
     def add(self, endings: Sequence[EndedJob]) -> None:
         """Report that these attempts are over, each once its output is stored."""
         outputs = self._outputs
-        for ended in endings:
-            held, ending = ended
+        for held, given in endings:
             output = outputs.get(held) if outputs else None
+            seconds = held.work_seconds
+            told = seconds >= TOLD_SECONDS or (output is not None and seconds)
+            ending = replace(given, seconds=round(seconds, 3)) if told else given
             if output is None and ending.snooze is None and not (held.released or held.progress):
-                self._waiting.append(ended)
+                self._waiting.append((held, ending))
             else:
                 self._start(held, PendingCompletion(self._ids.new(), _released(held, ending), ending), output)
         if self._waiting:

@@ -21,7 +21,8 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How an attempt ended, by its executor. `stopped`: it did not end by itself.
 
     `result` and `follow_ups` are JSON, so that an ending can be sent over a socket and kept in a file.
-    `where` is the machine and folder it ran in, if its promised outputs are there.
+    `where` is the machine and folder it ran in, if its promised outputs are there. `seconds` is how long the
+    work took, where that is worth telling.
 
     `machine`: the failure is this machine's, and the worker claims nothing for a while. The job is given
     back at no cost. Where its failure is `not_started` too, the job may be too large for any machine, and
@@ -38,16 +39,19 @@ class Ending(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     follow_ups: bytes = b""
     where: str | None = None
     machine: bool = False
+    seconds: float | None = None
 
     @property
     def outcome(self) -> Outcome:
+        where, seconds = self.where, self.seconds
         if self.failure is not None:
-            return self.failure if self.where is None else replace(self.failure, where=self.where)
+            plain = where is None and seconds is None
+            return self.failure if plain else replace(self.failure, where=where, seconds=seconds)
         if self.cancelled:
-            return Stopped(reason=self.reason, where=self.where)
-        if self.result == b"null" and self.where is None:
+            return Stopped(reason=self.reason, where=where, seconds=seconds)
+        if self.result == b"null" and where is None and seconds is None:
             return NOTHING
-        return Success(result=_decode(self.result), where=self.where)
+        return Success(result=_decode(self.result), where=where, seconds=seconds)
 
     def redacted(self, redactor: Redactor) -> "Ending":
         """Return the same ending without secrets in its texts. Follow-ups are left as they are: they are

@@ -104,17 +104,20 @@ class Aggregate(Struct, frozen=True, kw_only=True):
 
 
 class Success(Struct, frozen=True, gc=False, kw_only=True):
-    """The handler returned. `where` is the machine and folder it ran in: plain outputs are there."""
+    """The handler returned. `where` is the machine and folder it ran in: plain outputs are there. `seconds`
+    is how long the work took by its owner's clock, without the time before it began and after it ended."""
 
     result: Json = None
     where: str | None = None
+    seconds: float | None = None
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
-    """The handler stopped because it was asked to. `where`: see `Success`."""
+    """The handler stopped because it was asked to. `where` and `seconds`: see `Success`."""
 
     reason: str | None = None
     where: str | None = None
+    seconds: float | None = None
 
 
 Outcome: TypeAlias = Success | Failure | Stopped

@@ -15,6 +15,7 @@ from holdfast.core.lifecycle.commands import (
     Complete,
     Enqueue,
     Expire,
+    Outcome,
     Release,
     Restore,
     Success,
@@ -25,6 +26,7 @@ from holdfast.core.limits import (
     NOT_STARTED_MAX,
     NOT_UNDERSTOOD_MAX,
     RESULT_BYTES_MAX,
+    WORK_SECONDS_MAX,
     check_delay,
     clip,
 )
@@ -51,6 +53,8 @@ def complete(job: Job, command: Complete, now: datetime, resource: ResourceLock 
         _fail(draft, _as_stored(outcome), command.compensated)
     else:
         _cancelled(draft, job.cancel, outcome.reason, compensated=command.compensated)
+    if (worked := _worked(outcome)) is not None:
+        draft.amend_last(attributes={"seconds": worked})
     if outcome.where is not None and job.spec.promised_outputs > 0:
         _keep_place(draft, clip(outcome.where))
     return draft.change()
@@ -59,7 +63,7 @@ def complete(job: Job, command: Complete, now: datetime, resource: ResourceLock 
 def _as_stored(failure: Failure) -> Failure:
     trace = None if failure.traceback is None else clip_traceback(failure.traceback)
     message, code = clip(failure.message), clip(failure.code, 128)
-    return replace(failure, message=message, code=code, where=None, traceback=trace)
+    return replace(failure, message=message, code=code, where=None, seconds=None, traceback=trace)
 
 
 def _succeed(draft: Draft, outcome: Success, follow_ups: Sequence[Enqueue]) -> Change:
@@ -69,12 +73,20 @@ def _succeed(draft: Draft, outcome: Success, follow_ups: Sequence[Enqueue]) -> C
         attributes["result"] = result = check_value(result, "result", RESULT_BYTES_MAX)
     if follow_ups:
         attributes["follow_ups"] = [command.job_id for command in follow_ups]
+    if (worked := _worked(outcome)) is not None:
+        attributes["seconds"] = worked
     if draft.job.spec.promised_outputs > 0:
         _await_verdict(draft, outcome.where, attributes, result)
     else:
         draft.move(SUCCEEDED, attributes=attributes, result=result, error=None, ended_at=draft.now)
     change = draft.change()
     return replace(change, made=make_follow_ups(change, follow_ups)) if follow_ups else change
+
+
+def _worked(outcome: Outcome) -> float | None:
+    """Return how long the owner says that the work took, in whole milliseconds; None for no such time."""
+    seconds = outcome.seconds
+    return round(seconds, 3) if seconds is not None and 0 <= seconds <= WORK_SECONDS_MAX else None
 
 
 def _await_verdict(draft: Draft, where: str | None, attributes: Attributes, result: Json) -> None:

@@ -40,6 +40,7 @@ from holdfast.wire.fields import (
     TaskToken,
     Text,
     WholeNumber,
+    WorkSeconds,
 )
 from holdfast.wire.requests import (
     Acquire,
@@ -135,6 +136,7 @@ else:
         "SuccessForm",
         "The work was done. `where` is the machine and folder it ran in, as `machine:folder`.",
         where=Reason | None,
+        seconds=WorkSeconds,
     )
     FailureForm = derive_form(
         Failure,
@@ -144,6 +146,7 @@ else:
         code=Annotated[str, Meta(max_length=128)],
         exit_code=ExitCode | None,
         where=Reason | None,
+        seconds=WorkSeconds,
         not_understood=Annotated[
             bool,
             Meta(
@@ -174,6 +177,7 @@ else:
         "The work stopped on request. `where` is the machine and folder it ran in.",
         reason=Reason | None,
         where=Reason | None,
+        seconds=WorkSeconds,
     )
 
 

@@ -45,7 +45,9 @@ class MaintenanceVerbs:
     async def prune(self, request: requests.Prune) -> PruneResult:
         require_scope_everywhere(Scope.ADMIN)
         return await self._registry.prune(
-            older_than=request.older_than, output_older_than=request.output_older_than
+            older_than=request.older_than,
+            output_older_than=request.output_older_than,
+            dry_run=request.dry_run,
         )
 
     async def verify(self, _: requests.Empty) -> Verification:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from holdfast.core.catalogue import EventClass, EventType
+from holdfast.core.catalogue import EventType
 from holdfast.core.event import Event
 from holdfast.failpoint import failpoint
 from holdfast.ports import PruneResult
@@ -19,6 +19,7 @@ from holdfast.stores.cas.logs import LogDocuments
 from holdfast.stores.cas.outbox import OutboxRelay
 from holdfast.stores.cas.revision import Proposal
 from holdfast.stores.cas.writer import DocumentWriter
+from holdfast.stores.filters import is_stale
 
 
 class Pruner:
@@ -47,7 +48,7 @@ class Pruner:
         events = 0
 
         def keep(event: Event) -> bool:
-            return event.job_id not in gone and not _stale(event, output_before)
+            return event.job_id not in gone and not is_stale(event, output_before)
 
         async with aclosing(self._index.walk()) as rows:
             async for key, loaded in rows:
@@ -64,6 +65,17 @@ class Pruner:
         if events:
             await self._feed.prune(keep)
         return PruneResult(len(gone), events)
+
+    async def count(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        jobs = events = 0
+        async with aclosing(self._index.walk()) as rows:
+            async for _, loaded in rows:
+                job = loaded.record
+                if job is not None and job.ended_at and job.ended_at < ended_before:
+                    jobs += 1
+                elif job is not None:
+                    events += sum(is_stale(one, output_before) for one in await self._logs.whole(loaded))
+        return PruneResult(jobs, events)
 
     async def _remove(self, index_key: str, loaded: LoadedDocument) -> int | None:
         """Delete a job and all that belongs to it, the document first: a crash never leaves a job without
@@ -120,12 +132,12 @@ class Pruner:
                 found = await self._documents.fetch(key, Segment)
                 if found is None:
                     continue
-                kept = tuple(event for event in found[0] if not _stale(event, before))
+                kept = tuple(event for event in found[0] if not is_stale(event, before))
                 if len(kept) < len(found[0]) and await self._documents.put(key, kept, found[1]):
-                    removed |= {event.log_id for event in found[0] if _stale(event, before)}
-        tags = {e.tag for e in document.outbox if e.tag and _stale(e.event, before)}
+                    removed |= {event.log_id for event in found[0] if is_stale(event, before)}
+        tags = {e.tag for e in document.outbox if e.tag and is_stale(e.event, before)}
         unsent = {name for name in sorted(tags) if not await self._relay.is_delivered(name)}
-        outbox = tuple(e for e in document.outbox if e.tag in unsent or not _stale(e.event, before))
+        outbox = tuple(e for e in document.outbox if e.tag in unsent or not is_stale(e.event, before))
         if len(outbox) < len(document.outbox):
             thin = replace(document, outbox=outbox, serial=document.serial + 1, nonce=self._relay.ids.new())
             if await self._documents.put(keys.state(loaded.job_id), thin, loaded.version):
@@ -136,11 +148,3 @@ class Pruner:
 
 async def _propose_clearing(loaded: LoadedDocument, _: datetime) -> Proposal | None:
     return Proposal(record=loaded.record, clear_pending=True) if loaded.has_pending else None
-
-
-def _stale(event: Event, before: datetime) -> bool:
-    return (
-        event.event_class is EventClass.WORKER
-        and event.received_at is not None
-        and event.received_at < before
-    )

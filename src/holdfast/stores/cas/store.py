@@ -252,6 +252,9 @@ class CasStore:
     async def locks(self, key: str) -> ResourceLock:
         return (await self._locks.read(key)).resource
 
+    async def prunable(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        return await self._pruner.count(ended_before=ended_before, output_before=output_before)
+
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         try:
             return await self._pruner.prune(

@@ -10,6 +10,7 @@ from holdfast.core import segment
 from holdfast.core.catalogue import EventType
 from holdfast.failpoint import failpoint
 from holdfast.ports import PruneResult
+from holdfast.stores.postgres.commit_context import QueryConnection
 from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.statements import statement
 
@@ -42,6 +43,15 @@ async def prune(
         await run("add_counts", *(list(column) for column in zip(*counts, strict=True)))
     gone += await run("delete_output", output_before, limit)
     return PruneResult(len(old), gone)
+
+
+async def prunable(
+    connection: QueryConnection, schema: str, ended_before: datetime, output_before: datetime
+) -> PruneResult:
+    """Return how many jobs there are to remove, and how many batches of other jobs' output."""
+    query = statement("count_prunable", schema)
+    [(jobs, batches)] = await connection.fetch(query, ended_before, output_before)
+    return PruneResult(jobs, batches)
 
 
 async def _cut_segments(

@@ -45,7 +45,7 @@ from holdfast.stores.postgres.maintenance import Maintenance
 from holdfast.stores.postgres.new_job import write_new_job
 from holdfast.stores.postgres.notifications import Notice, NotificationListener, Notifier
 from holdfast.stores.postgres.partitions import drop_empty_partitions
-from holdfast.stores.postgres.prune import prune
+from holdfast.stores.postgres.prune import prunable, prune
 from holdfast.stores.postgres.queries import PostgresQueries
 from holdfast.stores.postgres.rebuild import rebuild
 from holdfast.stores.postgres.rows import key_row, worker_row
@@ -271,6 +271,12 @@ class PostgresStore:
             return new
 
         return await self._commit(lambda s: self._notifier.attach(lambda notice: work(s, notice)))
+
+    async def prunable(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        schema = self._address.schema
+        return await self._sessions.use(
+            lambda s: prunable(s, schema, ended_before, output_before), scanning=True
+        )
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         async def work(session: Session) -> PruneResult:

@@ -19,6 +19,13 @@ from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.timestamps import to_microseconds
 
 
+def prunable(connection: apsw.Connection, ended_before: datetime, output_before: datetime) -> PruneResult:
+    """Return how many jobs there are to remove, and how many batches of other jobs' output."""
+    parameters = (to_microseconds(ended_before), to_microseconds(output_before))
+    [(jobs, batches)] = connection.execute(statement("count_prunable"), parameters)
+    return PruneResult(jobs, batches)
+
+
 def prune(
     connection: apsw.Connection, ended_before: datetime, output_before: datetime, limit: int
 ) -> PruneResult:

@@ -50,7 +50,7 @@ from holdfast.stores.sqlite.connection import (
 )
 from holdfast.stores.sqlite.files import Files, LogLost, check_names
 from holdfast.stores.sqlite.new_job import NewJobWriter
-from holdfast.stores.sqlite.prune import prune
+from holdfast.stores.sqlite.prune import prunable, prune
 from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.statements import Value
 from holdfast.stores.sqlite.threads import CommitPace, ConnectionThread
@@ -265,6 +265,9 @@ class SqliteStore:
 
     async def record(self, events: Sequence[Event]) -> int:
         return await self._write(lambda c: SqliteCommit(c, (), self._clock.now()).record(events))
+
+    async def prunable(self, *, ended_before: datetime, output_before: datetime) -> PruneResult:
+        return await self._scan(lambda c: prunable(c, ended_before, output_before))
 
     async def prune(self, *, ended_before: datetime, output_before: datetime, limit: int) -> PruneResult:
         return await self._write(lambda c: prune(c, ended_before, output_before, limit))

@@ -8,6 +8,12 @@ ORDER BY state.seq
 LIMIT $2
 FOR UPDATE OF state SKIP LOCKED
 
+-- name: count_prunable
+SELECT (SELECT count(*) FROM holdfast.state WHERE ended_at < $1),
+       (SELECT count(*) FROM holdfast.event
+        WHERE sequence IS NOT NULL AND received_at < $2
+          AND NOT EXISTS (SELECT FROM holdfast.state WHERE state.seq = event.job AND state.ended_at < $1))
+
 -- name: delete_jobs
 WITH states AS (DELETE FROM holdfast.state WHERE seq = ANY($1::bigint[])),
      rare AS (DELETE FROM holdfast.rare USING unnest($1::bigint[], $2::text[]) AS old(seq, state)

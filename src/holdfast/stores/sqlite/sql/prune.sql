@@ -9,6 +9,12 @@ WHERE state.ended_at IS NOT NULL AND state.ended_at < ?1
 ORDER BY state.seq
 LIMIT ?2
 
+-- name: count_prunable
+SELECT (SELECT count(*) FROM state WHERE ended_at IS NOT NULL AND ended_at < ?1),
+       (SELECT count(*) FROM event
+        WHERE sequence IS NOT NULL AND received_at < ?2
+          AND job NOT IN (SELECT seq FROM state WHERE ended_at IS NOT NULL AND ended_at < ?1))
+
 -- name: select_pruned_segments
 SELECT number, event_type, events FROM segment WHERE number IN (SELECT value FROM json_each(?1))
 
