@@ -3,14 +3,14 @@
 FIRST = 2
 SPREAD_SECONDS = 0.015
 """How long a worker leaves the rest of a burst to others: they are woken, and claim, within milliseconds."""
-GROWTH = 4
+GROWTH = 16
 
 
 class Spread:
     """A worker begins with a claim of two jobs, whatever it has room for. While there are more, it takes two,
     four, six, ten and so on, each a moment after the last, so that a hundred slots fill in a tenth of a
-    second. Jobs that end at once are no reason to wait: for each that has ended it takes four, and always as
-    many as it ran in the last tenth of a second."""
+    second. Jobs that end at once are no reason to wait: for each that has ended it takes sixteen, and always
+    as many as it ran in the last tenth of a second."""
 
     def __init__(self) -> None:
         self._size = self._next = FIRST
