@@ -121,8 +121,8 @@ def test_jobs_that_end_at_once_are_taken_by_the_hundred_soon() -> None:
     assert sizes == [2, 32, 500]
 
 
-def test_a_worker_that_has_been_fast_takes_what_it_can_begin_at_once() -> None:
-    assert Spread().limit(500, ahead=300) == 300
+def test_a_worker_whose_jobs_end_all_the_time_takes_all_that_it_has_room_for() -> None:
+    assert Spread().limit(500, ahead=1) == 500
 
 
 def test_the_next_burst_is_shared_again() -> None:

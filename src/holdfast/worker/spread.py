@@ -9,8 +9,8 @@ GROWTH = 16
 class Spread:
     """A worker begins with a claim of two jobs, whatever it has room for. While there are more, it takes two,
     four, six, ten and so on, each a moment after the last, so that a hundred slots fill in a tenth of a
-    second. Jobs that end at once are no reason to wait: for each that has ended it takes sixteen, and always
-    as many as it ran in the last tenth of a second."""
+    second. Jobs that end at once are no reason to wait: for each that has ended it takes sixteen, and while
+    ten or more end in a second it takes all that it has room for."""
 
     def __init__(self) -> None:
         self._size = self._next = FIRST
@@ -21,8 +21,9 @@ class Spread:
         self._ended += count
 
     def limit(self, wanted: int, ahead: int) -> int:
-        """Return how many of the `wanted` jobs to claim now; `ahead` begin within a tenth of a second."""
-        return min(wanted, max(self._size, ahead, GROWTH * self._ended))
+        """Return how many of the `wanted` jobs to claim now: all, where some have begun in every tenth of a
+        second lately (`ahead`)."""
+        return wanted if ahead else min(wanted, max(self._size, GROWTH * self._ended))
 
     def claimed(self, count: int, limit: int, wanted: int) -> None:
         """So many were got, of so many asked for, where so many were wanted."""
