@@ -275,15 +275,20 @@ class Script:
             "XDG_STATE_HOME": str(folder / "state"),
         }
 
-    def start(self, *command: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+    @contextmanager
+    def start(self, *command: str) -> "Iterator[subprocess.Popen[str]]":
+        with subprocess.Popen(
             [sys.executable, *(command or (str(self.file),))],
             env=self.environment,
             cwd=self.file.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *command: str, code: int = 0) -> tuple[str, str]:
         with self.start(*command) as process:
