@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("QUEUE", rank=2, least=8),
     Column("ENDED", rank=3),
     Column("REPLAYED", rank=1),
-    Column("COMMAND", least=12),
+    Column("COMMAND", least=24),
     Column("LAST ERROR"),
 )
 _ERROR_WIDTH = 200

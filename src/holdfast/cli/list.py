@@ -29,7 +29,7 @@ _TERMINAL_COLUMNS = (
     Column("STATE"),
     Column("TRY", rank=2),
     Column("AGE", rank=1),
-    Column("COMMAND", least=12),
+    Column("COMMAND", least=24),
     Column("QUEUE", rank=3, least=8),
     Column("OWNER", rank=4, least=8),
     Column("REASON"),
