@@ -21,6 +21,7 @@ import holdfast
 
 SECTIONS = {
     "Apps and jobs": ("sdk.app.App", "sdk.job_function.JobFunction", "runner.call.Call"),
+    "A worker from Python": ("sdk.app_worker.AppWorker", "sdk.work_report.WorkSummary"),
     "Clients": (
         "sdk.client.Client",
         "sdk.async_client.AsyncClient",

@@ -135,7 +135,8 @@ class App:
         """Run jobs of this app here, until stopped (Ctrl-C); with `drain`, until its queues are empty. Return
         what was done. For a script or a notebook; `holdfast worker` is the same as a program.
 
-        `queues` are those of its functions unless given; `concurrency` is how many jobs run at the same time.
+        `queues` are those of its functions, and `default`, unless given; `concurrency` is how many jobs run
+        at the same time.
         Functions of a module run in processes of their own, those of a script or a notebook in threads of
         this process. A worker that is stopped lets running jobs end for `leave`, then gives them back.
         """

@@ -15,14 +15,18 @@ log = logging.getLogger("holdfast.worker")
 
 
 class WorkSummary(Struct, frozen=True):
-    """What a worker has done: how many jobs have ended in each state, how many attempts are tried again, how
-    many jobs were given back or lost, and in which time."""
+    """What a worker has done."""
 
     states: dict[State, int]
+    """How many jobs have ended, by their state."""
     tried_again: int
+    """How many attempts have failed, of jobs that are tried again."""
     given_back: int
+    """How many jobs were given back, at no cost."""
     lost: int
+    """How many jobs went to other workers, because their leases had ended."""
     seconds: float
+    """How long it has worked."""
 
     @property
     def jobs(self) -> int:
@@ -31,6 +35,7 @@ class WorkSummary(Struct, frozen=True):
 
     @property
     def succeeded(self) -> int:
+        """How many jobs have succeeded."""
         return self.states.get(State.SUCCEEDED, 0)
 
     def __repr__(self) -> str:
