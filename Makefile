@@ -45,7 +45,7 @@ coverage: .venv/dev/.ready  ## core and registry: every branch
 zombie: .venv/dev/.ready  ## freeze workers in the middle of writing, and see who refuses what they do next
 	@$(DEV) -m verify.zombie
 
-verify: .venv/dev/.ready  ## every proof in its long form, forty minutes; saves verify/results/verify.md
+verify: .venv/dev/.ready  ## every proof in its long form, an hour; saves verify/results/verify.md
 	$(DEV) -m verify
 
 bench: .venv/dev/.ready  ## have we become slower? shares of a bare script, two minutes; exit 1 at a loss of a third

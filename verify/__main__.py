@@ -27,7 +27,7 @@ SECTIONS = (
     "mutants",
     "model",
 )
-SECONDS_MAX = 1500
+SECONDS_MAX = 2400
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "verify" / "results" / "verify.md"

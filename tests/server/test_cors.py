@@ -68,7 +68,7 @@ def test_an_allowed_page_reads_results_refusals_and_streams(server: ThreadedServ
 def test_a_page_that_is_not_named_is_refused_with_the_setting(server: ThreadedServer) -> None:
     answer = preflight(server, OTHER)
 
-    problem(answer, 403)
+    problem(answer, 403, "--cors-origin")
     assert not LETTING & answer.headers.keys()
     assert RestClient(server).get("/v1/now", origin=OTHER).status == 403
 

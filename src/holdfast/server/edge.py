@@ -31,6 +31,10 @@ NOT_LOCAL = (
     b"Without keys this server may be called as localhost or 127.0.0.1 only: use such a URL, or start the"
     b" server with --keys.\n"
 )
+NOT_LOCAL_PAGE = (
+    b"Without keys only pages of this machine may call this server: start it with --cors-origin and the"
+    b" origin of the page, or with --keys.\n"
+)
 NOT_UTF8 = b"A header is not UTF-8.\n"
 GRPC_ELSEWHERE = (
     b"This address speaks Connect and gRPC-Web. For gRPC, start the server with --grpc HOST:PORT, and call"
@@ -61,7 +65,7 @@ def rejection(
             return 400, NOT_UTF8
         elsewhere = not guarded and name in _LOCAL_HEADERS and not _LOCAL_HEADERS[name].fullmatch(value)
         if elsewhere and (name == b"host" or value not in origins):
-            return 403, NOT_LOCAL
+            return 403, NOT_LOCAL if name == b"host" else NOT_LOCAL_PAGE
         if name == b"content-type" and (value + b";").lower().startswith(GRPC) and not trailers:
             return 415, GRPC_ELSEWHERE
     if size > HEADER_BYTES_MAX:

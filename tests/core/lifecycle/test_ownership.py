@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import Conflict, Fenced, Invalid, NotFound
 from holdfast.core.job import Job, Progress, ResourceLock
 from holdfast.core.lifecycle import Change, Success
+from holdfast.core.lifecycle.ownership import ENDED_BY_OWNER
 from holdfast.core.process_spec import ProcessSpec, encode_process_spec
 from holdfast.core.projection import fold, folded_view
 from holdfast.core.spec import COMMAND_KIND, Spec
@@ -320,3 +321,12 @@ def test_an_owner_without_a_lease_is_told_why_if_it_was_the_last() -> None:
     nothing = "holds nothing: the job is queued, attempt"
     assert told.message == f"Token 1 {nothing} {job.attempt} (the node drains)."
     assert stranger.message == f"Token 7 {nothing} {job.attempt}."
+
+
+def test_an_owner_that_goes_on_after_its_own_end_is_told_that_it_counted() -> None:
+    ended = changed(job_in(State.RUNNING), complete(Success())).after
+    given_back = changed(job_in(State.RUNNING), release(reason="the node drains.")).after
+
+    assert refused(ended, heartbeat(1)).error.advice == ENDED_BY_OWNER
+    assert refused(ended, heartbeat(7)).error.advice == Fenced.advice
+    assert refused(given_back, heartbeat(1)).error.advice == Fenced.advice

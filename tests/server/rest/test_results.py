@@ -55,6 +55,8 @@ def test_a_repeated_completion_is_told_that_it_was_ones_own(registry: RestRegist
         registry.act("complete", token, success={"result": 2}), 409, "You have already completed it"
     )
 
+    late = problem(registry.act("heartbeat", token), 409, "holds nothing")
     assert again == first
+    assert late["advice"].endswith("that has counted: nothing is left to do.")
     assert told["advice"] == "The attempt was yours, and its outcome has counted: nothing is left to report."
     assert "discard" not in json.dumps(told)

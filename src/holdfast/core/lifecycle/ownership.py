@@ -143,6 +143,10 @@ def _check_claimable(draft: Draft, command: Claim) -> None:
         raise Conflict(REFUSED_FOR_HOLDER.format(lock=resource.key, holder=resource.holder))
 
 
+ENDED_BY_OWNER = "The owner of this token has reported its end, and that has counted: nothing is left to do."
+"""The advice for an owner that goes on after its own report, such as with a heartbeat that was under way."""
+
+
 def require_lease(job: Job, token: int) -> Lease:
     """Return the lease under this token, or raise `Fenced`. Every act of an owner begins with this.
 
@@ -150,8 +154,10 @@ def require_lease(job: Job, token: int) -> Lease:
     """
     if job.lease is None:
         words = f"Token {token} holds nothing: the job is {job.state}, attempt {job.attempt}"
-        because = job.reason if token == job.fencing_token else None
-        raise Fenced(f"{words} ({because.rstrip('.')})." if because else f"{words}.")
+        newest = token == job.fencing_token
+        because = job.reason if newest else None
+        counted = ENDED_BY_OWNER if newest and job.owner_ended_at is not None else None
+        raise Fenced(f"{words} ({because.rstrip('.')})." if because else f"{words}.", advice=counted)
     if token != job.fencing_token:
         raise Fenced(f"Token {token} is stale: {job.lease.owner} holds token {job.fencing_token}.")
     return job.lease
