@@ -58,6 +58,8 @@ def test_a_function_is_called_by_its_name_with_arguments_by_place_and_by_name(cl
             ],
             {"box": {"left": 1, "right": 2}, "extra": {"n": 1}, "boxes": [{"left": 3, "right": 4}]},
         ),
+        (["add_elsewhere", "nan"], {"number": {"holdfast:float": "NaN"}}),
+        (["add_elsewhere", "--number=-inf"], {"number": {"holdfast:float": "-Infinity"}}),
         (["untyped", "7", "--two", "seven"], {"one": 7, "two": "seven"}),
         (["untyped", '{"a": [null]}'], {"one": {"a": [None]}}),
     ],

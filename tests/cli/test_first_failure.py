@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Client, Retry
 from holdfast.core.job import Failure
-from tests.cli.command_line import CommandLine, output
+from tests.cli.command_line import CommandLine, on_a_terminal, output
 
 APP = """\
 import holdfast
@@ -113,6 +113,19 @@ def test_jobs_are_listed_with_their_arguments_and_found_by_them(walk: tuple[Comm
     with Client(cli.url) as client:
         assert [job.job_id for job in client.list(arguments={"seed": 7})] == [job_id]
         assert [job.job_id for job in client.list(arguments={"seed": "7", "alpha": 0.3})] == [job_id]
+
+
+@pytest.mark.parametrize("words", [["list"], ["dead-letters", "list"]])
+def test_on_80_columns_jobs_of_one_function_still_differ(
+    walk: tuple[CommandLine, str, str], words: list[str]
+) -> None:
+    cli, _, _ = walk
+
+    code, shown = on_a_terminal(cli, *words, COLUMNS="80")
+
+    assert code == 0
+    assert CALL in shown
+    assert "fit(alpha=0.3, seed=6)" in shown
 
 
 def test_a_traceback_that_no_worker_published_is_in_the_logs_of_its_attempt(cli: CommandLine) -> None:

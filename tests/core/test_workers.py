@@ -45,6 +45,8 @@ SECOND = timedelta(seconds=1)
         ({"busy": 1, "paused": True}, SECOND, "paused", 0),
         ({"busy": 1, "paused": True, "leaving": True}, SECOND, "leaving", 0),
         ({"leaving": True}, SILENT_AFTER, "silent", 0),
+        ({}, -SECOND, "idle", 4),
+        ({}, -SILENT_AFTER, "silent", 4),
         ({"stopped": True}, SILENT_AFTER, "stopped", 4),
     ],
 )

@@ -83,6 +83,28 @@ def test_a_script_enqueues_and_a_worker_runs_functions_commands_and_outputs(hidd
     assert {"F_FULLFSYNC", "inotify_init1", "/proc/self/fd/N"} <= hidden.tried()
 
 
+FROM_PYTHON = """
+import holdfast
+from tests.sdk import module_jobs
+app = holdfast.App()
+
+@app.job
+def add(one: int, other: int) -> int:
+    return one + other
+
+if __name__ == "__main__":
+    handle = add.enqueue(2, 3)
+    app.work(drain=True)
+    with module_jobs.app.worker():
+        others = {module_jobs.where.enqueue().result(60), module_jobs.apart.enqueue().result(60)}
+        print(handle.result(), len(others))
+"""
+
+
+def test_a_script_and_its_modules_are_run_by_a_worker_from_python(hidden: HiddenSystem) -> None:
+    assert hidden.run("-c", FROM_PYTHON) == "5 2\n"
+
+
 def test_the_clock_of_the_store_goes_on_through_sleep_and_steps(hidden: HiddenSystem) -> None:
     hidden.holdfast("submit", "--", "true")
 

@@ -142,6 +142,22 @@ def test_at_the_end_of_the_block_a_job_that_takes_longer_is_given_back(app: App)
     assert worker.summary.given_back == 1
 
 
+def test_it_is_in_the_list_of_workers_while_it_works(app: App) -> None:
+    @app.job(queue="mail")
+    def send() -> None: ...
+
+    def listed() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        workers = app.background.call(lambda client: client.registry.workers())
+        return [(one.app or "", one.queues, one.kinds) for one in workers if not one.stopped]
+
+    with app.worker():
+        send.enqueue().result(timeout=60)
+        wait_until(lambda: bool(listed()))
+        assert listed() == [("__main__", ("mail", "default"), ("send",))]
+
+    assert listed() == []
+
+
 def test_a_cancelled_job_is_told(app: App) -> None:
     @app.job
     async def waits(ctx: Context) -> None:
@@ -259,15 +275,20 @@ class Script:
             "XDG_STATE_HOME": str(folder / "state"),
         }
 
-    def start(self, *command: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+    @contextmanager
+    def start(self, *command: str) -> "Iterator[subprocess.Popen[str]]":
+        with subprocess.Popen(
             [sys.executable, *(command or (str(self.file),))],
             env=self.environment,
             cwd=self.file.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *command: str, code: int = 0) -> tuple[str, str]:
         with self.start(*command) as process:

@@ -24,8 +24,8 @@ def cancel(chosen: Chosen, *, hard: bool, reason: str | None) -> None:
     """Cancel one job or many.
 
     A job without an owner is cancelled at once. The owner of a running job is asked to stop, and the job
-    ends when it has stopped; with --hard the job ends now and its owner is fenced. A worker of holdfast
-    then kills the process with its next heartbeat; other workers may let it run on.
+    ends when it has stopped; with --hard the job ends now, and whatever its owner still reports is refused.
+    A worker of holdfast then kills the process with its next heartbeat; other workers may let it run on.
 
     Of many jobs, those that have ended are passed over. On a terminal it asks first, with their number,
     unless they are named. To repeat it does no harm.

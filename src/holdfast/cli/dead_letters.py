@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("QUEUE", rank=2, least=8),
     Column("ENDED", rank=3),
     Column("REPLAYED", rank=1),
-    Column("COMMAND", least=12),
+    Column("COMMAND", least=24),
     Column("LAST ERROR"),
 )
 _ERROR_WIDTH = 200
@@ -45,7 +45,9 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @click.option("--queue", "-q", help="Only this queue.")
 @click.option("--reason", type=_REASONS, metavar="CODE", help="Only with this reason code.")
-@click.option("--limit", type=click.IntRange(1, PAGE_ITEMS_MAX), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, PAGE_ITEMS_MAX), default=50, show_default=True, help="Page size."
+)
 @click.option("--after", metavar="CURSOR", help="Continue where a page ended.")
 @store_option
 def list_letters(*, queue: str | None, reason: str | None, limit: int, after: str | None) -> None:

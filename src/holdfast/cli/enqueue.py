@@ -59,25 +59,37 @@ class JobTerms(TypedDict):
 @click.argument("words", metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--queue", "-q", help="Queue to put it in.")
 @click.option("--name", help="A name for people.")
-@click.option("--priority", type=int, help="0 first … 9 last.")
+@click.option("--priority", type=int, help="From 0, the first to be run, to 9, the last.")
 @click.option("--delay", type=Duration(), help="Not before this much time has passed.")
 @click.option("--at", "run_at", type=Instant(), help="Not before this time.")
 @click.option("--timeout", type=Duration(), help="End an attempt that runs longer.")
-@click.option("--ttl", type=Duration(), help="Give up when it has not ended by then.")
-@click.option("--lease", type=Duration(), help="Lease length.")
-@click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
-@click.option("--region", help="Workers of another region leave it alone; one without a region takes it.")
+@click.option("--ttl", type=Duration(), help="Give it up when it has not ended so long after it was queued.")
+@click.option(
+    "--lease", type=Duration(), help="How long a silent worker keeps it before another may take it."
+)
+@click.option("--lock", metavar="KEY", help="Of all jobs with the same KEY, one runs at a time.")
+@click.option("--region", help="Only workers of this region, or of none, may take it.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by.")
-@click.option("--max-failures", type=int, help="Failed attempts before it ends.")
-@click.option("--max-crashes", type=int, help="Lost workers before it ends.")
+@click.option("--max-failures", type=int, help="End it after this many failed tries; 1 is no second try.")
+@click.option(
+    "--max-crashes", type=int, help="End it after this many tries lost with their worker or process."
+)
 @click.option(
     "--on-exhausted",
     type=click.Choice([policy.value for policy in OnExhausted]),
     help="How it ends when these are used up.",
 )
-@click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
-@click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
-@click.option("--correlation-id", metavar="ID", help="Ties the job to what caused it.")
+@click.option(
+    "--request-id", metavar="ID", help="Given again, it is the same job again, also when that has ended."
+)
+@click.option(
+    "--job-id",
+    metavar="ID",
+    help="Id of the job itself; given again, it is the same job.  [default: a new one]",
+)
+@click.option(
+    "--correlation-id", metavar="ID", help="An id of your own for what caused the job; shown with it."
+)
 @click.option("--wait", is_flag=True, help="Wait for its end, print its result; exit with its exit code.")
 @outputs_option
 @store_option

@@ -16,11 +16,15 @@ from msgspec.inspect import AnyType, CustomType, type_info
 
 from holdfast.core.errors import Invalid
 from holdfast.core.spec import Json
+from holdfast.runner.json_forms import OpenForms
 from holdfast.runner.signature import Function
 
 _COLLECTIONS = (list, tuple, set, frozenset, Collection, Sequence)
 _MAPPINGS = (dict, Mapping)
 _UNIONS = (typing.Union, types.UnionType)
+_OTHER_FLOATS = {
+    word: OpenForms().of(float(word)) for word in ("nan", "inf", "-inf", "infinity", "-infinity")
+}
 
 
 class FunctionWords:
@@ -152,6 +156,8 @@ def _value(text: str, hint: Any) -> Json:  # noqa: ANN401
         return text if isinstance(parsed, _Failed) else parsed
     if _fits(text, hint):
         return text
+    if text.lower() in _OTHER_FLOATS and _fits(0.5, hint):
+        return _OTHER_FLOATS[text.lower()]
     if not isinstance(parsed, _Failed) and (_fits(parsed, hint) or isinstance(parsed, dict | list)):
         return parsed
     item = _item_type(hint)

@@ -29,7 +29,7 @@ _TERMINAL_COLUMNS = (
     Column("STATE"),
     Column("TRY", rank=2),
     Column("AGE", rank=1),
-    Column("COMMAND", least=12),
+    Column("COMMAND", least=24),
     Column("QUEUE", rank=3, least=8),
     Column("OWNER", rank=4, least=8),
     Column("REASON"),
@@ -49,7 +49,7 @@ _REASON_WIDTH = 200
     metavar="STATE",
     help="Only this state, or `active`, or `ended`; may be given several times.",
 )
-@click.option("--kind", help="Only this kind of work.")
+@click.option("--kind", help="Only this kind of work: command, or the name of a function.")
 @click.option("--name", help="Only with this name.")
 @click.option("--owner", help="Only what this worker holds.")
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Only with this label.")

@@ -27,7 +27,11 @@ STREAMS = ("stdout", "stderr", "log", "terminal")
     help="Only what was written since then: a time, or how long ago, such as 10m.",
 )
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
-@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream.")
+@click.option(
+    "--stream",
+    type=click.Choice(STREAMS),
+    help="Only this stream; log is what a function logs, terminal that of --pty.",
+)
 @click.option("--timestamps", "-t", is_flag=True, help="Begin every line with its time (UTC).")
 @store_option
 def logs(

@@ -53,16 +53,26 @@ REST_SECONDS = 1.0
 @click.option("--queue", "-q", default="default", show_default=True, help="Queue it belongs to.")
 @click.option("--name", help="A name for people; the command itself, if none is given.")
 @click.option("--cwd", metavar="DIR", help="Folder to run in.  [default: this one]")
-@click.option("--env", type=Pair(), multiple=True, metavar="K=V", help="Environment variable.")
+@click.option(
+    "--env",
+    type=Pair(),
+    multiple=True,
+    metavar="K=V",
+    help="Set an environment variable for it; may be given several times.",
+)
 @click.option("--timeout", type=Duration(), help="Kill it when it runs longer.")
 @click.option("--memory", type=Size(), help="Kill it when it uses more, with all it started.")
 @click.option("--pty", is_flag=True, help="Give it a terminal as large as this one.")
-@click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
+@click.option("--lock", metavar="KEY", help="Of all jobs with the same KEY, one runs at a time.")
 @click.option(
     "--output", "files", type=PlainOutput(), multiple=True, metavar="PATH[:N]",
     help="Output it has to leave: a path from its folder, or a pattern and how many match.",
 )  # fmt: skip
-@click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
+@click.option(
+    "--job-id",
+    metavar="ID",
+    help="Id of the job itself.  [default: a new one]",
+)
 @store_option
 def run(
     *,

@@ -61,7 +61,13 @@ class SpecOptions(TypedDict):
 @click.option("--queue", "-q", default="default", show_default=True, help="Queue to put it in.")
 @click.option("--name", help="A name for people; the command itself, if none is given.")
 @click.option("--cwd", metavar="DIR", help="Folder to run in.  [default: this one]")
-@click.option("--env", type=Pair(), multiple=True, metavar="K=V", help="Environment variable.")
+@click.option(
+    "--env",
+    type=Pair(),
+    multiple=True,
+    metavar="K=V",
+    help="Set an environment variable for it; may be given several times.",
+)
 @click.option(
     "--secret",
     "secrets",
@@ -72,8 +78,14 @@ class SpecOptions(TypedDict):
 @click.option("--timeout", type=Duration(), help="Kill an attempt that runs longer.")
 @click.option("--memory", type=Size(), help="Kill an attempt that uses more, with all it started.")
 @click.option("--pty", is_flag=True, help="Give it a terminal (24 rows, 80 columns).")
-@click.option("--max-failures", type=int, help="Failed attempts before it ends.  [default: 1]")
-@click.option("--max-crashes", type=int, help="Lost workers before it ends.  [default: 5]")
+@click.option(
+    "--max-failures", type=int, help="End it after this many failed tries; 1 is no second try.  [default: 1]"
+)
+@click.option(
+    "--max-crashes",
+    type=int,
+    help="End it after this many tries lost with their worker or process.  [default: 5]",
+)
 @click.option(
     "--on-exhausted",
     type=click.Choice([policy.value for policy in OnExhausted]),
@@ -81,11 +93,21 @@ class SpecOptions(TypedDict):
 )
 @click.option("--delay", type=Duration(), help="Not before this much time has passed.")
 @click.option("--at", "run_at", type=Instant(), help="Not before this time.")
-@click.option("--ttl", type=Duration(), help="Give up when it has not ended by then.")
-@click.option("--priority", type=int, default=PRIORITY_DEFAULT, help="0 first … 9 last.  [default: 5]")
-@click.option("--lock", metavar="KEY", help="One job at a time may hold this resource.")
-@click.option("--region", help="Workers of another region leave it alone; one without a region takes it.")
-@click.option("--lease", type=Duration(), default=LEASE_DEFAULT, help="Lease length.  [default: 60s]")
+@click.option("--ttl", type=Duration(), help="Give it up when it has not ended so long after it was queued.")
+@click.option(
+    "--priority",
+    type=int,
+    default=PRIORITY_DEFAULT,
+    help="From 0, the first to be run, to 9, the last.  [default: 5]",
+)
+@click.option("--lock", metavar="KEY", help="Of all jobs with the same KEY, one runs at a time.")
+@click.option("--region", help="Only workers of this region, or of none, may take it.")
+@click.option(
+    "--lease",
+    type=Duration(),
+    default=LEASE_DEFAULT,
+    help="How long a silent worker keeps it before another may take it.  [default: 60s]",
+)
 @click.option("--label", "labels", type=Pair(), multiple=True, metavar="K=V", help="Label to find it by.")
 @click.option(
     "--output",
@@ -109,9 +131,17 @@ class SpecOptions(TypedDict):
     help="A job for each line: a command, or a JSON object with argv; - for stdin.",
 )
 @click.option("--reuse", is_flag=True, help="Run nothing when every --output is there already.")
-@click.option("--request-id", metavar="ID", help="The same id again gives the same job again.")
-@click.option("--job-id", metavar="ID", help="Id of the job itself.  [default: a new one]")
-@click.option("--correlation-id", metavar="ID", help="Ties the job to what caused it.")
+@click.option(
+    "--request-id", metavar="ID", help="Given again, it is the same job again, also when that has ended."
+)
+@click.option(
+    "--job-id",
+    metavar="ID",
+    help="Id of the job itself; given again, it is the same job.  [default: a new one]",
+)
+@click.option(
+    "--correlation-id", metavar="ID", help="An id of your own for what caused the job; shown with it."
+)
 @click.option("--wait", is_flag=True, help="Follow its output; exit with its exit code.")
 @outputs_option
 @store_option

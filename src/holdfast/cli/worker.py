@@ -78,7 +78,7 @@ from holdfast.worker.worker import Worker
 @click.option("--region", help="Region of this worker; jobs of another are left alone.")
 @click.option(
     "--lease", type=Duration(least=LEASE_MIN, most=LEASE_MAX), show_default="the job's own, 60s",
-    help="Length of its leases.",
+    help="How long a silent worker keeps its jobs before others may take them.",
 )  # fmt: skip
 @click.option(
     "--pass-env", "passed", multiple=True, metavar="NAME",

@@ -54,8 +54,9 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_at: datetime
 
     def live(self, now: datetime) -> bool:
-        """Return whether the worker is there, as far as is known."""
-        return not self.stopped and now - self.seen_at < SILENT_AFTER
+        """Return whether the worker is there, as far as is known. One that was seen well after now was seen
+        before the store's clock was set back, and not since."""
+        return not self.stopped and abs(now - self.seen_at) < SILENT_AFTER
 
     def state(self, now: datetime) -> str:
         """Return the state as one word."""

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from holdfast.core.errors import Invalid
-from holdfast.core.limits import PAYLOAD_BYTES_MAX, check_bytes
+from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.runner.context import Context
 from holdfast.runner.json_forms import MARK_BYTES, has_other_floats, value_of
 from holdfast.runner.places import Place, built, place_of
@@ -78,7 +78,10 @@ class Signature:
             if (special or b"null" in payload) and self._loses(given, payload, arguments):
                 payload = self._with_forms(given)
         if len(payload) > PAYLOAD_BYTES_MAX:
-            check_bytes(payload, f"{self.kind}: what it is given", PAYLOAD_BYTES_MAX)
+            raise Invalid(
+                f"{self.kind}: what it is given has {len(payload):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are"
+                " taken. Write it to a file or a bucket, and pass its path."
+            )
         return msgspec.Raw(payload)
 
     def complete(self, payload: msgspec.Raw, defaults: Mapping[str, object]) -> msgspec.Raw:
