@@ -27,9 +27,9 @@ class Spread:
 
     def claimed(self, count: int, limit: int, wanted: int) -> None:
         """So many were got, of so many asked for, where so many were wanted."""
-        self._ended = 0
-        if count < limit:
-            self._size = self._next = FIRST  # nothing is left to share
+        if count < limit:  # nothing is left to share
+            self._size = self._next = FIRST
+            self._ended = 0
         elif limit < wanted:
             self._size, self._next = self._next, self._size + self._next
             self._due = True
