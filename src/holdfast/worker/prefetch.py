@@ -5,7 +5,7 @@ from holdfast.ports import Clock
 
 AHEAD_SECONDS = 0.1
 WINDOW_SECONDS = 0.05
-BRIEF_SECONDS = 0.01
+BRIEF_SECONDS = 0.025
 KEPT_WINDOWS = 10
 
 
@@ -53,7 +53,7 @@ class Prefetch:
 
 class BriefSlots:
     """How many jobs that take a thread or process each may run at the same time: `least`, and more, up to
-    `most`, while as many end within 10 ms. Then they share frames and commits, and none of them waits long
+    `most`, while as many end within 25 ms. Then they share frames and commits, and none of them waits long
     for a processor."""
 
     def __init__(self, clock: Clock, least: int, most: int) -> None:
