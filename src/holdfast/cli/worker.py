@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from holdfast import __version__
 from holdfast.cli.durations import Duration
 from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import (
@@ -27,6 +26,7 @@ from holdfast.cli.terminal import on_terminal, width
 from holdfast.cli.traces import traced
 from holdfast.cli.worker_log import JsonLog, StderrWriter, WorkerLog, WorkerStart
 from holdfast.cli.worker_metrics import MetricsAddress, WorkerGauges, WorkerMetrics, folder_bytes
+from holdfast.cli.worker_presence import announcer_of, process_of
 from holdfast.cli.worker_text_log import TextLog
 from holdfast.core.errors import Invalid
 from holdfast.core.limits import LEASE_MAX, LEASE_MIN
@@ -46,7 +46,6 @@ from holdfast.system import (
     tune_garbage_collector,
     usable_cores,
 )
-from holdfast.worker.announcer import Announcer, WorkerProcess
 from holdfast.worker.claims import WorkerSettings, choose_queues
 from holdfast.worker.command_executor import CommandExecutor
 from holdfast.worker.default_slots import THREADS_MAX, with_default_slots
@@ -212,6 +211,16 @@ async def run_worker(
         report = counted if metrics else log
         if metrics and isinstance(registry, LocalRegistry):
             registry.start_counting()
+        validation = WorkerValidation(
+            registry,
+            lazy_outputs(url, outputs),
+            report,
+            clock=clock,
+            ids=ids,
+            machine=machine_name(),
+            name=settings.owner,
+            queues=settings.queues if commands else (),
+        )
         worker = Worker(
             registry,
             settings,
@@ -220,16 +229,7 @@ async def run_worker(
             ids=ids,
             executors=executors,
             spool=spool,
-            validation=WorkerValidation(
-                registry,
-                lazy_outputs(url, outputs),
-                report,
-                clock=clock,
-                ids=ids,
-                machine=machine_name(),
-                name=settings.owner,
-                queues=settings.queues if commands else (),
-            ),
+            validation=validation,
             redactor=Redactor(hidden),
             suspended=asleep_seconds,
         )
@@ -239,18 +239,7 @@ async def run_worker(
             log.opened(_worker_start(settings, app, url, address, left_out))
             if app is not None and given_store() is None and (told := unused_store(url)):
                 log.trouble(told)
-            announcer = Announcer(
-                registry,
-                settings,
-                _process(app, executors),
-                clock=clock,
-                ids=ids,
-                leaving=leaving,
-                running=lambda: worker.running,
-                threads_running=lambda: worker.threads_running,
-                paused=lambda: worker.pause.on,
-                trouble=log.trouble,
-            )
+            announcer = announcer_of(registry, worker, settings, process_of(app, executors), leaving, log)
             recovery = recover_forever(spool_root, store, registry, log, clock=clock, ids=ids)
             beside = [asyncio.create_task(recovery), asyncio.create_task(announcer.run())]
             tune_garbage_collector(own_code_only=True)
@@ -260,18 +249,6 @@ async def run_worker(
                 await stop(*beside)
                 await announcer.left()
     log.left()
-
-
-def _process(app: str | None, executors: Sequence[Executor]) -> WorkerProcess:
-    names = ("function" if isinstance(one, FunctionExecutor) else "command" for one in executors)
-    return WorkerProcess(
-        host=machine_name(),
-        pid=os.getpid(),
-        version=__version__,
-        app=app,
-        kinds=tuple(kind for executor in executors for kind in executor.kinds),
-        executors=tuple(names),
-    )
 
 
 def _check_shared(url: str) -> None:
