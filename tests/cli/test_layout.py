@@ -5,6 +5,7 @@ import re
 import pytest
 
 from holdfast.cli.layout import Column, cut, fit, text_width, wrap
+from holdfast.cli.terminal import facts_text
 from holdfast.core.short_ids import short_id
 from tests.cli.command_line import CommandLine, failure, on_a_terminal, output
 
@@ -174,3 +175,14 @@ def test_worker_lines_break_at_words_after_the_time(cli: CommandLine) -> None:
 
     assert all(re.match(r"\d\d:\d\d:\d\d \S|         \S", line) for line in lines), lines
     assert "The command exited with 3." in " ".join(words(lines))
+
+
+def test_of_a_fact_on_a_terminal_only_the_name_is_dim() -> None:
+    text = facts_text([("Job", "1234"), ("State", "failed")])
+
+    assert [(text.plain[span.start : span.end].strip(), span.style) for span in text.spans] == [
+        ("Job", "dim"),
+        ("State", "dim"),
+        ("failed", "red"),
+    ]
+    assert text.style == ""

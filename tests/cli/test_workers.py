@@ -123,7 +123,7 @@ def test_a_worker_of_an_app_serves_the_queues_that_its_functions_name(
     jobs = json.loads(cli.run("list", "--json").stdout)["jobs"]
     [found] = listed(cli, "--all")
 
-    assert "queue mail, default, " in said
+    assert "queues mail, default, " in said
     assert "leaves out" not in said
     assert {job["state"] for job in jobs} == {"succeeded"}
     assert (found["queues"], found["kinds"]) == (["mail", "default"], ["send", "resize:2"])

@@ -103,7 +103,7 @@ def facts_text(pairs: Sequence[tuple[str, str | None]]) -> "Text":
     for name, value in shown:
         style = STYLES.get(value.partition(" ")[0].rstrip(","), "")
         first, *more = wrap(plain(value), room)
-        lines.append(Text(f"{name:<{wide}}", style="dim") + Text(first, style=style))
+        lines.append(Text.assemble((f"{name:<{wide}}", "dim"), (first, style)))
         lines += [Text(" " * wide) + Text(line, style=style) for line in more]
     return Text("\n").join(lines)
 

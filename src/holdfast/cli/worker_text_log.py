@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -122,12 +122,12 @@ class TextLog:
 
     def opened(self, opening: WorkerStart) -> None:
         what = f"runs {opening.app}" if opening.app else "runs commands"
-        where = f"from {opening.store}, queue {', '.join(opening.queues)}"
+        where = f"from {opening.store}, {_queues(opening.queues)}"
         words = f"{opening.worker} {what} {where}, {_at_a_time(opening)}. Ctrl-C to leave."
         self._write(plain(words))
         if opening.left_out:
-            queues = f"queue{'s' * (len(opening.left_out) > 1)} {', '.join(opening.left_out)}"
-            words = f"It leaves out {queues}, which {opening.app} names: jobs there wait for another worker."
+            left_out = _queues(opening.left_out)
+            words = f"It leaves out {left_out}, which {opening.app} names: jobs there wait for another worker."
             self._write(self._marked("⚠", "yellow", plain(words)))
         if opening.metrics:
             self._write(f"Metrics: {opening.metrics}")
@@ -257,6 +257,10 @@ def failed_again(job: Job, grant: Grant | None) -> bool:
         return False
     before = grant.job
     return job.failures + job.crashes > before.failures + before.crashes
+
+
+def _queues(names: Sequence[str]) -> str:
+    return f"queue{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
 def _at_a_time(opening: WorkerStart) -> str:
