@@ -137,7 +137,7 @@ def test_a_worker_says_which_queues_of_its_app_it_leaves_out(cli: CommandLine, t
     with worker(cli, tmp_path, "shop:app", "-q", "default", "--drain", "--log", "json") as process:
         [started] = [json.loads(line) for line in read_until(process, "worker_started").splitlines()]
 
-    assert "It leaves out queue mail, which shop:app names: jobs there wait for another worker." in said
+    assert "It leaves out queue mail, which shop:app names: their jobs wait for another worker." in said
     assert (started["queues"], started["left_out"]) == (["default"], ["mail"])
     [job] = json.loads(cli.run("list", "--json").stdout)["jobs"]
     assert job["state"] == "queued"

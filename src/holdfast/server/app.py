@@ -80,7 +80,8 @@ class ServerApp:
             return
         service = self._service(path)
         if service is None or scope["type"] != "http":
-            await send_text(send, *(200, self._about) if path == "/" else (404, NOT_FOUND))
+            is_root = path == "/" and scope.get("method") in {"GET", "HEAD"}
+            await send_text(send, *(200, self._about) if is_root else (404, NOT_FOUND))
             return
         origin = self._origins.of(scope) if self._origins else None
         if origin is not None:

@@ -192,8 +192,8 @@ def test_what_the_door_refuses_is_a_problem_too(server: ThreadedServer) -> None:
             return server.send(path + query, headers=headers, method="GET")
 
         problem(got({"host": "evil.example"}), 403, "localhost")
-        problem(got({"origin": "https://evil.example"}), 403, "localhost")
-        problem(got({"origin": "null"}), 403, "localhost")
+        problem(got({"origin": "https://evil.example"}), 403, "--cors-origin")
+        problem(got({"origin": "null"}), 403, "--cors-origin")
         refused = got({}, f"?key={key}")
         problem(refused, 400, "Authorization")
         assert key.encode() not in refused.body

@@ -240,7 +240,7 @@ async def test_what_is_no_connection_is_refused() -> None:
     url = fresh_store_url()
 
     async with opened(url) as store:
-        with pytest.raises(Invalid, match="give one of asyncpg or psycopg"):
+        with pytest.raises(Invalid, match=r"give one of psycopg \(3\) or asyncpg"):
             await store.transact_within("postgresql://", [wanted("job")])
 
 
