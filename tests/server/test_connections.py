@@ -280,7 +280,9 @@ def test_an_upgrade_is_not_offered(server: ThreadedServer, caplog: pytest.LogCap
         b"Sec-WebSocket-Version: 13\r\n\r\n"
     )
 
-    statuses = [parse_response(server.raw(asked % path)).status for path in (b"/nothing", b"/v1/now", b"/health")]
+    statuses = [
+        parse_response(server.raw(asked % path)).status for path in (b"/nothing", b"/v1/now", b"/health")
+    ]
 
     assert statuses == [404, 200, 200]
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []

@@ -127,7 +127,9 @@ class TextLog:
         self._write(plain(words))
         if opening.left_out:
             left_out = _queues(opening.left_out)
-            words = f"It leaves out {left_out}, which {opening.app} names: their jobs wait for another worker."
+            words = (
+                f"It leaves out {left_out}, which {opening.app} names: their jobs wait for another worker."
+            )
             self._write(self._marked("⚠", "yellow", plain(words)))
         if opening.metrics:
             self._write(f"Metrics: {opening.metrics}")
