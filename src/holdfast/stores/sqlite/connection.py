@@ -5,8 +5,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -232,6 +232,18 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
             raise Invalid(f"{path} is a database of another program.", advice="Use another file.")
         for number, script in enumerate(scripts[version:], start=version + 1):
             _step(connection, number, script)
+
+
+@contextmanager
+def snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """Let all reads of the block see the file as the first of them does: what is committed between two
+    statements would be in one part of a log and not in the other."""
+    connection.execute("BEGIN").fetchall()
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
 
 
 def _version(connection: apsw.Connection) -> int:

@@ -45,6 +45,7 @@ from holdfast.stores.sqlite.connection import (
     patience,
     read_meta,
     read_number,
+    snapshot,
     translated,
     write_meta,
 )
@@ -211,7 +212,7 @@ class SqliteStore:
 
     def _reading(self, work: Callable[[apsw.Connection], T], connection: apsw.Connection) -> T:
         try:
-            with translated(self._path):
+            with translated(self._path), snapshot(connection):
                 return work(connection)
         except DAMAGED as error:
             raise Corrupt(f"{self._path} holds something unreadable: {error!r}") from error
@@ -357,7 +358,11 @@ class SqliteStore:
 
     async def backup(self, target: str) -> None:
         """Write a compact, consistent copy to `target`, while other processes go on writing."""
-        await self._scan(lambda c: c.execute("VACUUM INTO ?", (target,)).fetchall())
+        await self._scanner.call(lambda: self._vacuum_into(target))
+
+    def _vacuum_into(self, target: str) -> None:
+        with translated(self._path):
+            self._scan_connection.execute("VACUUM INTO ?", (target,)).fetchall()
 
     def change_mark(self, *, ready: bool = False) -> int:
         if self._has_commit():
