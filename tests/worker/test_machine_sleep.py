@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -60,7 +61,8 @@ class Lid:
 
     def open(self) -> None:
         for pid in self.pids:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # those that are awake may end others
+                os.kill(pid, signal.SIGCONT)
 
 
 def command(workers: FunctionWorkers, name: str) -> str:

@@ -120,6 +120,22 @@ async def test_a_group_that_is_held_lives_on_and_one_that_is_not_does_not(
     assert await held.wait() == ProcessExit(-signal.SIGKILL)
 
 
+async def test_a_deadline_from_before_a_sleep_counts_only_after_a_moment(processes: Processes) -> None:
+    """The worker may send it before it has noticed the sleep, and renewed its leases."""
+    child = await shell(processes, "sleep 60", seconds=MARGIN_SECONDS + 0.2)
+    supervisor = supervisor_of(processes)
+
+    os.kill(supervisor, signal.SIGSTOP)
+    await asyncio.sleep(2.0)
+    child.set_lifetime(MARGIN_SECONDS - 1)
+    os.kill(supervisor, signal.SIGCONT)
+    assert await (await shell(processes, "exit 6")).wait() == ProcessExit(6)  # it has read the deadline
+    child.set_lifetime(60)
+    child.send(signal.SIGTERM)
+
+    assert await child.wait() == ProcessExit(-signal.SIGTERM)
+
+
 async def test_a_deadline_that_is_years_away_is_fine() -> None:
     async with open_processes() as processes:
         child = await shell(processes, "sleep 0.2; exit 4", seconds=10.0 * 365 * 24 * 3600)

@@ -99,6 +99,7 @@ class CommandAttempt:
         self._processes = processes
         self._held = held
         self._child: Child | None = None
+        self._start_at = 0.0
         self._changed = asyncio.Event()
         self._stopped = False
         self._blocked = 0
@@ -144,6 +145,7 @@ class CommandAttempt:
             self._held.lose(why)
 
     async def _start(self, command: ProcessSpec, env: Mapping[str, str], streams: Streams) -> Child:
+        self._start_at = self._clock.monotonic()  # the command may have run for a while when it is answered
         child = await self._processes.spawn(
             command.argv,
             env=env,
@@ -157,6 +159,7 @@ class CommandAttempt:
         self._child = child
         self.renewed()
         self._host.begun([self._held])
+        self._held.begun_at = self._start_at
         failpoint("worker.process_supervised")
         return child
 
@@ -168,7 +171,6 @@ class CommandAttempt:
         reads: asyncio.Future[list[None]] | None = None
         try:
             output = self._host.output(self._held)
-            began_at = self._clock.monotonic()
             output.add_event(WorkerEventType.PROCESS_START, pid=child.pid)
             if command.pty:
                 output.add_event(WorkerEventType.TERMINAL_RESIZE, rows=command.rows, columns=command.columns)
@@ -181,7 +183,7 @@ class CommandAttempt:
             await self._drain(reads)
             output.finish()
             code = ended.status if ended.status >= 0 else 128 - ended.status
-            seconds = round(self._clock.monotonic() - began_at, 3)
+            seconds = round(self._clock.monotonic() - self._start_at, 3)
             output.add_event(WorkerEventType.PROCESS_END, pid=child.pid, exit_code=code, seconds=seconds)
             return self._ending(code, ended, command)
         finally:

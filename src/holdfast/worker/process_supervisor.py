@@ -128,6 +128,7 @@ class ProcessSupervisor:
         self._outgoing = bytearray()
         self._measure_at = 0.0
         self._awake_at = time.monotonic()
+        self._forgiven_until = 0.0
         self._poll = select.poll()
         self._poll.register(worker, select.POLLIN)
         self._poll.register(wakeup, select.POLLIN)
@@ -137,7 +138,7 @@ class ProcessSupervisor:
         while True:
             wait = self._poll_milliseconds()
             found = self._poll.poll(wait)
-            self._forgive_sleep((wait or 0.0) / 1000)
+            self._forgive_sleep(wait)
             for descriptor, _ in found:
                 if descriptor == self._wakeup:
                     os.read(self._wakeup, READ_BYTES)
@@ -160,13 +161,18 @@ class ProcessSupervisor:
             due = min(due, self._measure_at)
         return min(max(0.0, due - time.monotonic()), POLL_SECONDS_MAX) * 1000
 
-    def _forgive_sleep(self, meant: float) -> None:
-        """After a sleep of the machine the worker has a moment to renew its leases before deadlines count."""
+    def _forgive_sleep(self, meant_milliseconds: float | None) -> None:
+        """After a sleep of the machine the worker has a moment to renew its leases before deadlines count:
+        those that are known, and those that it sends before it has noticed the sleep itself."""
         now = time.monotonic()
-        late, self._awake_at = now - self._awake_at - meant, now
+        awake, self._awake_at = now - self._awake_at, now
+        if meant_milliseconds is None:
+            return
+        late = awake - meant_milliseconds / 1000
         if late >= ASLEEP_SECONDS:
+            self._forgiven_until = now + min(late, RENEW_SECONDS)
             for child in self._children.values():
-                child.deadline = max(child.deadline, now + min(late, RENEW_SECONDS))
+                child.deadline = max(child.deadline, self._forgiven_until)
 
     def _receive(self) -> bool:
         """Read what the worker sends and execute it. False: the worker is gone."""
@@ -193,7 +199,7 @@ class ProcessSupervisor:
             self._spawn(number, fields[2:])
         elif child := self._children.get(number):
             if word == b"deadline":
-                child.deadline = float(fields[2])
+                child.deadline = max(float(fields[2]), self._forgiven_until)
             elif word == b"signal":
                 child.send(int(fields[2]))
 
