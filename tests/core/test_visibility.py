@@ -12,6 +12,7 @@ from holdfast.core.visibility import (
     HOLDER_TEXTS,
     REFUSED_FOR_HOLDER,
     WAITS_FOR_HOLDER,
+    can_read_all,
     can_see,
     can_see_all,
     is_submitter,
@@ -74,6 +75,14 @@ def test_only_observers_of_everything_see_all_there_is() -> None:
     assert not can_see_all(holder(Scope.SUBMIT, Scope.WORK))
     assert not can_see_all(holder(Scope.OBSERVE, queues="a*"))
     assert not can_see_all(holder(Scope.OBSERVE, regions=("eu",)))
+
+
+def test_only_who_sees_every_job_and_its_data_reads_all() -> None:
+    assert can_read_all(ANONYMOUS)
+    assert can_read_all(holder(Scope.OBSERVE, Scope.DATA))
+    assert not can_read_all(holder(Scope.OBSERVE))
+    assert not can_read_all(holder(Scope.DATA))
+    assert not can_read_all(holder(Scope.OBSERVE, Scope.DATA, queues="a*"))
 
 
 @pytest.mark.parametrize("text", [WAITS_FOR_HOLDER, REFUSED_FOR_HOLDER])
