@@ -149,7 +149,7 @@ class AttemptVerbs:
             raise one
         grant = await self._context.grants.open(one.task_token)
         if one.outcome is None:
-            raise Invalid("A completion needs an outcome: success, failure or stopped.")
+            raise Invalid("A completion needs exactly one outcome: success, failure or stopped.")
         follow_ups = await follow_ups_of(self._context, grant, one.follow_ups)
         return Completion(grant, one.outcome, one.op_id, one.compensated, follow_ups)
 
