@@ -212,3 +212,25 @@ def test_a_process_of_another_user_runs_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "kill", kill)
 
     assert is_running(1)
+
+
+class UnansweredRegistry(HeardRegistry):
+    """A registry whose first answer is lost: what was announced is kept."""
+
+    async def announce(self, name: str, **more: Any) -> Announced:  # noqa: ANN401
+        announced = await super().announce(name, **more)
+        if self.calls == 1:
+            await asyncio.Event().wait()
+        return announced
+
+
+async def test_a_worker_that_leaves_before_its_first_answer_is_announced_as_left() -> None:
+    """As one that found nothing to drain: otherwise it would be listed as idle for a minute."""
+    side = Side(registry=UnansweredRegistry(ManualClock()))
+    await side.heard(1)
+
+    await stop(side.task)
+    await side.announcer.left()
+
+    [worker] = await side.registry.workers()
+    assert worker.stopped

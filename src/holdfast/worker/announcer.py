@@ -58,6 +58,7 @@ class Announcer:
         self._paused = paused
         self._trouble = trouble
         self._started_at: datetime | None = None
+        self._announced = False
         self._refused = False
 
     async def run(self) -> None:
@@ -71,8 +72,9 @@ class Announcer:
                 await first_of(self._clock.sleep(seconds), self._leaving.wait())
 
     async def left(self) -> None:
-        """Announce that the worker has left, if it was ever announced."""
-        if self._started_at is not None:
+        """Announce that the worker has left, if it was ever announced: also by a call that was cancelled, which
+        may have been written."""
+        if self._announced:
             try:
                 async with asyncio.timeout(LAST_SECONDS):
                     await self._announce(stopped=True)
@@ -83,8 +85,10 @@ class Announcer:
         try:
             namesakes = await self._announce()
         except Unavailable:
+            self._announced = self._started_at is not None
             return  # whoever claims reports that
         except HoldfastError as error:
+            self._announced = self._started_at is not None
             if not self._refused:
                 self._refused = True
                 self._trouble(f"this worker is not in the list of workers: {error.message}")
@@ -98,6 +102,7 @@ class Announcer:
 
     async def _announce(self, *, stopped: bool = False) -> tuple[WorkerInfo, ...]:
         settings, process = self._settings, self._process
+        self._announced = True
         threads = settings.threads if settings.threads and not settings.threads.alone else None
         announced = await self._registry.announce(
             settings.owner,
