@@ -66,7 +66,7 @@ def test_every_finding_is_one_line_and_the_verdict_is_the_last(cli: CommandLine)
         " but no other machine.",
         "good     clock       Its time and this machine's clock differ by N s;"
         " setting that clock moves no lease.",
-        "good     privileges  Only you and its group may write it (mode 0600).",
+        "good     privileges  Only you may write it (mode 0600).",
         "good     disk        N GB of N GB are free (25%); the file has N kB, its log 0 bytes.",
         "good     integrity   Every page is in order (N kB read); changed values are not seen.",
         "good     jobs        1 queued.",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from io import StringIO
 from math import inf, isnan, nan
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from uuid import UUID
 
 import attrs
 import msgspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -283,6 +285,17 @@ def test_only_the_part_of_a_result_without_a_form_is_lost() -> None:
     assert stored["model"]["holdfast:unencodable"]["repr"] == "<an opaque thing>"
     with pytest.raises(Unencodable, match=r"Opaque, which has no JSON form\. It was <an opaque thing>"):
         value_of(stored)
+
+
+def test_of_a_table_that_has_no_form_all_rows_are_kept() -> None:
+    frame = pd.DataFrame({"g": ["a", "b"] * 600, "h": range(1200), "v": 1.5}).groupby(["g", "h"]).mean()
+
+    with pytest.raises(Unencodable, match="DataFrame, which has no JSON form") as caught:
+        returned({"loss": 0.5, "table": frame})
+
+    assert caught.value.csv is not None
+    assert pd.read_csv(StringIO(caught.value.csv), index_col=["g", "h"]).equals(frame)
+    assert "csv" in caught.value.advice
 
 
 class Silent:

@@ -80,6 +80,18 @@ def form_of(value: Any, form: Walk, read: Walk, *, plain: bool = False) -> objec
     raise no_form(value)
 
 
+def csv_of(value: Any) -> str | None:  # noqa: ANN401
+    """Return the rows of a table as CSV, whatever its index and types; None for what is no table."""
+    if package_of(value) not in TABLES:
+        return None
+    try:
+        if hasattr(value, "to_csv"):
+            return str(value.to_csv())
+        return str((value if hasattr(value, "write_csv") else value.to_frame()).write_csv())
+    except Exception:
+        return None
+
+
 def no_form(value: object) -> TypeError:
     name = type(value).__qualname__
     return TypeError(f"a {name} has no JSON form: give its data, such as a number or a dict")

@@ -41,8 +41,9 @@ _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 
 class Unencodable(Invalid):
     """A part of a result is of a class that has no JSON form. The work is done, and only that part is
-    lost."""
+    lost. Of a table the rows are kept, in `csv`."""
 
+    csv: str | None = None
     advice = "Return numbers, texts, lists, dicts, dataclasses, arrays or tables; all else as an output."
 
 
@@ -221,7 +222,9 @@ def describe(value: object) -> dict[str, str]:
     text = text.encode(errors="replace").decode().replace("\0", "?")
     if len(text) > REPR_CHARACTERS_MAX:
         text = f"{text[:REPR_CHARACTERS_MAX]} … [{len(text):,} characters]"
-    return {"class": f"{type(value).__module__}.{type(value).__qualname__}", "repr": text}
+    kept = {"class": f"{type(value).__module__}.{type(value).__qualname__}", "repr": text}
+    rows = foreign_types.csv_of(value)
+    return kept if rows is None else {**kept, "csv": rows}
 
 
 def text_of(form: object) -> object:
@@ -267,9 +270,15 @@ def _value_of_form(name: str, form: Any) -> object:  # noqa: ANN401
             parts: Any = value_of(form)
             return complex(*parts)
         case "unencodable":
-            raise Unencodable(
+            error = Unencodable(
                 f"The result has a {form['class']}, which has no JSON form. It was {form['repr']}."
             )
+            if (rows := form.get("csv")) is not None:
+                error.csv = rows
+                error.advice = (
+                    "Its rows are in `csv` of this error. Return it with reset_index() and plain types."
+                )
+            raise error
     if (cls := _TEXTS.get(name)) is not None:
         return msgspec.convert(form, cls)
     return foreign_types.value_of(name, form, value_of)

@@ -72,8 +72,8 @@ class Announcer:
                 await first_of(self._clock.sleep(seconds), self._leaving.wait())
 
     async def left(self) -> None:
-        """Announce that the worker has left, if it was ever announced: also by a call that was cancelled, which
-        may have been written."""
+        """Announce that the worker has left, if it was ever announced: also by a call that was cancelled,
+        which may have been written."""
         if self._announced:
             try:
                 async with asyncio.timeout(LAST_SECONDS):

@@ -115,7 +115,8 @@ def privileges(path: Path) -> Iterator[Finding]:
     yield from troubles
     if not troubles:
         mode = stat.S_IMODE(os.stat(file).st_mode)
-        yield Finding("privileges", "good", f"Only you and its group may write it (mode {mode:04o}).")
+        who = "Only you and its group" if mode & stat.S_IWGRP else "Only you"
+        yield Finding("privileges", "good", f"{who} may write it (mode {mode:04o}).")
 
 
 def _closed(file: Path) -> Iterator[Finding]:
