@@ -13,7 +13,7 @@ from uuid import UUID
 
 import attrs
 import msgspec
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
