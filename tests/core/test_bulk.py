@@ -33,6 +33,22 @@ def test_a_filter_selects_only_jobs_that_the_verb_applies_to() -> None:
         _ = none.states
 
 
+UNSUCCESSFUL = "cancelled dead_lettered failed partial_success timeout"
+
+
+@pytest.mark.parametrize(
+    ("verb", "states"),
+    [
+        (BulkVerb.CANCEL, "aggregating assigned pending queued running submitting validating"),
+        (BulkVerb.REPLAY, UNSUCCESSFUL),
+        (BulkVerb.VALIDATE, f"{UNSUCCESSFUL} validating"),
+        (BulkVerb.RESUME, UNSUCCESSFUL),
+    ],
+)
+def test_each_verb_has_something_to_do_in_these_states(verb: BulkVerb, states: str) -> None:
+    assert set(plan(verb).states) == {State(state) for state in states.split()}
+
+
 def test_a_job_has_another_op_id_in_another_plan() -> None:
     assert plan().op_id("j") == plan().op_id("j")
     assert len({plan().op_id("j"), plan().op_id("k"), plan(plan_id="p-2").op_id("j")}) == 3
